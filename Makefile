@@ -24,7 +24,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack autobahn release clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -126,9 +126,6 @@ chaos: $(DEV) ## bad days: kills, stalls, storms, slow readers, nonsense; half a
 attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; three quarters of an hour, a table in docs/attack.md
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.attack $(ARGS)
 
-autobahn: $(DEV) ## the WebSocket conformance suite against bare uvicorn and ours, where there is a Python 2.7
-	@$(BIN)/python -m tests.chaos.autobahn $(ARGS)
-
 release: $(DEV) ## build and check all packages, then ask before each upload; ARGS=--dry-run uploads nothing
 	@$(BIN)/python distributions/release.py $(ARGS)
 
@@ -180,8 +177,8 @@ $(DOCS): constraints.txt | $(BIN)/python
 	@$(PIP) zensical
 	@touch $@
 
-$(VLLM): engine/upstream/vllm_install.py | $(RUNTIME)
-	@$(BIN)/python -m engine.upstream.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
+$(VLLM): tools/vllm_install.py | $(RUNTIME)
+	@$(BIN)/python -m tools.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
 $(BENCH): $(DEV)

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from app.settings import is_loopback
-from engine.process_log import printable
+from engine.machine import printable
 
 PATH = "/v1/admin"
 ANSWER_S = 60.0

@@ -14,18 +14,18 @@ import click
 import msgspec
 import uvloop
 
+from app import logs, memory
 from app.administration import admin
-from app.operations import logs, memory
-from app.operations.keys import keys
+from app.keys import keys
+from app.models import with_models
+from app.parts import restored as make_ready
 from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
-from app.setup.models import with_models
-from app.setup.store import restored as make_ready
 from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
 from midstream.terminal.command_line import chat
 from sessions.errors import StoreDown
-from sessions.store.redis.embedded import EmbeddedStoreFailed
+from sessions.store.embedded import EmbeddedStoreFailed
 
 _REPEATED = {"engine_arg"}
 GROUPS = {
@@ -47,7 +47,7 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("midstream-server"), prog_name="midstream")
 def main() -> None:
-    """Midstream: a WebSocket chat service for transformers models, whose replies can be interrupted at any moment."""
+    """The conversation layer between a chat front end and a language model: what users saw is what the model reads next."""
 
 
 class _Grouped(click.Command):
@@ -118,7 +118,7 @@ main.add_command(admin)
 @_setting_options
 def serve(**options: Any) -> None:
     """Serve chats: the page at /, the WebSocket at /v1/ws."""
-    from app.composition import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
+    from app.service import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
     with _complaints():
         given = {name: None if value == () else value for name, value in options.items()}

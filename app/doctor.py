@@ -29,33 +29,36 @@ from cryptography import x509
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from app.server.network import HTTP_SOCKETS, SPARE, tls_of
-from app.settings import Settings, SettingsError, in_bytes, variable
-from app.setup.conversion import PACKAGES, check_file, converted_folder, in_cache, weights_of, with_folder
-from app.setup.models import (
+from app.models import (
+    PACKAGES,
     TRANSLATOR,
     TRANSLATOR_NAME,
+    check_file,
     check_models,
+    converted_folder,
     encoded_options,
     file_of,
+    in_cache,
     serves_translator,
+    weights_of,
+    with_folder,
 )
-from app.setup.store import durability_of
-from app.setup.tools import tool_box_of
-from connections.authentication.api_key_store import file_of as key_file_of
+from app.parts import durability_of, tool_box_of
+from app.server import HTTP_SOCKETS, SPARE, tls_of
+from app.settings import Settings, SettingsError, in_bytes, variable
+from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
 from engine.errors import EngineError
 from engine.loading.preflight import PreflightResult
-from engine.machine import free_memory, triton_trouble
-from engine.process_log import printable
+from engine.machine import free_memory, printable, triton_trouble
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.filters.filter_file import InvalidFilterFile, filters_from
-from sessions.store.redis.embedded import EmbeddedStoreFailed, binary
-from sessions.store.redis.server_config import checked_server_configs, config_warnings
-from sessions.store.redis.servers import Durability, DurabilityUnsupported, connect
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.store.client import Durability, DurabilityUnsupported, connect
+from sessions.store.embedded import EmbeddedStoreFailed, binary
+from sessions.store.server_config import checked_server_configs, config_warnings
 
 TORCH_S = 60.0
 VERDICT_S = 300.0
@@ -265,7 +268,7 @@ def _verdict(settings: Settings) -> Finding:
     """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
     try:
         done = subprocess.run(  # noqa: S603 - this Python
-            [sys.executable, "-P", "-m", loading.__package__ or "", encoded_options(settings)],
+            [sys.executable, "-P", "-m", loading.__package__ or "", "check", encoded_options(settings)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -16,43 +16,39 @@ from starlette.routing import BaseRoute, Match, Mount, Route, Router, WebSocketR
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.delivery.page_files import PageFiles
-from app.operations.metrics import CONTENT_TYPE, Metrics
-from app.operations.readiness import Readiness
-from connections.api.account import AccountEndpoint, TicketEndpoint, account_routes, ticket_routes
-from connections.api.admin.endpoint import AdminEndpoint
-from connections.api.admin.operations import AdminOperations, ReplicaRequestHandler
+from app.metrics import CONTENT_TYPE, Metrics, Readiness
+from app.page_files import PageFiles
+from connections.api.account import NO_INDEX_HEADERS, account_routes
+from connections.api.admin import AdminEndpoint, AdminOperations, ReplicaRequestHandler
 from connections.api.agui.endpoint import agui_routes
-from connections.api.ai_sdk.endpoint import ChatEndpoint, aisdk_routes
-from connections.api.ai_sdk.service import ChatService
-from connections.api.ai_sdk.websocket import ChatSocketEndpoint
-from connections.api.anthropic import errors as anthropics
+from connections.api.ai_sdk.endpoint import ChatEndpoint, ChatSocketEndpoint, aisdk_routes
+from connections.api.ai_sdk.requests import ChatService
+from connections.api.anthropic import endpoint as anthropics
 from connections.api.anthropic.endpoint import messages_routes
-from connections.api.attachments import AttachmentsEndpoint, attachments_routes
-from connections.api.audio.routes import Audio, audio_routes
-from connections.api.embeddings import embeddings_routes
-from connections.api.endpoint import RequestContext
-from connections.api.events import EventsEndpoint, events_routes
-from connections.api.openai_chat.endpoint import openai_routes
-from connections.api.owner_data import OwnerDataService
+from connections.api.audio import Audio, audio_routes
+from connections.api.endpoint import OwnerDataService, RequestContext
+from connections.api.openai_chat import openai_routes
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
 from connections.api.responses.creator import ResponseCreator
-from connections.api.responses.endpoint import responses_routes
-from connections.api.responses.websocket import ResponsesWebSocketEndpoint
-from connections.api.shares import NO_INDEX_HEADERS, SharesEndpoint, shares_routes
+from connections.api.responses.endpoint import ResponsesWebSocketEndpoint, responses_routes
 from connections.authentication.access import AccessControl
-from connections.http.json_responses import forbidden_origin, json_response, refusal_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
+from connections.http import (
+    EndpointName,
+    RefusalCounters,
+    forbidden_origin,
+    json_response,
+    refusal_response,
+)
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.client_address import client_address_of, is_private
+from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of, is_private
 from connections.native.endpoint import NativeEndpoint
 from connections.native.server_info import ServerInfo
+from connections.protocol.base import ServerFacts
 from connections.protocol.errors import Unauthenticated
-from connections.protocol.server_info import ServerFacts
 from connections.voice.connection import VoiceService
-from engine import trace
+from engine.messages import current_trace, trace_of_headers
 from sessions.service import Sessions
 
 DOCS_PATH = "/docs"
@@ -89,9 +85,6 @@ _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 NotFoundCallback = Callable[[Scope, str, str], None]
 """Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
 
-CorsWrapper = Callable[[ASGIApp, Callable[[str | None], Response]], ASGIApp]
-"""Lets pages of other origins read an application's answers; the second argument answers origins that are not allowed."""
-
 
 def application(
     *,
@@ -99,7 +92,6 @@ def application(
     readiness: Readiness,
     metrics: Metrics,
     client_filter: Callable[[ASGIApp], ASGIApp],
-    shown: CorsWrapper,
     server: ServerFacts,
     refusals: RefusalCounters,
     on_not_found: NotFoundCallback,
@@ -107,13 +99,13 @@ def application(
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `api_routes`: the routes of the API; `client_filter` stands before all routes; `shown` lets pages of other origins read an answer.
-    `on_not_found` is called for requests below the operators' path that no route takes. `access` admits operators to the metrics.
+    `api_routes`: the routes of the API; `client_filter` stands before all routes. `on_not_found` is called for requests below the
+    operators' path that no route takes. `access` admits operators to the metrics, and pages of other origins to answers.
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
     answers = NotFoundResponses(refusals)
-    not_found = NotFoundApp(known, answers, shown=shown, on_not_found=on_not_found)
+    not_found = NotFoundApp(known, answers, refusals, access.origins, on_not_found)
     files = PageFiles(PAGE)
 
     async def page(request: Request) -> Response:
@@ -218,7 +210,7 @@ class RequestIdMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Each has a task, and so a context, of its own."""
         if scope["type"] in ("http", "websocket"):
-            trace.current.set(trace.of_headers(scope["headers"]))
+            current_trace.set(trace_of_headers(scope["headers"]))
         await self._app(scope, receive, send)
 
 
@@ -287,7 +279,6 @@ def api_routes(
         lifecycle=lifecycle,
         limiters=limiters,
     )
-    events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
     host = ChatService(
         sessions=sessions,
         request_context=request_context,
@@ -296,10 +287,7 @@ def api_routes(
         limiters=limiters,
     )
     pages = (access.origins, limiters.refusals)
-    shares = SharesEndpoint(sessions, limiters)
-    attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
     owners = OwnerDataService(sessions)
-    account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
     sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
     admin = AdminEndpoint(
         acts=AdminOperations(sessions, access, limiters.counts),
@@ -310,16 +298,13 @@ def api_routes(
     return [
         WebSocketRoute("/v1/ws", endpoint.accept),
         *openai_routes(sessions, request_context, *pages),
-        *embeddings_routes(sessions.embedding, request_context, *pages),
         *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),
         *agui_routes(sessions, request_context, *pages),
         *audio_routes(audio, request_context, *pages),
-        *events_routes(events, *pages),
-        *attachments_routes(attachments, *pages),
-        *shares_routes(shares, *pages),
-        *account_routes(account, *pages),
-        *ticket_routes(TicketEndpoint(access, limiters.refusals, limiters.take_ticket), *pages),
+        *account_routes(
+            sessions=sessions, owners=owners, access=access, lifecycle=lifecycle, limiters=limiters
+        ),
         *realtime_routes(realtime),
         *translations_routes(translations),
         *admin.routes(),
@@ -421,22 +406,24 @@ class PathMiddleware:
 class NotFoundApp:
     """Answers the HTTP requests that no route takes.
 
-    `shown`: lets pages of other origins read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
+    `origins`: pages that may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
     """
 
     def __init__(
         self,
         served: ServedPaths,
         answers: NotFoundResponses,
-        *,
-        shown: CorsWrapper,
+        refusals: RefusalCounters,
+        origins: AllowedOrigins,
         on_not_found: NotFoundCallback,
     ) -> None:
         self._served = served
         self._answers = answers
         self._on_not_found = on_not_found
-        self._below = shown(self._answer_below, forbidden_origin)
-        self._below_anthropics = shown(self._answer_below, anthropics.foreign_page)
+        self._below, self._below_anthropics = (
+            CorsMiddleware(self._answer_below, origins, refusals, method="GET, POST", refusal=refusal)
+            for refusal in (forbidden_origin, anthropics.foreign_page)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

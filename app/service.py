@@ -1,4 +1,4 @@
-"""The running service, from the listening socket to the last closed connection, its start display, and the event loop's lag."""
+"""The service: built from its layers, run from the listening socket to the last closed connection, and stopped in the right order."""
 
 from __future__ import annotations
 
@@ -7,63 +7,80 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
+from starlette.types import ASGIApp
 
-from app.operations.memory import keep_giving_back
-from app.operations.metrics import keep_measuring
-from app.operations.readiness import Readiness
-from app.server.server import Server, address
-from app.setup.config_reload import ConfigReload
-from connections.manager import ConnectionLifecycle
+from app.http_protocol import ParseScheduler
+from app.memory import keep_giving_back
+from app.metrics import Metrics, Readiness, Sources, keep_measuring, waiting_report
+from app.models import (
+    check_models,
+    embedders_of,
+    engine_of_file,
+    launched_engine,
+    own_engines,
+    with_names,
+    with_translator,
+)
+from app.parts import (
+    ConfigReload,
+    LimitsFile,
+    access_of,
+    durability_of,
+    limiters_of,
+    look_at_store,
+    quotas_of,
+    store_client,
+    store_url,
+    tool_box_of,
+    traced,
+)
+from app.routes import SecurityHeadersMiddleware, api_routes, application
+from app.server import (
+    Server,
+    StartupServer,
+    address,
+    bind,
+    client_filter_of,
+    proxies_of,
+    server,
+    server_limits_of,
+    start_listening,
+    tls_of,
+)
+from app.settings import Settings, naming
+from app.speech import audio_of, spoken_of
+from connections.api.admin import UnknownAdminPaths
+from connections.authentication.access import REFRESH_S
+from connections.http import RefusalCounters
+from connections.limiters import BoundCounters
+from connections.loop_scheduler import FairShareMiddleware
+from connections.manager import ConnectionLifecycle, ConnectionManager
+from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
+from connections.protocol.base import ServerFacts
 from engine.api import Engine, EngineState, EngineStatus
-from engine.durations import Durations
 from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
+from sessions.filters.chain import NO_FILTERS
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
+from sessions.observer import CompositeObserver, Durations
 from sessions.service import Sessions
+from sessions.store.client import replica_name
+from sessions.store.pool import AT_ONCE, StoreStats
+from sessions.store.server_config import WriteProbe
+from sessions.turn.policy import Policy, ToolLimits
 
 _WIDTH = 24
 _DISPLAY_S = 0.1
-
-
-class StartDisplay:
-    """Shows one growing line on a terminal, else one line a stage."""
-
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._stream = stream
-        self._shown = ""
-
-    async def follow(self, engine: Engine) -> None:
-        """Show the progress until the engine is ready or has failed."""
-        while (status := engine.status).state in (EngineState.LOADING, EngineState.RESTARTING):
-            self._show(status)
-            await asyncio.sleep(_DISPLAY_S)
-        if self._shown and self._stream.isatty():
-            self._stream.write("\r\033[K")
-
-    def address(self, url: str, facts: ModelFacts) -> None:
-        """Print the page's address, and where the model runs."""
-        model = f"{facts.parameters / 1e6:,.1f}M parameters, {facts.dtype} on {facts.device}"
-        if not facts.parameters:  # an upstream does not report them
-            model = f"{facts.model} of {facts.device}"
-        print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
-
-    def _show(self, status: EngineStatus) -> None:
-        stage = status.stage or "starting the engine"
-        if self._stream.isatty():
-            filled = round(status.progress * _WIDTH)
-            bar = "█" * filled + "░" * (_WIDTH - filled)
-            self._stream.write(f"\r\033[K{bar} {status.progress:4.0%}  {stage}")
-        elif stage != self._shown:
-            self._stream.write(f"{stage} ({status.progress:.0%})\n")
-        self._shown = stage
-        self._stream.flush()
-
-
 CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
@@ -75,57 +92,204 @@ SWITCH_INTERVAL_S = 0.0005
 """After how long a thread that works on a long request lets the event loop go on. Python's 5 ms, at each of the loop's turns,
 would be a gap in everybody's text.
 """
-
 SIGNAL_MERGE_S = 0.2
 """Signals within so many seconds are one: `timeout` sends its own to the process, and again to its group."""
-
 _log = structlog.get_logger("midstream.service")
 
 
-class StopSignals:
-    """What signals ask for: `begun` by the first, `hurried` by a later one."""
+async def serve(settings: Settings) -> None:
+    """Run the service until a signal ends it.
 
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.hurried = asyncio.Event()
-        self._begun_at = 0.0
+    Raises SettingsError, EmbeddedStoreFailed, StoreDown, and EngineError if the model can't be served.
+    """
+    check_models(settings)
+    with bind(settings.host, settings.port) as listener, cancelled_by_signals():
+        models = with_names(settings, engines_of(settings))
+        starting = StartupServer(
+            listener,
+            server=partial(_start_server, settings),
+            report=lambda why: waiting_report(models, why),
+        )
+        async with (
+            models.running(),
+            starting.until_ready() as failed,
+            composed(settings, models, failed=failed) as service,
+        ):
+            await starting.end()
+            start_listening(listener)
+            await service.run(listener)
 
-    def request(self) -> None:
-        """Handle one signal."""
-        if not self.begun.is_set():
-            self._begun_at = time.monotonic()
-            self.begun.set()
-        elif time.monotonic() - self._begun_at >= SIGNAL_MERGE_S:
-            self.hurried.set()
+
+def _start_server(settings: Settings, app: ASGIApp) -> Server:
+    client_filter = client_filter_of(settings, RefusalCounters())
+    return server(
+        SecurityHeadersMiddleware(client_filter(app)),
+        server_limits=server_limits_of(settings),
+        tls=tls_of(settings),
+    )
 
 
-@contextmanager
-def cancelled_by_signals() -> Iterator[None]:
-    """Inside the block, until `Service.run` takes over, the first SIGTERM or SIGINT cancels the task and ends the block."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    if task is None:
-        raise RuntimeError("cancelled_by_signals is for tasks.")
-    stopping, requested_at = False, 0.0
+def engines_of(settings: Settings) -> Engine:
+    """Return the engine that the settings name, local or upstream; several share one interface. Raises SettingsError."""
+    if (launched := launched_engine(settings)) is not None:
+        return launched
+    if settings.upstreams is not None:
+        return engine_of_file(settings)
+    return with_translator(settings, own_engines(settings))
 
-    def stop() -> None:
-        """Cancel the task, and again at each later signal: something may have lost the cancellation."""
-        nonlocal stopping, requested_at
-        if not stopping:
-            _log.info("stopped during startup")
-        if not stopping or time.monotonic() - requested_at >= SIGNAL_MERGE_S:
-            stopping, requested_at = True, time.monotonic()
-            task.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
-        while task.uncancel():
-            pass
-        _log.info("stopped")
+@asynccontextmanager
+async def composed(
+    settings: Settings,
+    engine: Engine,
+    *,
+    hello_s: float = HELLO_S,
+    refresh_s: float = REFRESH_S,
+    failed: Callable[[StoreDown], None] | None = None,
+) -> AsyncIterator[Service]:
+    """Return the service over one engine, or over several models, once its store answers.
+
+    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired;
+    `failed`: called each time that the store does not answer.
+    """
+    models = with_names(settings, engine)
+    refusals, bounds = RefusalCounters(), BoundCounters()
+    tls, client_filter = tls_of(settings), client_filter_of(settings, refusals)
+    limits = LimitsFile(settings)
+    tools = tool_box_of(settings)
+    manager = ConnectionManager(
+        max_connections=settings.max_connections, max_per_client=settings.max_client_connections
+    )
+    metrics = Metrics()
+    policy, tallies, lag = _policy(settings), {"requests": StoreStats(), "replies": StoreStats()}, Durations()
+    async with (
+        store_url(settings) as url,
+        store_client(url, tallies["requests"]) as store,
+        store_client(url, tallies["replies"], heavy_slots=AT_ONCE) as priority_client,
+        nullcontext(access_of(settings, store, refresh_s=refresh_s)) as access,
+        embedders_of(settings) as embedders,
+        limiters_of(settings, store, access, refusals, bounds) as limiters,
+        traced(
+            CompositeObserver(metrics, limiters.quota_limiter) if limiters.quota_limiter else metrics,
+            version=version("midstream-server"),
+        ) as observer,
+    ):
+        limits.govern(limiters)
+        await look_at_store(settings, store, failed=failed)
+        replica = await replica_name(store)
+        sessions = Sessions(
+            client=store,
+            engine=models,
+            policy=policy,
+            observer=observer,
+            replica=replica,
+            priority_client=priority_client,
+            tools=tools,
+            embedders=embedders,
+        )
+        readiness = Readiness(
+            models=models, store=WriteProbe(store, policy.durability), memory=sessions.memory
+        )
+        metrics.watch(
+            Sources(
+                models=models,
+                connections=manager.statistics,
+                sessions=sessions.statistics,
+                refusals=refusals,
+                bounds=bounds,
+                stores=tallies,
+                lag=lag,
+                is_draining=lambda: readiness.draining,
+                version=version("midstream-server"),
+            )
+        )
+        async with (
+            tools.running(),
+            sessions.running(alone=settings.redis_url is None),
+            audio_of(settings) as audio,
+            spoken_of(settings, sessions) as spoken,
+        ):
+            lifecycle = ConnectionLifecycle(sessions=sessions, manager=manager, limiters=limiters)
+            routes = api_routes(
+                sessions=sessions,
+                server_info=ServerInfo(models, _advertised_settings(settings)),
+                access=access,
+                lifecycle=lifecycle,
+                limiters=limiters,
+                audio=audio,
+                spoken=spoken,
+                hello_s=hello_s,
+            )
+            app = application(
+                api_routes=routes,
+                readiness=readiness,
+                metrics=metrics,
+                client_filter=lambda app: client_filter(
+                    FairShareMiddleware(app, limiters.turns.light_clients)
+                ),
+                server=ServerFacts(SERVER, version("midstream-server")),
+                refusals=refusals,
+                on_not_found=UnknownAdminPaths(access, limiters).note,
+                access=access,
+            )
+            yield Service(
+                engine=models,
+                sessions=sessions,
+                config_reload=ConfigReload(access, limits),
+                lifecycle=lifecycle,
+                readiness=readiness,
+                server=server(
+                    app,
+                    server_limits=server_limits_of(settings),
+                    bounds=bounds,
+                    turns=ParseScheduler(limiters.turns.light_clients, proxies=proxies_of(settings)),
+                    tls=tls,
+                ),
+                drain_s=settings.drain_s,
+                lag=lag,
+            )
+
+
+def _policy(settings: Settings) -> Policy:
+    """Return the options of conversations. Raises SettingsError."""
+    filters = NO_FILTERS
+    if settings.filters is not None:
+        with naming("filters", InvalidFilterFile):
+            filters = filters_from(Path(settings.filters).expanduser())
+    has_titles = (
+        settings.titles == "auto" and not settings.is_bundled
+    )  # the bundled model has not learned to write them
+    return Policy(
+        ttl_s=settings.conversation_ttl_s,
+        max_turns=settings.max_turns,
+        max_queued=settings.max_queued,
+        tools=ToolLimits(
+            max_rounds=settings.max_tool_rounds,
+            wait_s=settings.tool_wait_s,
+            max_chars=settings.max_content_chars,
+        ),
+        system_prompt=settings.system_prompt or "",
+        filters=filters,
+        durability=durability_of(settings),
+        unsupported_tools=settings.unsupported_tools,
+        titles=has_titles or settings.titles == "model",
+        sharing=settings.sharing,
+        store_bytes=settings.store_bytes,
+    )
+
+
+def _advertised_settings(settings: Settings) -> AdvertisedSettings:
+    return AdvertisedSettings(
+        server_version=version("midstream-server"),
+        heartbeat_ms=int(HEARTBEAT_S * 1000),
+        resume_ttl_s=int(settings.conversation_ttl_s),
+        messages_per_minute=quotas_of(settings).shown,
+        max_content_chars=settings.max_content_chars,
+        max_turns=settings.max_turns,
+        max_queued=settings.max_queued,
+        max_tool_rounds=settings.max_tool_rounds,
+        suggestions=settings.suggested,
+    )
 
 
 class Service:
@@ -236,3 +400,83 @@ class Service:
             async with asyncio.timeout(LOOK_S):
                 return await self._sessions.has_other_replicas()
         return False
+
+
+class StopSignals:
+    """What signals ask for: `begun` by the first, `hurried` by a later one."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.hurried = asyncio.Event()
+        self._begun_at = 0.0
+
+    def request(self) -> None:
+        """Handle one signal."""
+        if not self.begun.is_set():
+            self._begun_at = time.monotonic()
+            self.begun.set()
+        elif time.monotonic() - self._begun_at >= SIGNAL_MERGE_S:
+            self.hurried.set()
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Inside the block, until `Service.run` takes over, the first SIGTERM or SIGINT cancels the task and ends the block."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("cancelled_by_signals is for tasks.")
+    stopping, requested_at = False, 0.0
+
+    def stop() -> None:
+        """Cancel the task, and again at each later signal: something may have lost the cancellation."""
+        nonlocal stopping, requested_at
+        if not stopping:
+            _log.info("stopped during startup")
+        if not stopping or time.monotonic() - requested_at >= SIGNAL_MERGE_S:
+            stopping, requested_at = True, time.monotonic()
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+        while task.uncancel():
+            pass
+        _log.info("stopped")
+
+
+class StartDisplay:
+    """Shows one growing line on a terminal, else one line a stage."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self._stream = stream
+        self._shown = ""
+
+    async def follow(self, engine: Engine) -> None:
+        """Show the progress until the engine is ready or has failed."""
+        while (status := engine.status).state in (EngineState.LOADING, EngineState.RESTARTING):
+            self._show(status)
+            await asyncio.sleep(_DISPLAY_S)
+        if self._shown and self._stream.isatty():
+            self._stream.write("\r\033[K")
+
+    def address(self, url: str, facts: ModelFacts) -> None:
+        """Print the page's address, and where the model runs."""
+        model = f"{facts.parameters / 1e6:,.1f}M parameters, {facts.dtype} on {facts.device}"
+        if not facts.parameters:  # an upstream does not report them
+            model = f"{facts.model} of {facts.device}"
+        print(f"Midstream is ready: {url}   ({model}; Ctrl-C stops)", flush=True)  # noqa: T201 - the command's output
+
+    def _show(self, status: EngineStatus) -> None:
+        stage = status.stage or "starting the engine"
+        if self._stream.isatty():
+            filled = round(status.progress * _WIDTH)
+            bar = "█" * filled + "░" * (_WIDTH - filled)
+            self._stream.write(f"\r\033[K{bar} {status.progress:4.0%}  {stage}")
+        elif stage != self._shown:
+            self._stream.write(f"{stage} ({status.progress:.0%})\n")
+        self._shown = stage
+        self._stream.flush()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, inspect
 
-from engine.options import KV_IDLE_S
+from engine.machine import KV_IDLE_S
 from sessions.limits.bounds import (
     MAX_CLIENT_CONNECTIONS,
     MAX_CONNECTIONS,
@@ -558,10 +559,8 @@ def parsed(name: str, value: Any) -> Any:
 
 def _words(name: str, value: str) -> tuple[str, ...]:
     """Split a variable into words as a shell does. Raises SettingsError."""
-    try:
+    with naming(name, ValueError, end="."):
         return tuple(shlex.split(value))
-    except ValueError as error:
-        raise SettingsError(f"{called(name)}: {error}.") from error
 
 
 def _file_text(name: str, path: Path) -> str:
@@ -653,6 +652,15 @@ def _meant(word: str, known: Iterable[str]) -> str:
 def called(name: str) -> str:
     """Return a setting's two names: variable and option."""
     return f"{PREFIX}{name.upper()} (--{name.replace('_', '-')})"
+
+
+@contextmanager
+def naming(setting: str, *errors: type[Exception], end: str = "") -> Iterator[None]:
+    """Put the names of a setting before what is wrong with it. Raises SettingsError."""
+    try:
+        yield
+    except errors as error:
+        raise SettingsError(f"{called(setting)}: {error}{end}") from error
 
 
 def is_loopback(host: str) -> bool:

@@ -11,8 +11,8 @@ import click
 import msgspec
 from msgspec import Meta
 
+from app.models import PACKAGES, converted_folder, in_cache, weights_of
 from app.settings import DEMO_MODEL, Settings, in_bytes
-from app.setup.conversion import PACKAGES, converted_folder, in_cache, weights_of
 
 EXCHANGE_BYTES = 1027
 """Bytes in Redis of an exchange, beside its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""

@@ -14,14 +14,21 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from connections.authentication.caller import Caller
-from connections.http.refusal_counters import Refusal
+from connections.http import RefusalReason
 from connections.limiters import EndpointCounters, Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.audio import AudioStop, Played, Sound
-from connections.protocol.codec import bypasses_request_limit, cost_of, for_features
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
-from connections.protocol.frames import AuthRefresh, Cancel, Error, Frame, Hello, Ping
+from connections.protocol.frames import (
+    Binary,
+    Error,
+    Frame,
+    Stopping,
+    bypasses_request_limit,
+    cost_of,
+    for_features,
+    queues,
+)
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Delta, Event, Gap, Text
 from sessions.limits.bounds import BAD_FRAMES, BAD_FRAMES_S, Bound
@@ -46,7 +53,7 @@ class ErrorBudget:
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""Pending cancels: they wait for another replica, or for a rollback. They and `audio.stop` have a limit of their own: they must be heard."""
+"""Pending cancels: they wait for another replica, or for a rollback. They have a limit of their own, as all that ends a reply: it must be handled."""
 
 PendingWork = Coroutine[None, None, None]
 
@@ -100,7 +107,7 @@ class InFlightRequests:
         tasks: asyncio.TaskGroup,
     ) -> None:
         """Run the waiting part of a request. Raises Overloaded if too many cancels wait."""
-        group = self._cancels if isinstance(frame, Cancel | AudioStop) else self._requests
+        group = self._cancels if isinstance(frame, Stopping) else self._requests
         if group is self._cancels and len(group) >= MAX_CANCELS:
             slow.close()
             raise Overloaded(
@@ -273,7 +280,7 @@ class Connection:
 
     def _send(self, frame: Frame, made_at: float | None) -> None:
         message = self._encode(frame)
-        if isinstance(frame, Sound):
+        if isinstance(frame, Binary):
             self._transport.write_binary(message)
         else:
             self._transport.write(message)
@@ -417,6 +424,12 @@ class Connection:
         self._backlog.set()
 
 
+async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
+    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
+    if (refused := await asyncio.shield(taking)) is not None:
+        raise refused
+
+
 def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
     """Return the `error` frame for a refused request."""
     retryable = error.retryable if isinstance(error, Refused) else False
@@ -426,9 +439,6 @@ def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
 
 MAX_WAITING = 32
 """Fewer than a connection's concurrent requests, so that a cancel behind them still has room."""
-
-_NEVER_WAIT = (Hello, Ping, AuthRefresh, Sound, Played)
-
 
 FrameT = TypeVar("FrameT")
 
@@ -454,10 +464,10 @@ class RateLimiter(Generic[FrameT]):
         quotas = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
         is_limited = is_message and quotas is not None and quotas.limits(connection.client)
-        waits = is_limited or (self._in_flight and not isinstance(frame, _NEVER_WAIT))
+        waits = is_limited or (self._in_flight and queues(frame))
         if quotas is None or not waits:
             return self._inner.handle(connection, frame)
-        if self._in_flight >= MAX_WAITING and not isinstance(frame, Cancel | AudioStop):
+        if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
             raise Overloaded("Too many requests at once.")
         return self._in_turn(connection, frame, is_message=is_message)
 
@@ -465,7 +475,7 @@ class RateLimiter(Generic[FrameT]):
         try:
             self._limiters.rates.take(counts, connection.caller.subject)
         except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
+            self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
     async def _in_turn(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:

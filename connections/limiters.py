@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.types import Scope
 
+from connections.authentication.api_keys import Identity
 from connections.authentication.caller import group_of
-from connections.authentication.identity import Identity
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.http import EndpointName, RefusalCounters, RefusalReason
 from connections.loop_scheduler import FairLoopScheduler
+from connections.protocol.base import Limits
 from connections.protocol.frames import LimitNear
-from connections.protocol.server_info import Limits
-from engine.durations import Durations
 from sessions.limits.bounds import LARGE_BODIES, MAX_PENDING_CONNECTIONS, MESSAGES_PER_S, READS_PER_S, Bound
 from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, RedisCounters
 from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
 from sessions.limits.shares import Address, FairShare, HandshakeLimit, Subject
+from sessions.observer import Durations
 from sessions.records import Client
 
 
@@ -117,7 +117,7 @@ class Limiters:
         try:
             self.rates.take(FrameCost.READ, subject)
         except RateLimited:
-            self.refusals.count(Refusal.RATE)
+            self.refusals.count(RefusalReason.RATE)
             raise
 
     def take_ticket(self, identity: Identity, scope: Scope) -> None:
@@ -127,7 +127,7 @@ class Limiters:
     def rejects_handshake(self, address: Address | None) -> bool:
         """Return whether a connection of this address has to be refused before authentication; it is counted then."""
         if self.handshake_limit.is_full:
-            self.refusals.count(Refusal.PENDING)
+            self.refusals.count(RefusalReason.PENDING)
             return True
         if self.handshake_limit.is_full_for_address(address):
             self.bounds.count(Bound.ADDRESS_SHARE)
@@ -141,6 +141,6 @@ class Limiters:
         try:
             near = await self.quota_limiter.admit(client)
         except RateLimited:
-            self.refusals.count(Refusal.RATE)
+            self.refusals.count(RefusalReason.RATE)
             raise
         return [LimitNear(name=one.name, remaining=one.remaining, reset_s=one.reset_s) for one in near]

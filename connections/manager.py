@@ -12,7 +12,7 @@ import msgspec
 
 from connections.authentication.caller import Caller
 from connections.connection import Connection
-from connections.http.refusal_counters import Refusal
+from connections.http import RefusalReason
 from connections.limiters import Limiters
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame, GoAway
@@ -213,11 +213,11 @@ class ConnectionLifecycle:
         try:
             yield
         except TooManyConnections as full:
-            self._limiters.refusals.count(Refusal.CONNECTIONS)
+            self._limiters.refusals.count(RefusalReason.CONNECTIONS)
             raise Close(CloseCode.TOO_MANY_CONNECTIONS, str(full)) from None
         except Close as close:
             if close.code is CloseCode.TOO_MANY_CONNECTIONS:
-                self._limiters.refusals.count(Refusal.CONNECTIONS)
+                self._limiters.refusals.count(RefusalReason.CONNECTIONS)
             elif close.code is CloseCode.OVERLOAD:
-                self._limiters.refusals.count(Refusal.FULL)
+                self._limiters.refusals.count(RefusalReason.FULL)
             raise

@@ -14,8 +14,7 @@ from collections import deque
 import msgspec
 
 from connections.protocol import codec
-from connections.protocol.audio import Marks, Sound
-from connections.protocol.frames import Cancelled, Frame
+from connections.protocol.frames import Cancelled, Frame, ReplySound
 from sessions.events import (
     Accepted,
     ControlEvent,
@@ -319,10 +318,10 @@ def _report(text: Text, sent: SentOffsets | None) -> None:
 
 
 def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
-    """Return whether a frame belongs to the part of a turn that is cut. Sound after a cut is always withdrawn."""
+    """Return whether a frame belongs to the part of a turn that is cut."""
     if isinstance(frame, ToolCall):
         return frame.turn_id == turn_id and frame.off > chars
-    return isinstance(frame, Sound | Marks) and frame.turn_id == turn_id
+    return isinstance(frame, ReplySound) and frame.turn_id == turn_id
 
 
 def _size(frame: Frame) -> int:

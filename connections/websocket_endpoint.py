@@ -15,57 +15,96 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from connections.authentication.access import AccessControl
 from connections.authentication.caller import address_group
 from connections.connection import Disconnected
-from connections.http.json_responses import draining_refusal, forbidden_origin, too_many_handshakes
-from connections.http.refusal_counters import EndpointName, Refusal
-from connections.large_messages import LargeMessageLease
+from connections.http import (
+    EndpointName,
+    RefusalReason,
+    draining_refusal,
+    forbidden_origin,
+    too_many_handshakes,
+)
 from connections.limiters import Limiters
 from connections.loop_scheduler import REQUEST_COST, FairLoopScheduler
-from connections.middleware.client_address import client_address_of
-from connections.middleware.origins import is_secure
+from connections.middleware import client_address_of, is_secure
 from connections.protocol import codec
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame
-from sessions.limits.bounds import HELLO_S, Bound
+from sessions.limits.bounds import (
+    HELLO_S,
+    MAX_FRAME_BYTES,
+    Bound,
+)
+from sessions.limits.shares import FairShare, Subject
 
 PEER = "midstream.peer"
 """The ASGI extension that bypasses the server's queues: its `peer` is a `ServerSocket`."""
 CLOSE_S = 2.0
+_log = structlog.get_logger("midstream.connection")
+HandshakeT = TypeVar("HandshakeT")
 
 
-class ServerSocket(Protocol):
-    """The socket below ASGI."""
+class WebSocketEndpoint(ABC, Generic[HandshakeT]):
+    """Serves sockets, each from handshake to close. `HandshakeT`: what the handshake says about the client."""
 
-    def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open and the peer reads."""
-        ...
+    def __init__(
+        self, endpoint: EndpointName, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
+    ) -> None:
+        self.access = access
+        self.limiters = limiters
+        self.tally = limiters.tally(endpoint)
+        self._hello_s = hello_s
 
-    async def until_writable(self) -> bool:
-        """Wait until the peer reads again; False if the connection has ended."""
-        ...
+    @abstractmethod
+    async def receive(self, websocket: WebSocket) -> HandshakeT | Response:
+        """Return what the handshake says about the client, or the answer to a refused one."""
 
-    def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
-        ...
+    @abstractmethod
+    async def serve(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
+        """Serve an accepted socket until it ends. Raises Close, Disconnected."""
 
-    def write_all(self, texts: Iterable[bytes]) -> None:
-        """Send several messages in one go, as `write` does."""
-        ...
+    def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most endpoints have none
+        """Return the common subprotocol."""
+        return None
 
-    def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
-        ...
+    async def accept(self, websocket: WebSocket) -> None:
+        """Serve one socket from handshake to close."""
+        handshake_info = self._reject_handshake(websocket) or await self.receive(websocket)
+        if isinstance(handshake_info, Response):
+            await websocket.send_denial_response(handshake_info)
+            return
+        await websocket.accept(subprotocol=self.subprotocol(handshake_info))
+        await self._run(WebSocketTransport(websocket, self.limiters.turns), handshake_info)
 
-    def charge(self) -> None:
-        """Slow down a peer that asked too often."""
-        ...
+    async def first(self, socket: WebSocketTransport, named: str) -> str | bytes:
+        """Return the first message. `named`: what it has to be. Raises Close, Disconnected."""
+        try:
+            async with asyncio.timeout(self._hello_s):
+                return await socket.receive()
+        except TimeoutError:
+            self.limiters.bounds.count(Bound.HELLO_TIME)
+            raise Close(CloseCode.NO_HELLO, f"No {named} within {self._hello_s:g} s.") from None
 
-    def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
-        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
-        ...
+    def _reject_handshake(self, websocket: WebSocket) -> Response | None:
+        """Return the answer to a handshake that is refused before authentication."""
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
+        if not self.access.origins.allow(origin, host=host, secure=is_secure(websocket)):
+            self.limiters.refusals.count(RefusalReason.ORIGIN)
+            return forbidden_origin(origin)
+        if self.limiters.handshake_limit.is_closed:
+            return draining_refusal()
+        if self.limiters.rejects_handshake(client_address_of(websocket.scope)):
+            return too_many_handshakes()
+        return None
 
-    def abort(self) -> None:
-        """End a connection whose peer does not read."""
-        ...
+    async def _run(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
+        try:
+            await self.serve(socket, handshake_info)
+        except Close as close:
+            await socket.close(close.code, close.reason)
+        except Disconnected:
+            return
+        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
+            _log.exception("connection failed")
+            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
 
 
 class WebSocketTransport:
@@ -154,71 +193,88 @@ class MultilineTransport:
             self._socket.write_all(text.splitlines())
 
 
-_log = structlog.get_logger("midstream.connection")
+class LargeMessageLease:
+    """Takes a place among the large bodies of requests while a large message comes, and until it was taken in."""
 
-HandshakeT = TypeVar("HandshakeT")
+    def __init__(self, bodies: FairShare, subject: Subject) -> None:
+        self._bodies = bodies
+        self._subject = subject
+        self._slots = self._whole = self._taken = 0
+        self.is_receiving = False
+        """Whether the message that comes is a large one."""
+
+    def admit(self, size: int) -> bool:
+        """Return whether a message may have so many bytes. One that begins to be large takes a place."""
+        if size <= MAX_FRAME_BYTES or self.is_receiving:
+            return True
+        if not self._bodies.has_capacity_for(self._subject):
+            return False
+        self._bodies.take(self._subject)
+        self._slots += 1
+        self.is_receiving = True
+        return True
+
+    def message_ended(self, size: int) -> None:
+        """Note the end of a message. One that took a place by its frames' heads, or by a ping in it, gives it back."""
+        if self.is_receiving and size > MAX_FRAME_BYTES:
+            self._whole += 1
+        elif self.is_receiving:
+            self._give_back(1)
+        self.is_receiving = False
+
+    def mark_delivered(self) -> bool:
+        """Note that the application has all whole messages; return whether large ones are among them."""
+        self._taken, self._whole = self._whole, 0
+        return self._taken > 0
+
+    def release_consumed(self) -> bool:
+        """Give back the places of what the application had, and has taken in; return whether there were any."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._give_back(taken)
+        return taken > 0
+
+    def end(self) -> None:
+        """Give all places back: the connection has ended."""
+        self._whole = self._taken = 0
+        self._give_back(self._slots)
+
+    def _give_back(self, slots: int) -> None:
+        self._slots -= slots
+        self._bodies.give_back(self._subject, slots)
 
 
-class WebSocketEndpoint(ABC, Generic[HandshakeT]):
-    """Serves sockets, each from handshake to close. `HandshakeT`: what the handshake says about the client."""
+class ServerSocket(Protocol):
+    """The socket below ASGI."""
 
-    def __init__(
-        self, endpoint: EndpointName, *, access: AccessControl, limiters: Limiters, hello_s: float = HELLO_S
-    ) -> None:
-        self.access = access
-        self.limiters = limiters
-        self.tally = limiters.tally(endpoint)
-        self._hello_s = hello_s
+    def is_writable(self) -> bool:
+        """Whether text may be written: the connection is open and the peer reads."""
+        ...
 
-    @abstractmethod
-    async def receive(self, websocket: WebSocket) -> HandshakeT | Response:
-        """Return what the handshake says about the client, or the answer to a refused one."""
+    async def until_writable(self) -> bool:
+        """Wait until the peer reads again; False if the connection has ended."""
+        ...
 
-    @abstractmethod
-    async def serve(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
-        """Serve an accepted socket until it ends. Raises Close, Disconnected."""
+    def write(self, text: bytes) -> None:
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
+        ...
 
-    def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most endpoints have none
-        """Return the common subprotocol."""
-        return None
+    def write_all(self, texts: Iterable[bytes]) -> None:
+        """Send several messages in one go, as `write` does."""
+        ...
 
-    async def accept(self, websocket: WebSocket) -> None:
-        """Serve one socket from handshake to close."""
-        handshake_info = self._reject_handshake(websocket) or await self.receive(websocket)
-        if isinstance(handshake_info, Response):
-            await websocket.send_denial_response(handshake_info)
-            return
-        await websocket.accept(subprotocol=self.subprotocol(handshake_info))
-        await self._run(WebSocketTransport(websocket, self.limiters.turns), handshake_info)
+    def write_binary(self, message: bytes) -> None:
+        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
+        ...
 
-    async def first(self, socket: WebSocketTransport, named: str) -> str | bytes:
-        """Return the first message. `named`: what it has to be. Raises Close, Disconnected."""
-        try:
-            async with asyncio.timeout(self._hello_s):
-                return await socket.receive()
-        except TimeoutError:
-            self.limiters.bounds.count(Bound.HELLO_TIME)
-            raise Close(CloseCode.NO_HELLO, f"No {named} within {self._hello_s:g} s.") from None
+    def charge(self) -> None:
+        """Slow down a peer that asked too often."""
+        ...
 
-    def _reject_handshake(self, websocket: WebSocket) -> Response | None:
-        """Return the answer to a handshake that is refused before authentication."""
-        origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
-        if not self.access.origins.allow(origin, host=host, secure=is_secure(websocket)):
-            self.limiters.refusals.count(Refusal.ORIGIN)
-            return forbidden_origin(origin)
-        if self.limiters.handshake_limit.is_closed:
-            return draining_refusal()
-        if self.limiters.rejects_handshake(client_address_of(websocket.scope)):
-            return too_many_handshakes()
-        return None
+    def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
+        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
+        ...
 
-    async def _run(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
-        try:
-            await self.serve(socket, handshake_info)
-        except Close as close:
-            await socket.close(close.code, close.reason)
-        except Disconnected:
-            return
-        except Exception:  # noqa: BLE001 - a task's boundary: this connection ends, the others don't notice
-            _log.exception("connection failed")
-            await socket.close(CloseCode.INTERNAL, "An internal error; reconnect.")
+    def abort(self) -> None:
+        """End a connection whose peer does not read."""
+        ...

@@ -1,21 +1,146 @@
-"""The machine: its free memory, what a process takes of it, and whether Triton can compile there. Knows no torch."""
+"""An engine's options, and what processes take of their machine: memory, environments without secrets, logs without content.
+
+Knows no torch.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import resource
 import shutil
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 import msgspec
 
-from engine.messages import EngineStatistics
+from engine.messages import REPLY_TOKENS, EngineStatistics
+
+KV_IDLE_S = 900.0
+"""Seconds after which keys and values that nobody uses are given up, by default."""
+
+_ON_CPU = frozenset({"cpu", "auto"})
+
+
+class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a forward pass is computed. `engine.loading.preflight` decides what is possible, and why not.
+
+    `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that share one model.
+    """
+
+    attn: str = "auto"
+    quantize: str = "none"
+    tensor_parallel: int = 1
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
+
+    `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
+    the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
+    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors. `reply_tokens`: the longest reply whose sender names no limit.
+    """
+
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    pickled_weights: bool = False
+    reply_tokens: int = REPLY_TOKENS
+    max_batch: int | None = None
+    kv_bytes: int | None = None
+    kv_idle_s: float = KV_IDLE_S
+    memory_share: float = 1.0
+    threads: int | None = None
+    forward: ForwardOptions = ForwardOptions()
+
+
+def spread(
+    options: EngineOptions, *, devices: Sequence[str], each: int, cores: int
+) -> tuple[EngineOptions, ...]:
+    """Return the options of `each` engines on each device, in the order of `devices`.
+
+    Engines of one device share its memory. Those that may use the CPU share its `cores`, with at least one thread each.
+    """
+    placed = [msgspec.structs.replace(options, device=device) for device in devices for _ in range(each)]
+    return shared_out(placed, cores=cores)
+
+
+def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
+    """Return the options of all engines of one machine, with each one's share of it."""
+    together = Counter(engine.device for engine in engines)
+    computing = sum(engine.device in _ON_CPU for engine in engines)
+    threads = max(1, cores // computing) if computing > 1 else None
+    return tuple(
+        msgspec.structs.replace(
+            engine,
+            memory_share=engine.memory_share / together[engine.device],
+            threads=threads if engine.device in _ON_CPU else engine.threads,
+        )
+        for engine in engines
+    )
+
+
+KEPT = frozenset(("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "PWD", "OLDPWD"))
+"""What loading a model needs, and names that only look like secrets."""
+
+SECRET = frozenset(("KEY", "KEYS", "TOKEN", "TOKENS", "AUTH", "DSN", "PAT"))
+"""Words of a variable's name, between underscores, that mark a secret."""
+
+SECRET_PARTS = re.compile("APIKEY|AUTHORIZATION|CONNECTION_?STRING|CREDENTIAL|PASSPHRASE|PASSW|PWD|SECRET")
+"""Parts of a name that mark one."""
+
+_LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+"""A URL's user and password."""
+
+_SPINNING = {"GOMP_SPINCOUNT": "3000"}
+_SPINNING_CHOSEN = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_KERNELS = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+
+
+def child_environment() -> dict[str, str]:
+    """Return this process's environment as its children may see it."""
+    return without_secrets(os.environ)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are neither the service's settings nor, by name or value, secrets. Pure."""
+    return {
+        name: value for name, value in environ.items() if name in KEPT or not _is_hidden(name.upper(), value)
+    }
+
+
+def _is_hidden(name: str, value: str) -> bool:
+    if name.startswith("MIDSTREAM_") or not SECRET.isdisjoint(name.split("_")) or SECRET_PARTS.search(name):
+        return True
+    return bool(_LOGIN.search(value)) and not name.endswith("_PROXY")  # models may come through a proxy
+
+
+def torch_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to add to an environment for the libraries below torch, before it is imported.
+
+    OpenMP's threads spin while they wait for each other, then sleep. By default they spin for long, but the cores are shared
+    with the gateway, the store and whatever else runs, so here they spin briefly. Measured on two cores: a small matrix
+    product takes 19 microseconds with brief or long spinning, and 76 without; without it a decode step of a 768x12 Llama
+    takes 1.2 to 1.5 times as long. Beside one busy process, long spinning or threads bound to cores (OMP_PROC_BIND=true)
+    cost a factor of three to twenty, brief spinning next to nothing.
+
+    oneDNN makes a kernel for each shape of a product, in 0.3 ms, and torch and oneDNN keep 1,024 each: half a megabyte and
+    more for every number of replies and every length of contexts that ever came. 64 kernels serve about nine sizes of step.
+    Measured over 10,000 turns of a very small model: 72 MB of growth with 1,024 kernels, 7 with 64, and 8 % more time.
+    """
+    spinning = {} if _SPINNING_CHOSEN & environ.keys() else _SPINNING
+    return spinning | {name: value for name, value in _KERNELS.items() if name not in environ}
+
 
 DeviceMemory = Callable[[], tuple[int, int]]
 """Returns the free and the total bytes."""
@@ -110,3 +235,86 @@ def triton_trouble() -> tuple[str, str] | None:
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return "Triton finds no headers of Python (Python.h)", "Install python3-dev."
     return None
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters, line ends and invisible characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the same with its line ends kept."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def without_values(error: BaseException, *, shown: tuple[type[BaseException], ...] = (OSError,)) -> str:
+    """Return the traceback of an exception, with its causes and the exceptions of a group.
+
+    Messages are left out, except those of the types in `shown`, since a message often quotes a value, which a person
+    may have written.
+    """
+    return "\n".join(_lines(error, shown, set()))
+
+
+def _lines(error: BaseException, shown: tuple[type[BaseException], ...], seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None and id(before) not in seen:
+        yield from _lines(before, shown, seen)
+        yield "It was followed by:"
+    yield "Traceback (most recent call last):"
+    for frame in traceback.format_tb(error.__traceback__):
+        yield frame.rstrip("\n")
+    yield _name(error, shown)
+    for number, inner in enumerate(
+        error.exceptions if isinstance(error, BaseExceptionGroup) else (), start=1
+    ):
+        yield f"Exception {number} of the group:"
+        yield from (f"  {line}" for line in _lines(inner, shown, seen))
+
+
+def _name(error: BaseException, shown: tuple[type[BaseException], ...]) -> str:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {error}" if isinstance(error, shown) else name
+
+
+SHOWN_ERRORS = (OSError, RuntimeError)
+"""Errors whose messages hold only sizes, shapes and devices."""
+
+log = logging.getLogger(__name__)
+
+
+class Formatter(logging.Formatter):
+    """Writes lines whose tracebacks hold no values."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        """See `logging.Formatter`."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
+        """See `logging.Formatter`."""
+        return without_values(ei[1], shown=SHOWN_ERRORS)
+
+
+def set_up_logs() -> None:
+    """Log to standard error, uncaught exceptions included."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter("engine: %(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda trouble: _uncaught(
+        trouble.exc_type, trouble.exc_value, trouble.exc_traceback
+    )
+
+
+def remove_library_handlers() -> None:
+    """Tell what libraries log by our handler alone. Call it once they are imported: huggingface_hub brings a handler, too."""
+    logging.getLogger("huggingface_hub").handlers.clear()
+
+
+def _uncaught(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+    if error is not None and not isinstance(error, KeyboardInterrupt):
+        log.critical("an uncaught exception", exc_info=(kind, error, where))

@@ -6,13 +6,14 @@ and, as msgpack, as messages between the gateway and the engine's process.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
 
-from engine.reply_spec import PLAIN, ReplySpec
-from engine.trace import NOBODYS, Trace
 from engine.vision.image import Image
 
 GROUP_SEPARATOR = "\x1f"
@@ -81,6 +82,137 @@ class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     special_tokens: bool | None = None
 
 
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool that a model may call. `parameters`: a JSON Schema of an object, as text.
+
+    `strict`: arguments follow the schema exactly, or the request is refused. Otherwise keywords that no grammar can
+    follow are ignored.
+    """
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object","properties":{}}'
+    strict: bool = False
+
+
+class JsonSchema(msgspec.Struct, frozen=True, tag="json_schema", omit_defaults=True):
+    """The reply is JSON that this JSON Schema, as text, allows. `strict`: as with tools."""
+
+    schema: str
+    strict: bool = True
+
+
+class JsonObject(msgspec.Struct, frozen=True, tag="json_object"):
+    """The reply is some JSON object."""
+
+
+class Regex(msgspec.Struct, frozen=True, tag="regex"):
+    """The whole reply matches a regular expression."""
+
+    pattern: str
+
+
+class Grammar(msgspec.Struct, frozen=True, tag="grammar"):
+    """The reply is a sentence of this grammar, in the dialect of Lark that llguidance reads."""
+
+    lark: str
+
+
+Format = JsonSchema | JsonObject | Regex | Grammar
+
+
+class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The reply is a translation of the last message. Only models whose facts have `languages` follow it; others refuse it.
+
+    `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
+    forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
+    is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
+    text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
+
+    `draft`: how the reply may go on behind the prefix. It is computed in one pass, and what the model would have written is
+    kept: so the reply is the same with any draft, and takes fewer steps with a good one. `ahead`: how many tokens the reply has
+    behind what was right of the draft, at most; None: any number.
+    """
+
+    target: str = ""
+    source: str = ""
+    prefix: str = ""
+    unfinished: bool = False
+    draft: str = ""
+    ahead: int | None = None
+
+
+TemplateValue = str | int | float | bool | None
+
+
+class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The spec of a reply beside its sampling, which shapes the prompt and the grammar.
+
+    `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
+    `parallel_calls`: a reply may have more than one call. `reasoning`: `auto`, `off`, `least` (as little as the template
+    allows), or an effort, which a model without efforts ignores.
+    `template`: further variables of the chat template. `continues`: the reply continues the last message, which is the
+    assistant's. `raw`: the only message is the prompt, without a template. `translation`: the last message is translated.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "none", "required", "named"] = "auto"
+    tool_name: str = ""
+    parallel_calls: bool = True
+    format: Format | None = None
+    reasoning: str = "auto"
+    template: dict[str, TemplateValue] = {}
+    continues: bool = False
+    raw: bool = False
+    translation: Translation | None = None
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the reply is a call: it has no text that a format could apply to."""
+        return bool(self.tools) and self.tool_choice in ("required", "named")
+
+    @property
+    def shown_tools(self) -> tuple[Tool, ...]:
+        """The tools that the prompt shows."""
+        return () if self.tool_choice == "none" else self.tools
+
+
+PLAIN = ReplySpec()
+"""A plain text reply."""
+
+
+class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The ids of a request, from a client or its proxy, for logs and upstreams. They decide nothing.
+
+    `request_id`: the header `X-Request-Id`. `traceparent`: W3C Trace Context's. Empty if missing or invalid.
+    """
+
+    request_id: str = ""
+    traceparent: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The trace id, which all parts of one request share; empty without tracing."""
+        return self.traceparent[3:35]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The fields of log lines."""
+        fields = {"request_id": self.request_id, "trace_id": self.trace_id}
+        return {name: value for name, value in fields.items() if value}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers for a server that is asked for this request."""
+        headers = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
+        return {name: value for name, value in headers.items() if value}
+
+
+NO_TRACE = Trace()
+current_trace: ContextVar[Trace] = ContextVar("trace", default=NO_TRACE)
+"""The ids of the current task's request. Tasks inherit them from the task that began them."""
+
+
 class Request(msgspec.Struct, frozen=True, tag="request"):
     """Asks for one reply. `request_id` is unique among the open requests.
 
@@ -103,7 +235,7 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     model: str = ""
     fallbacks: tuple[str, ...] = ()
     spec: ReplySpec = PLAIN
-    trace: Trace = NOBODYS
+    trace: Trace = NO_TRACE
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -387,3 +519,29 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
 
 ToEngine = Request | Cancel | CountRequest | CancelCount | Ping
 FromEngine = StepOutputs | CountResult | Loading | ModelFacts | LoadFailed | EngineStatistics | Pong
+
+_REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+)
+"""W3C Trace Context, section 3.2. Only version 00 ends with the flags."""
+
+
+def trace_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
+    """Read a request's headers, with names in lower case. Invalid values are left out."""
+    found = {name: value.decode("latin-1") for name, value in headers if name in _NAMES}
+    request_id, traceparent = (found.get(name, "") for name in _NAMES)
+    return Trace(
+        request_id if _REQUEST_ID.fullmatch(request_id) else "",
+        traceparent[:_LENGTH] if _is_sound(traceparent) else "",
+    )
+
+
+def _is_sound(traceparent: str) -> bool:
+    is_new = not traceparent.startswith("00-")
+    return bool(_TRACEPARENT.fullmatch(traceparent)) and (is_new or len(traceparent) == _LENGTH)
+
+
+_NAMES = (b"x-request-id", b"traceparent")
+_LENGTH = 55

@@ -14,9 +14,10 @@ from typing import assert_never
 
 import msgspec
 
-from engine.api import Engine, EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus, Streamer
 from engine.errors import PromptRejected
 from engine.messages import (
+    PLAIN,
     REPLY_TOKENS,
     ChosenToken,
     Chunk,
@@ -30,14 +31,14 @@ from engine.messages import (
     Prefilling,
     Queued,
     Reasoning,
+    Regex,
+    ReplySpec,
     Request,
     Started,
     TokenLogprob,
     ToolCallOutput,
 )
 from engine.process.supervision import Lifecycle
-from engine.reply_spec import PLAIN, Regex, ReplySpec
-from engine.streamer import Streamer
 
 _WORDS = re.compile(r"\s*\S+|\s+")
 

@@ -1,5 +1,5 @@
 """The imports that an operator's filter needs (deploy/filters.toml)."""
 
-from sessions.filters.interface import Filter, Passed, ReplyFilter
+from sessions.filters.chain import Filter, Passed, ReplyFilter
 
 __all__ = ["Filter", "Passed", "ReplyFilter"]

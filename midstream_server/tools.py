@@ -1,6 +1,7 @@
 """The imports that a function needs which models may call (docs/tools.md)."""
 
-from sessions.tools.functions.declaration import (
+from sessions.tools.function_tools import tool
+from sessions.tools.tool_registry import (
     Accepted,
     CallContext,
     Declined,
@@ -9,7 +10,6 @@ from sessions.tools.functions.declaration import (
     Progress,
     ToolFailed,
     ToolLost,
-    tool,
 )
 
 __all__ = [

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from app.delivery.es_modules import BundleError
-from app.delivery.page_files import built
+from app.es_modules import BundleError
+from app.page_files import built
 
 SOURCES = Path(__file__).resolve().parent
 ROOT = SOURCES.parent

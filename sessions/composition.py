@@ -13,11 +13,10 @@ from sessions.commands.acceptance import MessageAcceptor
 from sessions.commands.branches import BranchSwitcher
 from sessions.commands.peer_requests import PeerRequestHandler
 from sessions.commands.removal import ConversationDeleter, HistoryRemover, OwnerDataEraser
-from sessions.commands.tool_results import SourceUpdateHandler, ToolResultHandler
+from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, ConversationRegistry, ShieldedChanges
 from sessions.generation import Generator
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import Owner
@@ -29,10 +28,11 @@ from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
-from sessions.tool_round.waiting_turns import Failover, WaitingTurns
+from sessions.tool_round import AnswerOutcome, CallStates, Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
-from sessions.translation.translator import SourceGrowth, Translator
+from sessions.translation.growth import SourceUpdateHandler
+from sessions.translation.translator import Translator
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
 from sessions.turn.tool_calls import CallAnswer
@@ -133,16 +133,23 @@ def compose(
         rpc=rpc, history=history, ownership=ownership, watching=watching, close_orphans=reaper.reap
     )
     gathering = ScatterGather(rpc, ownership)
+    sources = Translator(engine, policy.filters)
     turns = TurnManager(
         directory=directory,
         history=history,
         acceptor=MessageAcceptor(
-            storage, prompts=prompts, policy=policy, observer=observer, watching=watching, forwarder=forwarder
+            storage,
+            prompts=prompts,
+            sources=sources,
+            policy=policy,
+            observer=observer,
+            watching=watching,
+            forwarder=forwarder,
         ),
         runner=TurnRunner(
             running,
             generator=Generator(engine, policy.filters),
-            interpreter=Translator(engine, policy.filters, prompt=policy.interpret_prompt),
+            sources=sources,
             observer=observer,
             tools=policy.tools,
             titler=TitleGenerator(engine=engine, index=storage.index, filters=policy.filters, tasks=tasks)
@@ -177,7 +184,7 @@ def compose(
         with directory.using(owner, conversation_id) as conversation:
             return await answering.answer_here(conversation, answer)
 
-    growing = SourceUpdateHandler(history=history, grower=SourceGrowth(policy.filters), forwarder=forwarder)
+    growing = SourceUpdateHandler(history=history, filters=policy.filters, forwarder=forwarder)
 
     async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
         with directory.using(owner, conversation_id) as conversation:

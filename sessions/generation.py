@@ -22,6 +22,7 @@ from engine.messages import (
     Chunk,
     Finished,
     FinishReason,
+    ModelFacts,
     Prefilling,
     Queued,
     Reasoning,
@@ -35,12 +36,12 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import Overloaded, OwnershipLost, StoreFault
 from sessions.events import Failure, Reason, Status, StatusState, Text, ToolCall
 from sessions.filters.chain import NO_FILTERS, Filters, ReleasedText
-from sessions.interpreting.interpretation import Interpretation
 from sessions.observer import Observer
-from sessions.records import CallRecord
-from sessions.store.history.codec import encode_turn, now_ms
-from sessions.store.history.journal import TurnJournal
-from sessions.turn.message_request import ProvidedReply
+from sessions.records import CallRecord, MessageRecord, SourceState
+from sessions.store.codec import encode_turn, now_ms
+from sessions.store.journal import TurnJournal
+from sessions.turn.interfaces import Source
+from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.prompt import ModelChoice, fallback_request, retry_after_ms
 from sessions.turn.tool_calls import MAX_CALLS, is_object
 from sessions.turn.turn import EngineWait, Turn
@@ -203,6 +204,32 @@ class ReplyListener(Protocol):
 
     async def call(self, called: ToolCallOutput) -> None:
         """Take a call, as `add_text` takes text. All reasoning before it was passed on."""
+        ...
+
+
+class SourceReplies(Protocol):
+    """Replies to sources that grow. What writes them registers itself with this (`composition.py`)."""
+
+    def refuse_unable(self, facts: ModelFacts, source: SourceState) -> None:
+        """Raise BadParams if a model can't answer such a source."""
+        ...
+
+    def trial_request(
+        self,
+        message: MessageRecord,
+        generation: GenerationConfig,
+        source: SourceState,
+        facts: ModelFacts | None,
+    ) -> tuple[MessageRecord, GenerationConfig]:
+        """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
+        ...
+
+    def open(self, source: SourceState, message: MessageRecord, text: str) -> Source:
+        """Return the source of a turn. `text`: the reply so far, if one is continued."""
+        ...
+
+    async def outcome(self, run: Generation, request: Request) -> Outcome:
+        """Answer the source of a run until that is complete; return how it ended. Raises OwnershipLost if the run does."""
         ...
 
 
@@ -452,29 +479,14 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; None: the model's default. Speech has a pace of its own."""
+        """The pace of its text; None: the model's default. A player has a pace of its own."""
         requested = self.live.tool_round.generation.chars_per_s
-        return 0.0 if requested is None and self.live.playback is not None else requested
+        return 0.0 if requested is None and self.live.player is not None else requested
 
     @property
     def paces_thoughts(self) -> bool:
         """Whether its reasoning has that pace, too."""
         return self.live.tool_round.generation.paces_thoughts
-
-    @property
-    def interpretation(self) -> Interpretation:
-        """What it translates, if it does."""
-        if (interpretation := self.live.tool_round.interpretation) is None:
-            raise RuntimeError("The turn translates nothing.")
-        return interpretation
-
-    def settle(self) -> None:
-        """Note a translated segment of its source; the store gets it with the next text."""
-        self.live.record = msgspec.structs.replace(self.live.record, interprets=self.interpretation.state())
-
-    def _src_off(self) -> int | None:
-        interpretation = self.live.tool_round.interpretation
-        return None if interpretation is None else interpretation.translation.src_off
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
         """Publish the engine's progress, unless the turn's end is decided."""
@@ -512,9 +524,9 @@ class Generation(msgspec.Struct, frozen=True):
         async with self.conversation.order_lock:
             if not self.turn.is_over:
                 seq, text, tokens = self.conversation.next_seq(), released.text, released.tokens
-                src_off = self._src_off()
+                read_off = None if self.live.source is None else self.live.source.read_off
                 await self._publish_piece(
-                    self.turn.extend(text, tokens=tokens, seq=seq, now=monotonic(), src_off=src_off)
+                    self.turn.extend(text, tokens=tokens, seq=seq, now=monotonic(), read_off=read_off)
                 )
 
     async def add_reasoning(self, released: ReleasedText) -> None:
@@ -570,9 +582,12 @@ class Generation(msgspec.Struct, frozen=True):
         self._publish(piece)
 
     def _record_patch(self) -> bytes:
-        """Return what the store needs besides the text in case this replica dies: the model, and the matching source."""
-        record, live = self.live.record, self.live
-        settled = 0 if record.interprets is None else record.interprets.off
+        """Return what the store needs besides the text in case this replica dies: the model, and the progress in a source."""
+        live = self.live
+        if live.source is not None:
+            live.record = msgspec.structs.replace(live.record, source=live.source.state())
+        record = live.record
+        settled = 0 if record.source is None else record.source.off
         if (record.fallback, settled) == (live.fallback, live.settled):
             return b""
         live.fallback, live.settled = record.fallback, settled

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.vision.image import Image
 from sessions.events import (
+    Accepted,
     CallState,
     Done,
     Languages,
@@ -185,10 +186,10 @@ PublishPolicy = Literal["agreement", "wait", "segment"]
 """When words of an unfinished sentence are told: once three hypotheses agree, some words behind the source's, or never."""
 
 
-class Interpreting(msgspec.Struct, frozen=True, array_like=True):
-    """How a turn interprets, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
+class SourceState(msgspec.Struct, frozen=True, array_like=True):
+    """What a turn that answers a growing source was asked for, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
 
-    The reply's text before `off` translates the source before `src`. `is_final`: the source does not grow any more.
+    The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
     """
 
     source: str
@@ -210,7 +211,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `model`: the model that wrote a reply; None if that is not known. `reasoning`: the model's reasoning;
     `written`: all of a reply as the model wrote it, if reasoning or calls were parsed from it and it was not
-    cut. `interprets`: the message is a source, and its replies are translations. `images`: the images of a
+    cut. `languages`: the message is a source, and its replies are translations. `images`: the images of a
     user's message, without their bytes.
     """
 
@@ -226,7 +227,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     written: str = ""
     calls: tuple[CallRecord, ...] = ()
-    interprets: Languages | None = None
+    languages: Languages | None = None
     images: tuple[Image, ...] = ()
 
 
@@ -262,8 +263,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them.
     `follows`: the turn whose calls were settled before it; then `message_id` is the reply that made them.
     `model`: the requested one; `fallback`: the one that answered instead. Both are empty if there is none, or
-    it has no name. `continues`: the state of the cut reply that it continued. `interprets`: its reply is the
-    translation of a growing source.
+    it has no name. `continues`: the state of the cut reply that it continued. `source`: its reply answers a
+    source that grows.
     """
 
     turn_id: str
@@ -280,7 +281,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_seq: int | None = None
     follows: str = ""
     continues: ContinuedReply | None = None
-    interprets: Interpreting | None = None
+    source: SourceState | None = None
 
     @property
     def leaf(self) -> str:
@@ -292,6 +293,22 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         if self.continues is None or calls or done.reason in (Reason.STOP, Reason.LENGTH):
             return False
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
+
+    def accepted(self, conversation_id: str, epoch: str) -> Accepted:
+        """Return the turn's `accepted`, without what its message shows."""
+        return Accepted(
+            conversation_id=conversation_id,
+            client_msg_id=self.client_msg_id,
+            turn_id=self.turn_id,
+            message_id=self.message_id,
+            epoch=epoch,
+            seq=self.accepted_seq,
+            parent_id=self.parent_id,
+            model=self.model or None,
+            follows=self.follows or None,
+            continues=None if self.continues is None else self.reply_id,
+            interprets=None if self.source is None else self.source.languages,
+        )
 
     def signed(self, done: Done) -> Done:
         """Return the turn's end, with the model that wrote the reply and the turn whose calls it followed."""
@@ -360,7 +377,7 @@ def user_message(
         content=content,
         status="complete",
         created_at=at_ms,
-        interprets=None if record.interprets is None else record.interprets.languages,
+        languages=None if record.source is None else record.source.languages,
         images=images,
     )
 

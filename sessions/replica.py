@@ -13,9 +13,9 @@ from sessions.composition import ReplicaParts
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
 from sessions.running import runner
+from sessions.store.client import load_scripts
 from sessions.store.ownership import RENEW_S
-from sessions.store.redis.client import load_scripts
-from sessions.store.redis.server_config import retry_until_available
+from sessions.store.server_config import retry_until_available
 
 SAVE_S = 5.0
 

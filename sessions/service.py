@@ -16,7 +16,6 @@ from sessions.composition import compose
 from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.limits.shares import AGAIN_MS, Subject
 from sessions.limits.slots import FairSlots
 from sessions.observer import NullObserver, Observer
@@ -25,13 +24,12 @@ from sessions.replica import Replica
 from sessions.replicas.rpc import ScatterGather
 from sessions.running import runner
 from sessions.running.turn_list import ListedTurn, listed
-from sessions.store.history.index import Listed, Page
+from sessions.store.index import Found, Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
-from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.search import Found
-from sessions.store.sharing import SharedPage
-from sessions.tool_round.tool_runner import AnswerOutcome
+from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
+from sessions.tool_round import AnswerOutcome
 from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
 from sessions.turn.tool_calls import CallAnswer

@@ -20,7 +20,6 @@ CLIENT_ERRORS = (errors.RedisError, errors.RedisClusterException, TimeoutError, 
 _LOST = "the handler is closed"
 _WRITING = frozenset({"writelines", "drain"})
 """The client's error for a connection whose writer is None, since another task found it lost."""
-
 _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|UNBLOCKED|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
@@ -43,7 +42,6 @@ _OUTAGES = (
     TimeoutError,
     OSError,
 )
-
 _log = structlog.get_logger("midstream.store")
 
 
@@ -64,17 +62,18 @@ def store_errors() -> Iterator[None]:
     except CLIENT_ERRORS as error:
         _keep_cancellation(task, cancels)
         raise store_error_of(error) from error
-    except RuntimeError as error:
-        if _LOST not in str(error):
-            raise
-        _keep_cancellation(task, cancels)
-        raise StoreDown("The connection to the store was lost.") from error
-    except AttributeError as error:
-        if error.obj is not None or error.name not in _WRITING:
+    except (RuntimeError, AttributeError) as error:
+        if not _is_lost(error):
             raise
         _keep_cancellation(task, cancels)
         raise StoreDown("The connection to the store was lost.") from error
     _keep_cancellation(task, cancels)
+
+
+def _is_lost(error: RuntimeError | AttributeError) -> bool:
+    if isinstance(error, RuntimeError):
+        return _LOST in str(error)
+    return error.obj is None and error.name in _WRITING
 
 
 def store_error_of(error: BaseException) -> StoreDown:

@@ -12,15 +12,14 @@ import structlog
 
 from engine.api import Engine
 from engine.errors import EngineError
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.reply_spec import ReplySpec
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, ReplySpec, Request
 from engine.served_models import served_models
 from sessions.conversation.conversation import BackgroundTasks, Conversation
 from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters
 from sessions.limits.slots import as_service
-from sessions.store.history.index import Index
+from sessions.store.index import Index
 from sessions.turn.message_request import Append
 from sessions.turn.turn import Turn
 

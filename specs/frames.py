@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from connections.native.endpoint import SUBPROTOCOL
-from connections.protocol import codec, frames
-from connections.protocol.frames import ClientFrame
+from connections.protocol import frames
+from connections.protocol.base import ClientFrame
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -79,7 +79,7 @@ def _message(frame: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _request_operation(frame: type[msgspec.Struct]) -> dict[str, Any]:
     """What the server receives, and what it answers at once."""
-    answers = codec.CLIENT_FRAMES[frame].answers
+    answers = frames.CLIENT_FRAMES[frame].answers
     response = {"channel": _CHANNEL, "messages": _references((*answers, frames.Error))}
     reply = {"reply": response} if answers else {}
     return {"action": "receive", "channel": _CHANNEL, "messages": _references([frame]), **reply}
@@ -212,13 +212,13 @@ def _anchor(heading: str) -> str:
 
 
 def _request_heading(frame: Struct) -> str:
-    kind = codec.CLIENT_FRAMES[frame]
+    kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
     return f"Answered by {' or '.join(names)}, or by `error`." if names else "It has no answer."
 
 
 def _event_heading(frame: Struct) -> str:
-    feature = next(kind.feature for kind in codec.SERVER_FRAMES.values() if kind.struct is frame)
+    feature = frames.SERVER_FRAMES[frame]
     return f"Sent to clients that named the feature `{feature}` in `hello`." if feature else ""
 
 

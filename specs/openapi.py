@@ -6,43 +6,38 @@ from typing import Any
 
 import msgspec
 
-from app.operations.metrics import CONTENT_TYPE
-from app.operations.readiness import Report
-from connections.api.account import TicketGiven
-from connections.api.admin.endpoint import MOST
-from connections.api.admin.operations import ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
-from connections.api.agui.schema import RunError, RunInput
+from app.metrics import CONTENT_TYPE, Report
+from connections.api import audio, openai_chat
+from connections.api.account import EVENTS_PATH, TicketGiven
+from connections.api.admin import MOST, ConnectionsPage, Disconnected, KeysPage, Stopped, TurnsPage
+from connections.api.agui.endpoint import RunError
+from connections.api.agui.requests import RunInput
 from connections.api.ai_sdk.endpoint import PATH as AI_SDK
 from connections.api.ai_sdk.endpoint import ChatStopped
 from connections.api.ai_sdk.requests import UIChatRequest
-from connections.api.anthropic.errors import OVERLOADED
-from connections.api.anthropic.schema import (
-    CountRequest,
-    MessageError,
-    MessageRequest,
-    ReplyMessage,
-    TokensCount,
-)
-from connections.api.audio import routes as audio
-from connections.api.audio import speech, transcriptions
-from connections.api.audio.speech import MEDIA_TYPES
+from connections.api.anthropic.endpoint import OVERLOADED, MessageError, ReplyMessage, TokensCount
+from connections.api.anthropic.requests import CountRequest, MessageRequest
 from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
-from connections.api.embeddings import EmbeddingList, EmbeddingRequest
-from connections.api.errors import ErrorBody
-from connections.api.events import PATH as EVENTS
-from connections.api.openai_chat import encoder as wire
-from connections.api.owner_data import Erased, ExportEnd
-from connections.api.responses.endpoint import MAX_ITEMS, Compaction, Counted, Deleted, Items
+from connections.api.endpoint import Erased, ExportEnd
+from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
+from connections.api.requests import ErrorBody
+from connections.api.responses.endpoint import MAX_ITEMS
 from connections.api.responses.parser import ConversationFields, Creation
-from connections.api.responses.schema import Conversation, ConversationDeleted, Response
-from connections.http.json_responses import RefusalBody
+from connections.api.responses.schema import (
+    Compaction,
+    Conversation,
+    ConversationDeleted,
+    Counted,
+    Deleted,
+    Items,
+    Response,
+)
+from connections.http import RefusalBody
 from connections.images import TYPES as IMAGE_TYPES
-from connections.protocol.frames import Name
+from connections.protocol.base import Name, ServerFacts
 from connections.protocol.params import MAX_INTEGER
-from connections.protocol.server_info import ServerFacts
 from sessions.events import Attachment
-from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.sharing import SharedPage
+from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
 from specs.schemas import Schema, name_of, named, request_schemas, response_schemas
 
 _RESPONSE_TYPES = (
@@ -62,22 +57,22 @@ _RESPONSE_TYPES = (
     RefusalBody,
     ServerFacts,
     ChatStopped,
-    wire.Completion,
-    wire.Chunk,
-    wire.TextCompletion,
-    wire.Model,
-    wire.Models,
+    openai_chat.Completion,
+    openai_chat.Chunk,
+    openai_chat.TextCompletion,
+    openai_chat.Model,
+    openai_chat.Models,
     ErrorBody,
     ReplyMessage,
     TokensCount,
     MessageError,
     RunError,
-    transcriptions.Transcription,
-    transcriptions.VerboseTranscription,
-    transcriptions.TextDelta,
-    transcriptions.TextDone,
-    speech.AudioDelta,
-    speech.AudioDone,
+    audio.Transcription,
+    audio.VerboseTranscription,
+    audio.TextDelta,
+    audio.TextDone,
+    audio.AudioDelta,
+    audio.AudioDone,
 )
 _RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
 """What OpenAI's endpoints take besides the native one's values: none, by a number."""
@@ -108,7 +103,7 @@ def document() -> Part:
         | _specifications(),
         "components": {
             "schemas": request_schemas(
-                (ChatRequest, CompletionRequest, UIChatRequest, speech.SpeechRequest), PLACE, _RANGES
+                (ChatRequest, CompletionRequest, UIChatRequest, audio.SpeechRequest), PLACE, _RANGES
             )
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
@@ -309,7 +304,7 @@ def _events() -> Part:
         },
     ]
     read = operation("A conversation as it goes on.", answers) | {"parameters": parameters}
-    return {EVENTS: {"get": read | {"security": [{}, {"bearer": []}, {"ticket": []}]}}}
+    return {EVENTS_PATH: {"get": read | {"security": [{}, {"bearer": []}, {"ticket": []}]}}}
 
 
 def _specifications() -> Part:
@@ -392,20 +387,22 @@ def _openai() -> Part:
     text = {"model": "bge-m3", "input": ["Hello!"]}
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
-        "200": as_json("All of them.", of_type(wire.Models)),
+        "200": as_json("All of them.", of_type(openai_chat.Models)),
         **refusals(ErrorBody, nobody | {503: "Not now."}),
     }
     one = {
-        "200": as_json("It.", of_type(wire.Model)),
+        "200": as_json("It.", of_type(openai_chat.Model)),
         **refusals(ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
     }
     vectors = _replies("Texts as vectors.", EmbeddingRequest, text, EmbeddingList, why)
     del vectors["post"]["responses"]["200"]["content"]["text/event-stream"]
     return {
         "/v1/embeddings": vectors,
-        "/v1/chat/completions": _replies("Replies to messages.", ChatRequest, hello, wire.Completion, why),
+        "/v1/chat/completions": _replies(
+            "Replies to messages.", ChatRequest, hello, openai_chat.Completion, why
+        ),
         "/v1/completions": _replies(
-            "Texts that go on from prompts.", CompletionRequest, once, wire.TextCompletion, why
+            "Texts that go on from prompts.", CompletionRequest, once, openai_chat.TextCompletion, why
         ),
         "/v1/models": {"get": operation("The models.", every) | BEARER},
         "/v1/models/{model}": {"get": operation("One model.", one) | {"parameters": [model]} | BEARER},
@@ -607,19 +604,20 @@ def _audio() -> Part:
     why_not = refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."})
     words = as_json(
         "The words.",
-        {"oneOf": [of_type(transcriptions.Transcription), of_type(transcriptions.VerboseTranscription)]},
+        {"oneOf": [of_type(audio.Transcription), of_type(audio.VerboseTranscription)]},
     )
     words["content"] |= {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "text/vtt")}
-    events = {"oneOf": [of_type(transcriptions.TextDelta), of_type(transcriptions.TextDone)]}
+    events = {"oneOf": [of_type(audio.TextDelta), of_type(audio.TextDone)]}
     words["content"]["text/event-stream"] = {"schema": event("One of these.") | {"x-data": events}}
     form = {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}
     transcribe = operation("The words of a recording.", {"200": words, **why_not}) | {"requestBody": form}
     example = {"model": "espeak-ng", "voice": "en-us", "input": "Hello!"}
-    text = {"application/json": {"schema": of_type(speech.SpeechRequest), "example": example}}
+    text = {"application/json": {"schema": of_type(audio.SpeechRequest), "example": example}}
     content: Part = {
-        kind.decode(): {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
+        kind.decode(): {"schema": {"type": "string", "format": "binary"}}
+        for kind in audio.MEDIA_TYPES.values()
     }
-    parts = {"oneOf": [of_type(speech.AudioDelta), of_type(speech.AudioDone)]}
+    parts = {"oneOf": [of_type(audio.AudioDelta), of_type(audio.AudioDone)]}
     content["text/event-stream"] = {"schema": event("One of these.") | {"x-data": parts}}
     spoken = {"200": {"description": "Sound, as it is made.", "content": content}, **why_not}
     speak = operation("A text as sound.", spoken) | {"requestBody": {"required": True, "content": text}}

@@ -14,11 +14,12 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from connections.protocol import codec, frames, params
+from connections.protocol import frames, params
+from connections.protocol.base import ClientFrame
 from engine import messages
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.running.ephemeral import MAX_REPLIES
-from sessions.store.history.index import Listed
+from sessions.store.index import Listed
 
 Schema = dict[str, Any]
 Types = tuple[type[msgspec.Struct], ...]
@@ -70,12 +71,12 @@ def client_frames() -> Types:
 
 def server_frames() -> Types:
     """What the native endpoint sends, in the order of the protocol's table."""
-    return tuple(kind.struct for kind in codec.SERVER_FRAMES.values())
+    return tuple(frames.SERVER_FRAMES)
 
 
 def name_of(frame: type[msgspec.Struct]) -> str:
     """What a type is called in the specifications: a client's is a request."""
-    is_request = issubclass(frame, frames.ClientFrame)
+    is_request = issubclass(frame, ClientFrame)
     prefix = next(
         (own for room, own in _ENDPOINT_PREFIXES.items() if frame.__module__.startswith(f"{room}.")), ""
     )

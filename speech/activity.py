@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from speech.sound.samples import Samples
+from speech.samples import Samples
 
 _VOICED_MS = 80
 """The least of a voice: the vowel of a "stop" has a tenth of a second."""

@@ -1,4 +1,4 @@
-"""The interfaces of recognizers that listen during speech, and of voices that report the times of their words.
+"""Sound, recognizers that listen during speech, and voices that report the times of their words.
 
 Only types: the libraries and models behind them run in processes of their own. Times are milliseconds of the
 sound, offsets and lengths Unicode code points.
@@ -7,16 +7,43 @@ sound, offsets and lengths Unicode code points.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from speech.sound.wav import Coding
-
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:'[^\W{_UNSPACED}]+)*")
+
+
+RAW_RATE = 24_000
+"""Samples per second of sound without a header."""
+LOWEST_RATE, HIGHEST_RATE = 8_000, 48_000
+
+
+class Coding(StrEnum):
+    """The encoding of a sample."""
+
+    PCM16 = "pcm16"
+    MULAW = "mulaw"
+    ALAW = "alaw"
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """Samples as received; channels alternate."""
+
+    coding: Coding
+    rate: int
+    channels: int
+    samples: bytes
+
+    @property
+    def seconds(self) -> float:
+        """Its duration in seconds."""
+        width = 2 if self.coding is Coding.PCM16 else 1
+        return len(self.samples) / (width * self.channels * self.rate)
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +74,7 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Partial(msgspec.Struct, frozen=True, tag=True):
-    """Speech continues at `at_ms`: told about ten times a second. `text`: the words so far, which may be revised.
+    """Speech continues at `at_ms`: reported about ten times a second. `text`: the words so far, which may be revised.
 
     `is_new`: they were recognized anew; else they are those of the event before. `is_confident`: see `Stopped`.
     """
@@ -61,7 +88,7 @@ class Partial(msgspec.Struct, frozen=True, tag=True):
 class Paused(msgspec.Struct, frozen=True, tag=True):
     """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence.
 
-    An incomplete one may be told once more, with better words.
+    An incomplete one may be reported once more, with better words.
     """
 
     at_ms: int
@@ -90,7 +117,7 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 
 Heard = Started | Partial | Paused | Resumed | Stopped
-"""The order is Started (Partly* (Paused+ Resumed)*)* Stopped, repeated."""
+"""The order is Started (Partial* (Paused+ Resumed)*)* Stopped, repeated."""
 
 
 def word_count(text: str) -> int:
@@ -167,4 +194,42 @@ class Voice(Protocol):
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
         """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
+        ...
+
+
+class Synthesizer(Voice, Protocol):
+    """Speaks whole texts, too."""
+
+    @property
+    def name(self) -> str:
+        """Its name for clients."""
+        ...
+
+    @property
+    def examples(self) -> str:
+        """Some of the voices, for an error."""
+        ...
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The slowest and the fastest speed, as multiples of the usual one."""
+        ...
+
+    def speaking(
+        self, text: str, *, voice: str, speed: float, owner: str
+    ) -> AbstractAsyncContextManager[AudioStream]:
+        """Speak a text while the context lasts. Owners take turns. Raises VoiceFailed."""
+        ...
+
+
+class AudioStream(Protocol):
+    """A text that is being spoken: 16-bit PCM with one channel."""
+
+    @property
+    def rate(self) -> int:
+        """Samples per second."""
+        ...
+
+    def parts(self) -> AsyncGenerator[bytes]:
+        """Yield whole samples as they are made; close it. Raises VoiceFailed."""
         ...

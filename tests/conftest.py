@@ -20,10 +20,10 @@ from xdist.remote import Producer
 
 from sessions.limits import quotas
 from sessions.running import runner
-from sessions.store.history import journal
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
-from sessions.tools.functions import function_tools
+from sessions.store import journal
+from sessions.store.client import connect
+from sessions.store.embedded import embedded_store
+from sessions.tools import function_tools
 from tests.coverage_tracing import coverage_enabled, disable_coverage
 from tests.debian_packages import missing
 from tests.server_process import ServerProcess, serving
@@ -53,8 +53,8 @@ LONG = frozenset(
         "chaos",
         "deploy",
         "e2e",
-        "fleet",
-        "launcher",
+        "test_fleet.py",
+        "upstream",
         "loading",
         "process",
         "upstreams",
@@ -72,12 +72,10 @@ TAKE_LONG = frozenset(
         "app/test_tool_attacks.py",
         "attack/test_attacks_on_every_endpoint.py",
         "attack/test_attacks_on_the_gateway.py",
-        "bench/engine/test_gpu.py",
-        "bench/engine/test_images.py",
-        "bench/engine/test_whole_run.py",
+        "bench/engine/test_engine.py",
         "bench/page/test_page_bench.py",
-        "bench/peers/test_servers.py",
-        "bench/test_durability.py",
+        "bench/peers/test_peers.py",
+        "bench/test_smoke.py",
         "browser/test_ai_sdk.py",
         "browser/test_ai_sdk_transport.py",
         "browser/test_axe.py",
@@ -93,7 +91,6 @@ TAKE_LONG = frozenset(
         "chaos/test_gateway.py",
         "chaos/test_fuzzers.py",
         "chaos/test_replicas.py",
-        "chaos/test_upgrade.py",
         "clients/test_realtime_voice_clients.py",
         "demo_translator/test_checkpoint.py",
         "deploy/test_backup.py",
@@ -108,17 +105,17 @@ TAKE_LONG = frozenset(
         "e2e/test_replicas.py",
         "e2e/test_speech.py",
         "e2e/test_status.py",
-        "engine/attention/test_cpu_kernels.py",
-        "engine/attention/test_cuda_compiling.py",
-        "engine/attention/test_cuda_kernels.py",
+        "engine/model/test_cpu_kernels.py",
+        "engine/model/test_cuda_compiling.py",
+        "engine/model/test_cuda_kernels.py",
         "engine/execution/test_cuda_core.py",
-        "engine/fleet/test_fleet.py",
-        "engine/launcher/test_launched.py",
+        "engine/test_fleet.py",
+        "engine/upstream/test_launched.py",
         "engine/loading/test_dry_run.py",
         "engine/process/test_client.py",
         "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",
-        "engine/sampling/test_device_draw.py",
+        "engine/execution/test_device_draw.py",
         "midstream/terminal/test_pipe.py",
         "sessions/tools/test_rogue_servers.py",
         "speech/models/test_streaming_recognizers.py",

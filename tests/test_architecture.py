@@ -20,42 +20,40 @@ NOT_SHIPPED = {"specs", "tests", "tools", "page", "distributions"}
 EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
-    *(
-        (module, "engine") for module in ("speech.process.supervisor", "speech.voice.espeak")
-    ),  # child_environment
+    *((module, "engine") for module in ("speech.process", "speech.espeak")),  # its children's environment
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
-GATEWAY = ("app.cli", "app.composition")
+# What is behind a seam: only its endpoints, and what registers it, may import it. The rest knows a source and a player.
+SEAMS = {
+    "sessions.translation": ("sessions.composition", "connections.api.realtime.translation"),
+    "connections.voice": (
+        *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
+        *("app.routes", "app.speech"),
+    ),
+}
+GATEWAY = ("app.cli", "app.service")
 TORCH = {"torch", "transformers", "tokenizers", "safetensors"}
 
 # The dialects of `connections/api`: each knows what they share, and none of the others.
 DIALECTS = (
     *("openai_chat", "anthropic", "agui", "ai_sdk", "responses", "realtime"),
-    *("audio", "embeddings", "events", "shares", "attachments", "account", "admin"),
+    *("audio", "account", "admin"),
 )
 
 # The subpackages of each layer from the ground up: a package is a folder, or a module that stands beside the folders. A package
 # imports itself and those before it.
 ORDER = {
     "engine": (
-        *(
-            "trace",
-            "reply_spec",
-            "errors",
-            "cache",
-            "vision",
-            "messages",
-            "history",
-            "fair_queue",
-        ),
-        *("options", "process_log", "machine", "child_environment", "durations", "streamer", "api"),
-        *("grammar", "text", "parsing", "model", "execution", "loading", "prompts", "scheduling"),
-        *("process", "fleet", "upstream", "served_models", "scripted"),
+        *("errors", "step_layout", "kv_cache", "vision", "messages", "history", "fair_queue"),
+        *("machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
+        *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (
-        *("errors", "sound", "interfaces", "activity", "process", "decoding", "models"),
-        *("recognition", "listening", "voice"),
+        *("errors", "interfaces", "process", "model_families", "clauses", "samples", "activity"),
+        *("recordings", "compression", "alignment", "espeak"),
+        *("recognition", "recognition_worker", "pocketsphinx_decoder", "listening", "listening_worker"),
+        *("model_voice", "model_loading", "recognition_models", "voice_models", "__main__"),
     ),
     "sessions": (
         *(
@@ -65,9 +63,9 @@ ORDER = {
             "observer",
             "store_errors",
             "limits",
+            "languages",
         ),
         *(
-            "interpreting",
             "filters",
             "tools",
             "store",
@@ -75,57 +73,49 @@ ORDER = {
             "conversation",
             "generation",
             "titles",
-            "translation",
             "running",
             "tool_round",
             "replicas",
         ),
         "commands",
-        "embedding",
+        *("translation", "embedding"),
         *("composition", "replica", "service"),
     ),
     "sessions.store": (
-        "redis",
-        "ledger",
-        "history",
-        "images",
-        "search",
-        "sharing",
-        "owner_data",
-        "ownership",
-        "storage",
+        *("pool", "client", "server_config", "embedded", "codec", "ledger"),
+        *("journal", "history", "images", "index", "owner_data", "ownership", "storage"),
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication"),
-        *("loop_scheduler", "limiters", "outbox", "large_messages"),
         *(
+            "loop_scheduler",
+            "limiters",
+            "outbox",
             "connection",
             "manager",
             "websocket_endpoint",
-        ),
-        *(
             "voice",
             "native",
             "api",
         ),
     ),
     "connections.api": (
-        *("errors", "replies", "fields", "endpoint", "stored_replies", "event_transport"),
-        *("chat_requests", "owner_data"),
+        *("requests", "replies", "endpoint", "chat_requests"),
         *DIALECTS,
     ),
     "app": (
-        *("settings", "server", "setup", "operations", "delivery"),
         *(
-            "routes",
-            "service",
-            "composition",
-            "doctor",
-            "sizing",
-            "administration",
-            "cli",
-            "__main__",
+            "settings",
+            "http_protocol",
+            "websocket_protocol",
+            "server",
+            "models",
+            "speech",
+            "tracing",
+            "parts",
         ),
+        *("keys", "logs", "memory", "metrics", "es_modules", "page_files", "routes", "service"),
+        *("doctor", "sizing", "administration", "cli", "__main__"),
     ),
 }
 
@@ -238,6 +228,17 @@ def test_no_dialect_imports_another() -> None:
     assert not crossing
 
 
+@pytest.mark.parametrize("home", SEAMS)
+def test_what_is_behind_a_seam_is_imported_by_its_endpoints_alone(home: str) -> None:
+    importers = [module for module in modules() if any(is_in(name, home) for name in imports(module))]
+    assert [one for one in importers if not any(is_in(one, may) for may in (home, *SEAMS[home]))] == []
+
+
+def is_in(module: str, package: str) -> bool:
+    """Whether a module is this one, or in this package."""
+    return f"{module}.".startswith(f"{package}.")
+
+
 def test_every_layer_has_its_packages_in_order() -> None:
     assert set(LAYERS) <= set(ORDER)
 
@@ -252,7 +253,7 @@ def test_torch_is_imported_by_processes_of_models_alone() -> None:
     process = reached(
         "engine.process.__main__",
         "engine.loading.__main__",
-        *(f"speech.{name}.models" for name in ("recognition", "voice", "listening")),
+        "speech.__main__",
     )
     assert [module for module in modules() if libraries(module) & TORCH and module not in process] == []
 
@@ -271,7 +272,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         "opentelemetry.sdk.trace",
         "opentelemetry.exporter",
     }
-    look = f"import sys, app.cli, app.composition; print({heavy} & set(sys.modules))"
+    look = f"import sys, app.cli, app.service; print({heavy} & set(sys.modules))"
     reported = subprocess.run(
         [sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -281,54 +282,47 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
 @pytest.mark.parametrize(
     ("library", "home"),
     [
-        ("prometheus_client", {"app.operations.collectors", "app.operations.metrics"}),
-        ("uvicorn", {"app.server.http_protocol", "app.server.server", "app.server.websocket"}),
+        ("prometheus_client", {"app.metrics"}),
+        ("uvicorn", {"app.http_protocol", "app.server", "app.websocket_protocol"}),
         ("triton", {"engine.model.cuda.kernels"}),
-        ("opentelemetry", {"app.operations.spans"}),
+        ("opentelemetry", {"app.tracing"}),
         ("uvloop", {"app.cli"}),
-        ("brotli", {"app.delivery.page_files"}),
+        ("brotli", {"app.page_files"}),
         (
             "httpx",
             {
-                "engine.upstream.embedder",
+                "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",
                 "app.doctor",
                 "app.administration",
             },
         ),
-        ("httpx2", {"sessions.tools.mcp_servers.session"}),
-        ("jsonschema", {"sessions.tools.mcp_servers.listing"}),
-        (
-            "mcp",
-            {
-                "sessions.tools.mcp_servers.session",
-                "sessions.tools.mcp_servers.mcp_server",
-            },
-        ),
+        ("httpx2", {"sessions.tools.mcp_server"}),
+        ("jsonschema", {"sessions.tools.mcp_options"}),
+        ("mcp", {"sessions.tools.mcp_server"}),
         (
             "click",
             {
                 "app.cli",
-                "app.operations.keys",
+                "app.keys",
                 "app.administration",
                 "app.sizing",
                 "midstream.terminal.command_line",
                 "app.doctor",
-                "app.setup.conversion",
+                "app.models",
             },
         ),
         (
             "llguidance",
             {
-                "engine.grammar.compiler",
-                "engine.grammar.grammar_writer",
+                "engine.grammar",
                 "engine.execution.guide",
             },
         ),
-        ("pocketsphinx", {"speech.listening.stream", "speech.recognition.pocketsphinx_decoder"}),
-        ("soxr", {"speech.sound.samples"}),
-        ("av", {"speech.decoding.__main__", "speech.sound.encoding"}),
+        ("pocketsphinx", {"speech.listening_worker", "speech.pocketsphinx_decoder"}),
+        ("soxr", {"speech.samples"}),
+        ("av", {"speech.compression"}),
         ("prompt_toolkit", {"midstream.terminal.screen"}),
         ("rich", {"midstream.terminal.markdown_page", "midstream.terminal.screen"}),
         ("jwt", {"connections.authentication.json_web_tokens"}),
@@ -341,13 +335,11 @@ def test_a_library_has_its_place(library: str, home: set[str]) -> None:
 def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
     users = {module for module in modules() if "redis" in libraries(module)}
     assert {module for module in users if package(module) != "sessions"} <= {
-        "app.composition",
-        "app.setup.authentication",
-        "app.setup.limits",
-        "app.operations.readiness",
-        "app.setup.store",
+        "app.service",
+        "app.parts",
+        "app.metrics",
         "app.doctor",
-        "connections.authentication.tickets",
+        "connections.authentication.access",
     }
 
 
@@ -363,9 +355,8 @@ def test_the_environment_is_read_in_few_places() -> None:
         "app.settings",
         "app.cli",
         "engine.process.__main__",
-        "engine.child_environment",
-        "engine.upstream.vllm",
         "engine.machine",
+        "engine.upstream.vllm",
         "midstream.terminal.chat",
     }
 

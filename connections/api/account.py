@@ -1,121 +1,178 @@
-"""`POST /v1/tickets`, `GET /v1/export` and `DELETE /v1/me`: a ticket for a caller's page, its stored data, and their erasure.
-
-A ticket is single-use, for a browser's page, which can't set headers on a WebSocket. For the other two the caller sends a key or
-a JWT in the header; a ticket, which is in a URL, is not accepted. An application's key names its user by `client_id`.
-"""
+"""The service's own HTTP endpoints: a conversation's events, images, shares, tickets for pages, export and erasure of an owner's data."""
 
 from __future__ import annotations
 
+import asyncio
+import random
+import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import ClassVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from connections.api.owner_data import AbortOnRevocation, Erased, OwnerDataService
-from connections.authentication.access import AccessControl
-from connections.authentication.caller import Caller, named_caller
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import TTL_S
-from connections.http.exchange import Exchange
-from connections.http.json_responses import (
+from connections.api.endpoint import (
+    AbortOnRevocation,
+    Erased,
+    EventTransport,
+    OwnerDataService,
+    cors_route,
+    identity_or_ticket,
+    slot,
+    take,
+)
+from connections.authentication.access import TICKET_S, AccessControl
+from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller, address_group, caller_of, named_caller
+from connections.connection import Connection
+from connections.http import (
+    EndpointName,
+    Exchange,
     error_code_of,
-    forbidden_origin,
     json_response,
+    optional_id,
+    parse_id,
     refusal,
     refusal_response,
 )
-from connections.http.refusal_counters import EndpointName, Refusal, RefusalCounters
+from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limiters import Limiters
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
-from connections.protocol.errors import BadParams, Unauthenticated
-from connections.protocol.scopes import KeyScope
+from connections.manager import ConnectionLifecycle
+from connections.outbox import Outbox
+from connections.protocol import codec
+from connections.protocol.base import Features, KeyScope, common_features
+from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
+from connections.protocol.frames import MAX_SEQ, Frame
+from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
+from sessions.conversation.history_page import HistoryPage
 from sessions.errors import NotFound, Refused
-from sessions.limits.rates import FrameCost, RateLimited
+from sessions.events import Accepted, Attachment, Deleted, Gap, Journalled, Resumed, Snapshot
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.rates import FrameCost
+from sessions.limits.shares import Subject
 from sessions.limits.slots import on_behalf_of
+from sessions.service import Sessions
+from sessions.turn.prompt import NO_IMAGES
 
-WEIGHT = 10
-"""Reads that such a request counts as."""
-AccountAction = Callable[[Exchange, Identity, Caller], Awaitable[None]]
-TicketLimiter = Callable[[Identity, Scope], None]
+EXPORT_WEIGHT = 10
+"""Reads that an export or an erasure counts as."""
+OwnerAction = Callable[[Exchange, Caller], Awaitable[None]]
+_REVALIDATED = "private, no-cache"
+"""A browser keeps the image, but shows it only after the server has said that its user may still see it."""
+NO_INDEX_HEADERS = {"X-Robots-Tag": "noindex, nofollow"}
+EVENTS_PATH = "/v1/conversations/{conversation_id}/events"
+RETRY_MS = (1000, 3000)
+"""Spreads the reconnections of readers when the server stops."""
+PAGE = 50
+"""Messages of the history for a reader: the default of sockets."""
+UNKNOWN_POSITION = ReaderPosition("", 0)
+"""A position that no conversation has: resuming from it gives a gap."""
 
 
-class AccountEndpoint:
-    """Answers requests."""
+def account_routes(
+    *,
+    sessions: Sessions,
+    owners: OwnerDataService,
+    access: AccessControl,
+    lifecycle: ConnectionLifecycle,
+    limiters: Limiters,
+) -> list[BaseRoute]:
+    """Return the routes below `/v1`."""
+    route = partial(cors_route, origins=access.origins, refusals=limiters.refusals)
+    events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
+    attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
+    account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
+    return [
+        route(EVENTS_PATH, events, "GET"),
+        route("/v1/attachments", attachments.upload, "POST"),
+        route("/v1/attachments/{conversation_id}/{attachment_id}", attachments.read, "GET"),
+        route("/v1/shares/{share_id}", SharesEndpoint(sessions, limiters), "GET"),
+        route("/v1/export", account.export, "GET"),
+        route("/v1/me", account.erase, "DELETE"),
+        route("/v1/tickets", TicketEndpoint(access, limiters), "POST"),
+    ]
 
-    def __init__(self, *, acts: OwnerDataService, access: AccessControl, limiters: Limiters) -> None:
-        self._acts = acts
-        self._access = access
-        self._limiters = limiters
 
-    async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all conversations and messages, one a line."""
-        await self._answer(Exchange(scope, receive, send), self._export, KeyScope.READ)
+class OwnerEndpoint:
+    """Serves requests of owners. An application's key, or a client without authentication, names its user by `client_id`."""
 
-    async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Erase all of them, and answer with their number."""
-        await self._answer(Exchange(scope, receive, send), self._erase, KeyScope.MANAGE)
+    endpoint: ClassVar[EndpointName]
 
-    async def _answer(self, exchange: Exchange, act: AccountAction, scope: KeyScope) -> None:
-        failed = await refusal_of(self._serve(exchange, act, scope))
+    def __init__(self, *, access: AccessControl, limiters: Limiters) -> None:
+        self.access = access
+        self.limiters = limiters
+
+    async def identify(self, authorization: str | None) -> Identity:
+        """Return the identity behind a header. Raises Unauthenticated, Refused."""
+        return await self.access.identify(authorization=authorization)
+
+    async def respond(
+        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int = 1
+    ) -> None:
+        """Do what the owner asks, if the key has the scope. `counts`, `weight`: the cost of the request."""
+        failed = await refusal_of(self._respond(exchange, act, scope, counts, weight))
         if failed is not None:
             await self._refuse(exchange, failed)
 
-    async def _serve(self, exchange: Exchange, act: AccountAction, scope: KeyScope) -> None:
+    async def _respond(
+        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int
+    ) -> None:
         """Raises Refused."""
         try:
-            identity = await self._identify(exchange)
+            identity = await self.identify(exchange.request.headers.get("authorization"))
             identity.grant.check(scope)
             caller = named_caller(identity, exchange.request)
-            self._count(caller)
+            take(self.limiters, counts, caller.subject, weight)
             with on_behalf_of(caller.group or caller.client.client_id):
-                await act(exchange, identity, caller)
+                await act(exchange, caller)
         except (BadParams, Unauthenticated) as why:
             await self._refuse(exchange, why)
         except (ClientDisconnect, TimeoutError):
             exchange.cut_off()
 
     async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
-        self._limiters.refusals.count_error(EndpointName.ACCOUNT, error_code_of(why))
+        self.limiters.refusals.count_error(self.endpoint, error_code_of(why))
         if exchange.begun:
             exchange.cut_off()
         else:
             await exchange.answer(refusal_response(why))
 
-    async def _identify(self, exchange: Exchange) -> Identity:
-        """Return the caller by a key or JWT. Raises Unauthenticated, Refused."""
-        authorization = exchange.request.headers.get("authorization")
-        return await self._access.identify_without_ticket(authorization=authorization)
 
-    def _count(self, caller: Caller) -> None:
-        """Count the cost of the request. Raises RateLimited."""
-        try:
-            self._limiters.rates.take(FrameCost.READ, caller.subject, WEIGHT)
-        except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
-            raise
+class AccountEndpoint(OwnerEndpoint):
+    """`GET /v1/export` and `DELETE /v1/me`: an owner's stored data. A ticket, which is in a URL, is not accepted."""
 
-    async def _export(self, exchange: Exchange, identity: Identity, caller: Caller) -> None:
-        with self._access.watch(identity, AbortOnRevocation(exchange)):
+    endpoint = EndpointName.ACCOUNT
+
+    def __init__(self, *, acts: OwnerDataService, access: AccessControl, limiters: Limiters) -> None:
+        super().__init__(access=access, limiters=limiters)
+        self._acts = acts
+
+    async def identify(self, authorization: str | None) -> Identity:
+        """Return the identity of a key or a JWT. Raises Unauthenticated, Refused."""
+        return await self.access.identify_without_ticket(authorization=authorization)
+
+    async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with all conversations and messages, one a line."""
+        exchange = Exchange(scope, receive, send)
+        await self.respond(exchange, self._export, KeyScope.READ, FrameCost.READ, EXPORT_WEIGHT)
+
+    async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Erase all of them, and answer with their number."""
+        exchange = Exchange(scope, receive, send)
+        await self.respond(exchange, self._erase, KeyScope.MANAGE, FrameCost.READ, EXPORT_WEIGHT)
+
+    async def _export(self, exchange: Exchange, caller: Caller) -> None:
+        with self.access.watch(caller.identity, AbortOnRevocation(exchange)):
             await self._acts.export(exchange, caller.owner, caller.subject)
 
-    async def _erase(self, exchange: Exchange, _: Identity, caller: Caller) -> None:
+    async def _erase(self, exchange: Exchange, caller: Caller) -> None:
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))
-
-
-def account_routes(
-    endpoint: AccountEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
-    """Return the routes below `/v1`."""
-    export = CorsMiddleware(endpoint.export, origins, refusals, method="GET", refusal=forbidden_origin)
-    erase = CorsMiddleware(endpoint.erase, origins, refusals, method="DELETE", refusal=forbidden_origin)
-    return [
-        Route("/v1/export", export, methods=["GET", "OPTIONS"]),
-        Route("/v1/me", erase, methods=["DELETE", "OPTIONS"]),
-    ]
 
 
 class TicketGiven(msgspec.Struct, frozen=True):
@@ -126,12 +183,11 @@ class TicketGiven(msgspec.Struct, frozen=True):
 
 
 class TicketEndpoint:
-    """Answers requests. `admit` counts one, and may raise Refused."""
+    """`POST /v1/tickets`: a single-use ticket for a browser's page, which can't set headers on a WebSocket."""
 
-    def __init__(self, access: AccessControl, refusals: RefusalCounters, admit: TicketLimiter) -> None:
+    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
         self._access = access
-        self._refusals = refusals
-        self._admit = admit
+        self._limiters = limiters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -141,23 +197,315 @@ class TicketEndpoint:
     async def _answer(self, request: Request) -> Response:
         """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
         if self._access.allows_anonymous:
-            self._refusals.count_error(EndpointName.TICKETS, NotFound.code)
+            self._limiters.refusals.count_error(EndpointName.TICKETS, NotFound.code)
             return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
 
         try:
             ticket = await self._access.ticket(
                 authorization=request.headers.get("authorization"),
-                admit=lambda identity: self._admit(identity, request.scope),
+                admit=lambda identity: self._limiters.take_ticket(identity, request.scope),
             )
         except (Unauthenticated, Refused) as why:
-            self._refusals.count_error(EndpointName.TICKETS, why.code)
+            self._limiters.refusals.count_error(EndpointName.TICKETS, why.code)
             return refusal_response(why)
-        return json_response(TicketGiven(ticket, TTL_S))
+        return json_response(TicketGiven(ticket, TICKET_S))
 
 
-def ticket_routes(
-    endpoint: TicketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
-    """Return the route below `/v1`."""
-    shown = CorsMiddleware(endpoint, origins, refusals, method="POST", refusal=forbidden_origin)
-    return [Route("/v1/tickets", shown, methods=["POST", "OPTIONS"])]
+class BadImage(Refused):
+    """The upload is not an image of a supported kind."""
+
+    code = "invalid_image"
+
+
+class AttachmentsEndpoint(OwnerEndpoint):
+    """`POST /v1/attachments` and `GET /v1/attachments/{conversation_id}/{id}`: takes images, and serves them to owners."""
+
+    endpoint = EndpointName.ATTACHMENTS
+
+    def __init__(self, *, sessions: Sessions, access: AccessControl, limiters: Limiters) -> None:
+        super().__init__(access=access, limiters=limiters)
+        self._sessions = sessions
+
+    async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Store an image, and answer with its id."""
+        await self.respond(Exchange(scope, receive, send), self._upload, KeyScope.CHAT, FrameCost.MESSAGE)
+
+    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with an image that a conversation of the caller shows."""
+        await self.respond(Exchange(scope, receive, send), self._read, KeyScope.READ, FrameCost.READ)
+
+    async def _upload(self, exchange: Exchange, caller: Caller) -> None:
+        """Raises Refused, BadParams, ClientDisconnect."""
+        if not self._sessions.choice.takes_images:
+            raise BadParams(NO_IMAGES)
+        with ExitStack() as body_lease:
+            body = await exchange.body(partial(self._admit_large, caller, body_lease), most=MAX_BYTES)
+            try:
+                image = image_from_bytes(body)
+            except InvalidImage as why:
+                raise BadImage(str(why)) from None
+            await self._sessions.images.keep(caller.owner, image, group=caller.group)
+        await exchange.answer(json_response(Attachment.of(image)))
+
+    def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
+        """Take a place for a large body. Raises Overloaded."""
+        why = "The server is reading as many uploads as it can."
+        body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
+
+    async def _read(self, exchange: Exchange, caller: Caller) -> None:
+        """Raises Refused, BadParams."""
+        named = exchange.request.path_params
+        conversation_id = parse_id("conversation_id", named["conversation_id"])
+        image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
+        if image is None:
+            raise NotFound("There is no such attachment.")
+        headers = {
+            "Cache-Control": _REVALIDATED,
+            "ETag": (tag := f'"{named["attachment_id"]}"'),
+            "Vary": "Authorization",
+            "Content-Disposition": "inline",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "default-src 'none'; sandbox",
+        }
+        if exchange.request.headers.get("if-none-match") == tag:
+            await exchange.answer(Response(status_code=304, headers=headers))
+        else:
+            await exchange.answer(Response(image.data, headers=headers, media_type=image.media_type))
+
+
+class SharesEndpoint:
+    """`GET /v1/shares/{id}`: a conversation that its owner shared, for anybody with the link, without authentication."""
+
+    def __init__(self, sessions: Sessions, limiters: Limiters) -> None:
+        self._sessions = sessions
+        self._limiters = limiters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            response = await self._answer(Request(scope, receive))
+        except Refused as why:
+            self._limiters.refusals.count_error(EndpointName.SHARES, error_code_of(why))
+            response = refusal_response(why)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        """Return `{title, messages, has_more}`. Raises Refused."""
+        group = address_group(request.scope)
+        self._limiters.take_read(Subject(f"/shares/{group}", group))
+        share_id: str = request.path_params["share_id"]
+        with on_behalf_of(group or "/shares"):
+            page = await self._sessions.shared(share_id, before=request.query_params.get("before"))
+        return json_response(page, headers=NO_INDEX_HEADERS)
+
+
+class EventsEndpoint:
+    """`GET /v1/conversations/{id}/events`: a conversation's events as server-sent events (HTML Standard, section 9.2).
+
+    A reader gets missed events or the current state, then live events: its stream is a connection like a socket, and lasts
+    as long as the reader stays. The `id` of an event is its epoch and its seq. EventSource sends the last one in
+    `Last-Event-ID` when it reconnects by itself; a page that has to make a new one, because a ticket opens one stream,
+    puts it into the query as `last_event_id`.
+    """
+
+    def __init__(
+        self, *, sessions: Sessions, access: AccessControl, lifecycle: ConnectionLifecycle, limiters: Limiters
+    ) -> None:
+        self._sessions = sessions
+        self._access = access
+        self._lifecycle = lifecycle
+        self._limiters = limiters
+        self._tally = limiters.tally(EndpointName.EVENTS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send)
+        if exchange.request.method == "HEAD":
+            await exchange.answer(Response(status_code=405, headers={"Allow": "GET, OPTIONS"}))
+            return
+        failed = await refusal_of(self._serve(exchange))
+        if failed is not None and not exchange.begun:
+            await self._refuse(exchange, failed)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Raises Refused."""
+        try:
+            request = parse_request(exchange.request)
+            authorization = exchange.request.headers.get("authorization")
+            identity = await identity_or_ticket(self._access, authorization, request.ticket)
+            identity.grant.check(KeyScope.READ)
+            await self._stream(exchange, request, identity)
+        except (BadParams, Unauthenticated, Close) as why:
+            if isinstance(why, Close) and why.code is CloseCode.DRAIN:
+                await _send_reconnect(exchange)
+            else:
+                await self._refuse(exchange, why)
+
+    async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
+        self._tally.sent(error_code_of(why))
+        await exchange.answer(refusal_response(why))
+
+    async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
+        """Raises Close, Refused: before the first byte of an answer."""
+        caller = caller_of(identity, _client_id(request, identity), exchange.request.scope)
+        self._limiters.take_read(caller.subject)
+        transport = EventTransport(exchange, first_line(retry_ms=random.randint(*RETRY_MS)))
+        reader = EventReader(self._sessions, request.conversation_id)
+        view = Connection(
+            transport,
+            caller=caller,
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=common_features(request.features),
+            tally=self._tally,
+            encode=reader.encode,
+        )
+        async with self._lifecycle.of(view):
+            await reader.begin(view, request.position)
+            with self._access.watch(identity, view):
+                await transport.begin(view.connection_id)
+                await view.run(partial(_live, view, transport, reader))
+
+
+def _client_id(request: EventsRequest, identity: Identity) -> str:
+    """Return the caller; a person needs no client id. Raises BadParams."""
+    if request.client_id is None and not identity.is_person:
+        raise BadParams("client_id: is missing.")
+    return request.client_id or secrets.token_hex(16)
+
+
+async def _live(
+    view: Connection, transport: EventTransport, reader: EventReader, tasks: asyncio.TaskGroup
+) -> None:
+    tasks.create_task(transport.send())
+    tasks.create_task(reader.follow(view))
+    await transport.receive()
+
+
+async def _send_reconnect(exchange: Exchange) -> None:
+    """Answer with what is no refusal: after a refusal an EventSource never reconnects."""
+    await exchange.begin_events("draining")
+    await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
+
+
+class EventReader:
+    """Sends requests for a reader, which can't send any."""
+
+    def __init__(self, sessions: Sessions, conversation_id: str) -> None:
+        self._sessions = sessions
+        self._conversation_id = conversation_id
+        self._encoder = EventStreamEncoder()
+        self._changed = asyncio.Event()
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the event of a frame."""
+        if isinstance(frame, Gap | Deleted):
+            self._changed.set()
+        return self._encoder.encode(frame)
+
+    async def begin(self, view: Connection, position: ReaderPosition | None) -> None:
+        """Attach the reader; its first events then wait in it. Raises Refused."""
+        if position is None:
+            await self._show_history(view)
+        else:
+            await self._sessions.resume(view.owner, view, self._conversation_id, position, ref=None)
+
+    async def follow(self, view: Connection) -> None:
+        """Send the history after every gap, and end with the conversation."""
+        while not self._encoder.is_over:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._encoder.needs_history:
+                try:
+                    await self._show_history(view)
+                except Refused as refused:  # a reconnecting reader gets the reason
+                    view.shut(Close(CloseCode.INTERNAL, str(refused)))
+                    return
+        view.shut(Close(CloseCode.BYE, "The conversation is gone."))
+
+    async def _show_history(self, view: Connection) -> None:
+        shown = await self._sessions.history(view.owner, view, self._conversation_id, limit=PAGE)
+        view.publish(shown.page)
+        if shown.wait is not None:
+            view.publish(shown.wait)
+
+
+class EventsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`position` None: the reader comes for the first time; `client_id` None: it gave none.
+
+    `features`: what it understands beyond the base.
+    """
+
+    conversation_id: str
+    client_id: str | None
+    ticket: str | None
+    position: ReaderPosition | None
+    features: Features = ()
+
+
+def parse_request(request: Request) -> EventsRequest:
+    """Read a request. Raises BadParams."""
+    query = request.query_params
+    last = request.headers.get("last-event-id") or query.get("last_event_id")
+    return EventsRequest(
+        conversation_id=parse_id("conversation_id", request.path_params["conversation_id"]),
+        client_id=optional_id(query, "client_id"),
+        ticket=query.get("ticket"),
+        position=parse_position(last) if last else None,
+        features=_features(query.get("features", "")),
+    )
+
+
+def event_id(epoch: str, seq: int) -> str:
+    """Return the id of an event."""
+    return f"{epoch}:{seq}"
+
+
+def parse_position(shown: str) -> ReaderPosition:
+    """Return the position after the event of this id; UNKNOWN_POSITION for an unknown id."""
+    epoch, _, digits = shown.rpartition(":")
+    if not (epoch and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ))):
+        return UNKNOWN_POSITION
+    return ReaderPosition(epoch, min(int(digits), MAX_SEQ))
+
+
+def _features(named: str) -> Features:
+    """Read names that are separated by commas. Raises BadParams."""
+    try:
+        return msgspec.convert(tuple(filter(None, named.split(","))), Features)
+    except msgspec.ValidationError as error:
+        raise BadParams(validation_problem(error).why, field="features") from None
+
+
+def first_line(*, retry_ms: int) -> bytes:
+    """Return the first line: the reconnection time."""
+    return b"retry: %d\n\n" % retry_ms
+
+
+class EventStreamEncoder:
+    """One reader's events, in order. They have no names: each is a `message`, whose data is the frame as on a socket.
+
+    `needs_history`: a gap was sent, and no history since; `is_over`: the conversation is gone.
+    """
+
+    def __init__(self) -> None:
+        self.needs_history = False
+        self.is_over = False
+        self._epoch = ""
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
+        match frame:
+            case Accepted() | Resumed() | Snapshot():
+                self._epoch = frame.epoch
+            case Gap() | HistoryPage():
+                self._epoch = frame.epoch
+                self.needs_history = isinstance(frame, Gap)
+            case Deleted():
+                self.is_over = True
+        return self._id(frame) + b"data: " + codec.encode(frame) + b"\n\n"
+
+    def _id(self, frame: Frame) -> bytes:
+        match frame:
+            case _ if isinstance(frame, Journalled | Snapshot | HistoryPage) and not self.needs_history:
+                return f"id: {event_id(self._epoch, frame.seq)}\n".encode()
+        return b""

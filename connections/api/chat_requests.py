@@ -12,13 +12,14 @@ from typing import Literal
 
 import msgspec
 
-from connections.api.errors import Problem, invalid
-from connections.api.fields import (
+from connections.api.requests import (
     IMAGES,
+    Problem,
     check_images,
     decode_request,
     image_at,
     image_not_allowed,
+    invalid,
     is_neutral,
     json_object,
     null,
@@ -26,10 +27,21 @@ from connections.api.fields import (
     unsupported_part,
 )
 from connections.protocol import frames, params
+from connections.protocol.base import Limits
 from connections.protocol.errors import BadParams, field_message
-from connections.protocol.server_info import Limits
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, TemplateValue, Tool
+from engine.messages import (
+    Format,
+    Grammar,
+    JsonObject,
+    JsonSchema,
+    Message,
+    Params,
+    Regex,
+    ReplySpec,
+    TemplateValue,
+    Tool,
+    ToolCall,
+)
 from engine.vision.image import Image, Seen, joined
 from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
@@ -486,11 +498,6 @@ def _choice_pattern(texts: Sequence[str], where: str) -> str:
         raise invalid(where, field_message(where, f"must have 1 to {MAX_CHOICES} texts, none of them empty."))
     pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
     return _bounded_text(f"({pattern})", where, MAX_PATTERN_CHARS)
-
-
-def is_null(raw: msgspec.Raw) -> bool:
-    """Return whether a field is null."""
-    return bytes(raw) == _NULL
 
 
 def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:

@@ -1,4 +1,4 @@
-"""Endpoints of APIs: the client and its rights, its request, and the end of work for clients that have left.
+"""What endpoints share: a request's client and its rights, streams of events, the export and erasure of an owner's data.
 
 Clients have the same keys, tokens, names and limits as on a WebSocket.
 """
@@ -7,32 +7,33 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
+import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from connections.api.errors import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.api.replies import ReplySource
+from connections.api.requests import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.api_keys import PREFIX as TICKET
+from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
-from connections.authentication.identity import Identity
-from connections.authentication.tickets import PREFIX as TICKET
-from connections.http.exchange import Exchange
-from connections.http.refusal_counters import EndpointName, Refusal
+from connections.connection import Disconnected
+from connections.http import EndpointName, Exchange, RefusalCounters, RefusalReason, forbidden_origin
 from connections.limiters import Limiters
-from connections.middleware.client_address import client_address_of
+from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
+from connections.protocol.base import Grant, KeyScope, Limits
 from connections.protocol.errors import Close, Unauthenticated, field_message
 from connections.protocol.frames import Frame
-from connections.protocol.scopes import Grant, KeyScope
-from connections.protocol.server_info import Limits
 from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
@@ -40,16 +41,40 @@ from sessions.conversation.conversation import refusal_of
 from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
 from sessions.limits.bounds import LARGE_BODY_BYTES
 from sessions.limits.rates import FrameCost, RateLimited
-from sessions.limits.shares import AGAIN_MS
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from sessions.limits.slots import on_behalf_of
+from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
+from sessions.store.owner_data import ExportedConversation, ExportedMessage
 
 T = TypeVar("T")
 R = TypeVar("R")
 IGNORED_HEADER = "X-Midstream-Ignored"
 """The header with the ignored fields of a request: hints, and tools that can't be called if the operator allows that."""
 G = TypeVar("G")
+WAITING_BYTES = 32 * 1024
+PIECE_BYTES = 16 * 1024
+"""Bytes for the server at once: it keeps what its peer does not take. A whole page would be kept twice for as long."""
+BEAT_S = 15.0
+"""Most proxies close a connection that is silent for a minute."""
+CLOSE_S = 2.0
+HEARTBEAT = b":\n\n"
+"""A comment, which shows that the connection is alive."""
+AT_ONCE = 16
+"""Concurrent exports of this replica, and as many erasures. One owner has one of each, an address half of the free ones."""
+PART_S = 10.0
+"""Most seconds until the client has read a part of an export, of 64 KiB; one that reads more slowly is cut off."""
+LONGEST_S = 600.0
+"""Most seconds of an export."""
+PART_BYTES = 64 * 1024
+_HEADERS = [
+    (b"content-type", b"application/x-ndjson; charset=utf-8"),
+    (b"content-disposition", b'attachment; filename="conversations.jsonl"'),
+    (b"cache-control", b"no-store"),
+]
+_BUSY = "The server is running as many exports or erasures as it can."
+_log = structlog.get_logger("midstream.account")
 
 
 class _HttpConnection:
@@ -134,12 +159,8 @@ class RequestContext:
 
     def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
         """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
-        try:
-            for _ in range(messages):
-                self._limiters.rates.take(counts, caller.subject)
-        except RateLimited:
-            self._limiters.refusals.count(Refusal.RATE)
-            raise
+        for _ in range(messages):
+            take(self._limiters, counts, caller.subject)
 
     async def read(
         self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
@@ -170,13 +191,8 @@ class RequestContext:
 
     def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
-        bodies, subject = self._limiters.bodies, caller.subject
-        if not bodies.has_capacity_for(subject):
-            raise Overloaded(
-                "The server is reading as many long requests as it can.", retry_after_ms=AGAIN_MS
-            )
-        bodies.take(subject)
-        body_lease.callback(bodies.give_back, subject)
+        why = "The server is reading as many long requests as it can."
+        body_lease.enter_context(slot(self._limiters.bodies, caller.subject, why))
 
     def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
         """Return the answer to a refused request, and count it."""
@@ -349,6 +365,20 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
             reply.cancel()
 
 
+def cors_route(
+    path: str,
+    app: ASGIApp,
+    method: str,
+    origins: AllowedOrigins,
+    refusals: RefusalCounters,
+    *,
+    refusal: Callable[[str | None], Response] = forbidden_origin,
+) -> Route:
+    """Return a route whose answers pages of allowed origins can read. `method`: one, or several with commas between them."""
+    shown = CorsMiddleware(app, origins, refusals, method=method, refusal=refusal)
+    return Route(path, shown, methods=[*method.split(", "), "OPTIONS"])
+
+
 def ignored_header(reply: ReplySource[object]) -> dict[str, str]:
     """Return the header with the ignored fields, if there are any."""
     return {IGNORED_HEADER: ", ".join(reply.ignored)} if reply.ignored else {}
@@ -369,3 +399,203 @@ class ApiWebSocketEndpoint(WebSocketEndpoint[G]):
         except Refused as refused:
             self.tally.sent(metric_code(refused))
             return problem_of(refused).response()
+
+
+class EventTransport:
+    """Written events wait here until the server takes them, up to a limit. `send` must be running."""
+
+    def __init__(self, exchange: Exchange, first: bytes) -> None:
+        self._exchange = exchange
+        self._buffer = bytearray(first)
+        self._written = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._is_idle = True
+        self._written.set()
+
+    async def begin(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
+        """Begin the answer, with the events that waited for that: both go in one. `more`: headers."""
+        await self._exchange.begin_events(request_id, more)
+        if (piece := bytes(self._buffer[:PIECE_BYTES])) and self._exchange.write_nowait(piece):
+            del self._buffer[: len(piece)]
+
+    async def receive(self) -> str | bytes:
+        """Wait until the reader has left: it can't send anything. Raises Disconnected then."""
+        await self._exchange.left()
+        raise Disconnected
+
+    def is_writable(self) -> bool:
+        """Whether more may be written."""
+        return len(self._buffer) < WAITING_BYTES
+
+    async def writable(self) -> None:
+        """Wait until the server has taken what waits."""
+        while not self.is_writable():
+            self._drained.clear()
+            await self._drained.wait()
+
+    def write(self, text: bytes) -> None:
+        """Send events, at once if nothing waits before them and the peer reads."""
+        self._is_idle = False
+        if not text or (not self._buffer and self._exchange.write_nowait(text)):
+            return
+        self._buffer += text
+        self._written.set()
+
+    def write_binary(self, message: bytes) -> None:
+        """Drop it: readers of events get no sound."""
+
+    def charge(self) -> None:
+        """Do nothing: a reader sends no requests."""
+
+    def request(self) -> AbstractContextManager[None]:
+        """Return nothing to note: a reader sends no requests."""
+        return nullcontext()
+
+    async def send(self) -> None:
+        """Give the server what waits, as fast as the peer reads, and a sign of life in pauses, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    await self._written.wait()
+            except TimeoutError:
+                if self._is_idle:
+                    # Keep what was written in the same turn of the loop.
+                    self._buffer = self._buffer or bytearray(HEARTBEAT)
+            self._is_idle = True
+            self._written.clear()
+            while self._buffer:
+                await self._send_piece()
+
+    async def _send_piece(self) -> None:
+        """Send one piece. It stays here until the server has taken it, so a cancellation loses nothing."""
+        piece = bytes(self._buffer[:PIECE_BYTES])
+        await self._exchange.write(piece)
+        del self._buffer[: len(piece)]
+        self._drained.set()
+
+    async def close(self, code: int, reason: str) -> None:  # noqa: ARG002 - an event stream can't say why
+        """End the answer: readers reconnect."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while self._buffer:
+                    await self._send_piece()
+                await self._exchange.write(b"", more=False)
+        except TimeoutError:
+            await self._exchange.abort()
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """The answer to an erasure."""
+
+    conversations: int
+
+
+class ExportEnd(msgspec.Struct, frozen=True, tag_field="type", tag="end"):
+    """The last line of an export: one without it was cut off."""
+
+    conversations: int
+
+
+class _Progress:
+    """The number of conversations done so far."""
+
+    conversations = 0
+
+
+class OwnerDataService:
+    """Exports and erases. A caller has one of each at a time; erasures do not wait behind slow exports."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._exports = FairShare(AT_ONCE)
+        self._erasures = FairShare(AT_ONCE)
+
+    async def export(self, exchange: Exchange, owner: Owner, subject: Subject) -> None:
+        """Answer with all conversations and messages, one a line. Raises Refused, ClientDisconnect, TimeoutError."""
+        with slot(self._exports, subject, _BUSY), _logged("exported", owner) as tally:
+            async with asyncio.timeout(LONGEST_S):
+                await exchange.cancel_on_disconnect(self._export(exchange, owner, tally))
+
+    async def _export(self, exchange: Exchange, owner: Owner, tally: _Progress) -> None:
+        rows = self._sessions.export(owner)
+        lines = _line(await anext(rows, None))  # a store outage shows before the answer begins
+        tally.conversations = int(bool(lines))
+        await exchange.begin(_HEADERS)
+        async for one in rows:
+            tally.conversations += isinstance(one, ExportedConversation)
+            lines += _line(one)
+            if len(lines) >= PART_BYTES:
+                await _write(exchange, bytes(lines))
+                lines.clear()
+        lines += _line(ExportEnd(tally.conversations))
+        await _write(exchange, bytes(lines), more=False)
+
+    async def erase(self, owner: Owner, subject: Subject) -> int:
+        """Erase, and return the number of conversations. Goes on if the client leaves: nobody wants half an erasure.
+
+        Raises Refused.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._erase(owner, subject)))
+
+    async def _erase(self, owner: Owner, subject: Subject) -> int:
+        with slot(self._erasures, subject, _BUSY), _logged("erased", owner) as tally:
+            async for _ in self._sessions.erase(owner):
+                tally.conversations += 1
+        return tally.conversations
+
+
+async def _write(exchange: Exchange, part: bytes, *, more: bool = True) -> None:
+    """Raises TimeoutError, ClientDisconnect."""
+    async with asyncio.timeout(PART_S):
+        await exchange.write(part, more=more)
+
+
+class AbortOnRevocation:
+    """Cuts an answer off when the caller's key is revoked, or the JWT expires."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def push(self, frame: Frame) -> None:  # noqa: ARG002 - the answer has no place for it
+        """Cut the answer off: the token can't be renewed here."""
+        self._exchange.cut_off()
+
+    def shut(self, close: Close) -> None:
+        """Do nothing: it is cut off already."""
+
+
+@contextmanager
+def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
+    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
+    if not shares.has_capacity_for(subject):
+        raise Overloaded(why, retry_after_ms=AGAIN_MS)
+    shares.take(subject)
+    try:
+        yield
+    finally:
+        shares.give_back(subject)
+
+
+def take(limiters: Limiters, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
+    """Count a request here, and its refusal. Raises RateLimited."""
+    try:
+        limiters.rates.take(counts, subject, weight)
+    except RateLimited:
+        limiters.refusals.count(RefusalReason.RATE)
+        raise
+
+
+@contextmanager
+def _logged(event: str, owner: Owner) -> Iterator[_Progress]:
+    """Log what was done, also if it was cut short."""
+    tally, is_done = _Progress(), False
+    try:
+        yield tally
+        is_done = True
+    finally:
+        cut = {} if is_done else {"cut_short": True}
+        _log.info(event, principal=owner.principal, conversations=tally.conversations, **cut)
+
+
+def _line(row: ExportedConversation | ExportedMessage | ExportEnd | None) -> bytearray:
+    return bytearray() if row is None else bytearray(msgspec.json.encode(row) + b"\n")

@@ -1,19 +1,48 @@
-"""Replies as several APIs send them: a stream of server-sent events, how it ended, and its tokens' log-probabilities."""
+"""Replies as several APIs send them: a stream of server-sent events, how it ended, and replies of stored conversations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
+import structlog
 
-from connections.api.errors import Problem, problem_from_failure
-from connections.http.exchange import Exchange
+from connections.api.requests import Problem, problem_from_failure
+from connections.authentication.caller import Caller
+from connections.http import Exchange
+from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
-from sessions.errors import Draining, Forbidden, Refused
-from sessions.events import Cause, Done, Failure, Reason
+from sessions.conversation.conversation import refusal_of
+from sessions.errors import Draining, Forbidden, NotFound, Refused, StoreDown
+from sessions.events import (
+    Accepted,
+    CallState,
+    Cause,
+    Deleted,
+    Delta,
+    Done,
+    Event,
+    Failure,
+    Reason,
+    Reasoning,
+    ShownCall,
+    Snapshot,
+    Status,
+    ToolCall,
+    ToolState,
+    Usage,
+)
+from sessions.records import CallRecord, Owner, digest
+from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
+from sessions.service import Sessions
+from sessions.turn.message_request import GenerationConfig, MessageRequest
+from sessions.turn.tool_calls import CallAnswer, result_text
+from sessions.turn.turn import Cancel, SentOffsets
+from sessions.turn.turn_state import TurnMessageIds
 
 PING_S = 10.0
 """Pause before a ping: proxies and clients take a silent stream for dead."""
@@ -29,10 +58,13 @@ _FINISH_REASONS: dict[Reason, FinishReason] = {
     Reason.TIMEOUT: "length",
     Reason.FILTERED: "content_filter",
 }
-
 P_co = TypeVar("P_co", covariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 R_contra = TypeVar("R_contra", contravariant=True)
+_ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."
+_CONVERSATION_DELETED = "The conversation was deleted while the response was written."
+_EVENTS_LOST = "Some events of this reply were lost; read it again."
+_log = structlog.get_logger("midstream.replies")
 
 
 class ReplySource(Protocol[P_co]):
@@ -168,3 +200,435 @@ def reply_token(token: ChosenToken) -> ReplyToken:
 
 def _likely(token: TokenLogprob) -> LikelyToken:
     return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))
+
+
+class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
+
+    `needs_approval`: a user has to allow it. `output`: the result that the model reads, once it has ended;
+    `failed`: it has none. `expires_at`: Unix milliseconds, if it waits for a client.
+    """
+
+    call_id: str
+    name: str
+    args: str
+    args_sha256: str
+    needs_approval: bool
+    state: CallState = CallState.WAITING
+    output: str = ""
+    failed: bool = False
+    expires_at: int | None = None
+
+    @classmethod
+    def of(cls, call_event: ToolCall | ShownCall) -> ServerToolCall:
+        """Make one from an event, or from the history."""
+        call = cls(
+            call_id=call_event.call_id,
+            name=call_event.name,
+            args=call_event.args,
+            args_sha256=call_event.args_sha256,
+            needs_approval=call_event.needs == "approval",
+            expires_at=call_event.expires_at,
+        )
+        return call if isinstance(call_event, ToolCall) else call._with_state(call_event)
+
+    @classmethod
+    def kept(cls, record: CallRecord) -> ServerToolCall:
+        """Make one from its record in the store."""
+        return cls.of(record.shown())
+
+    @classmethod
+    def for_approval(cls, record: CallRecord) -> ServerToolCall:
+        """Make one with the arguments that a user was asked about; it may run with others."""
+        return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
+
+    def after(self, moved: ToolState) -> ServerToolCall:
+        """Return the call after a change."""
+        return self._with_state(moved)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an approval."""
+        return self.needs_approval and self.state is CallState.WAITING
+
+    def _with_state(self, now: ToolState | ShownCall) -> ServerToolCall:
+        if not now.state.is_settled:
+            return msgspec.structs.replace(self, state=now.state)
+        is_done = now.state is CallState.DONE and now.error is None
+        return msgspec.structs.replace(self, state=now.state, output=result_text(now), failed=not is_done)
+
+
+class _PendingPiece(msgspec.Struct):
+    """A waiting piece. `off`: code points of text or reasoning before it, in the reply of `turn_id`."""
+
+    piece: Piece | ServerToolCall
+    off: int
+    turn_id: str
+
+
+class _TurnProgress:
+    """The progress of one turn. `before`: the end of the one before it. `calls`: by id; None for a client's call."""
+
+    def __init__(self, before: Done | None = None) -> None:
+        self.done: Done | None = None
+        self.calls: dict[str, ServerToolCall | None] = {}
+        self.received = [0, 0]  # of its text and of its reasoning
+        self.sent: SentOffsets | None = None
+        self._before = before
+
+    def end(self, done: Done) -> None:
+        """Set its end; the tokens of the turns before it are added."""
+        usage = done.usage if self._before is None else sum_usage(self._before.usage, done.usage)
+        self.done = msgspec.structs.replace(done, usage=usage)
+
+    @property
+    def continues(self) -> bool:
+        """Whether all of its calls need no client: another turn follows by itself."""
+        return bool(self.calls) and all(
+            call is not None and not call.needs_approval for call in self.calls.values()
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens without its client: all calls that the server ran have ended."""
+        ran = (call for call in self.calls.values() if call is not None and not call.waits)
+        return all(call.state.is_settled for call in ran)
+
+
+class StoredReply:
+    """A `Subscriber` that follows one turn, and the turns after it while the server runs all of their calls.
+
+    Iterate it for its pieces; then `ended` is its end. If a call waits for the client, the reply ends; the
+    client's answer begins another one. `turn_id`: the current turn; empty until it is accepted if it
+    `follows` the calls of another one.
+    """
+
+    def __init__(self, *, turn_id: str = "", follows: str = "", model: str = "") -> None:
+        self.turn_id = turn_id
+        self.follows = follows
+        self.model = model
+        self.ignored: tuple[str, ...] = ()
+        self.closed = False
+        self.cut_off: Callable[[], None] = self._ignore_cut_off
+        self.accepted = asyncio.Event()
+        self._end: Done | Refused | None = None
+        self._pending: deque[_PendingPiece] = deque()
+        self._progress = _TurnProgress()
+        self._changed = asyncio.Event()
+
+    @staticmethod
+    def _ignore_cut_off() -> None:
+        """Do nothing: a reader that takes all at once is never late."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a turn of it may still be written: its end was not published here."""
+        return not isinstance(self._end, Done)
+
+    def check(self) -> None:
+        """Raise Refused if nothing more can be sent."""
+        if isinstance(self._end, Refused):
+            raise self._end
+
+    @property
+    def ended(self) -> Done:
+        """The end, with the tokens of all turns. Raises RuntimeError if there is none yet."""
+        if self._end is None or isinstance(self._end, Refused):
+            raise RuntimeError("The reply goes on.")
+        return self._end
+
+    def publish(
+        self,
+        event: Event,
+        made_at: float | None = None,  # noqa: ARG002 - nobody measures it here
+        sent: SentOffsets | None = None,
+    ) -> None:
+        """Take an event of the conversation."""
+        match event:
+            case Accepted() if event.turn_id == self.turn_id or (
+                self.follows and event.follows == self.follows
+            ):
+                self._on_accepted(event)
+            case Delta() | Reasoning() if event.turn_id == self.turn_id:
+                self._progress.sent = sent
+                self._receive_text(event.text, event.off, is_reasoning=isinstance(event, Reasoning))
+            case ToolCall() if event.turn_id == self.turn_id:
+                self._add_call(event)
+            case ToolState() if event.turn_id == self.turn_id:
+                self._update_call(event)
+            case Status(state="fallback") if event.turn_id == self.turn_id:
+                self.model = event.model or self.model
+            case Snapshot():
+                if event.turn_id == self.turn_id:
+                    self._progress.sent = sent
+                self._apply_snapshot(event)
+            case Done() if self._ends_this_turn(event):
+                self._on_done(event)
+            case Deleted():
+                self._fail(NotFound(_CONVERSATION_DELETED))
+            case _:
+                return  # a gap, too: a snapshot follows it
+
+    def understands(self, event: Event) -> bool:  # noqa: ARG002 - all of them
+        """Take all events of a conversation."""
+        return True
+
+    def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
+        """Drop what waits beyond the cut."""
+        left = [
+            _truncated(waiting, chars, reasoning_off) if waiting.turn_id == turn_id else waiting
+            for waiting in self._pending
+        ]
+        self._pending = deque(one for one in left if one is not None)
+
+    def get_nowait(self) -> Piece | ServerToolCall | None:
+        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end, Refused if it was lost."""
+        if self._pending:
+            taken = self._pending.popleft()
+            if (sent := self._progress.sent) is not None and taken.turn_id == self.turn_id:
+                match taken.piece:
+                    case TextPiece(text):
+                        sent.text = max(sent.text, taken.off + len(text))
+                    case ReasoningPiece(text):
+                        sent.reasoning = max(sent.reasoning, taken.off + len(text))
+            return taken.piece
+        self.check()
+        if self._end is not None:
+            raise StopAsyncIteration
+        return None
+
+    def _ends_this_turn(self, done: Done) -> bool:
+        """Return whether it is the end of the current turn, or of the following one, which could not run."""
+        return done.turn_id == self.turn_id or (bool(self.follows) and done.follows == self.follows)
+
+    def _fail(self, why: Refused) -> None:
+        """End it without the end of its turn."""
+        self._end = why
+        self.accepted.set()
+        self._changed.set()
+
+    def _on_accepted(self, begun: Accepted | Done) -> None:
+        self.turn_id, self.model = begun.turn_id, begun.model or self.model
+        if self._progress.done is not None:
+            self._progress = _TurnProgress(self._progress.done)
+        self.follows = ""
+        self.accepted.set()
+
+    def _receive_text(self, text: str, off: int, *, is_reasoning: bool) -> None:
+        """Take the new part of a text."""
+        received = self._progress.received
+        known = received[is_reasoning]
+        text = text[max(0, known - off) :]
+        if not text:
+            return
+        received[is_reasoning] = max(off, known) + len(text)
+        last = self._pending[-1] if self._pending else None
+        kind = ReasoningPiece if is_reasoning else TextPiece
+        if last is not None and isinstance(last.piece, kind) and last.turn_id == self.turn_id:
+            last.piece = msgspec.structs.replace(last.piece, text=last.piece.text + text)
+        else:
+            self._put(kind(text), max(off, known))
+        self._changed.set()
+        if sum(map(_text_length, self._pending)) > MAX_WAITING_BYTES // 4:
+            self._pending.clear()
+            self.cut_off()
+
+    def _put(self, piece: Piece | ServerToolCall, off: int) -> None:
+        self._pending.append(_PendingPiece(piece, off, self.turn_id))
+        self._changed.set()
+
+    def _add_call(self, call: ToolCall | ShownCall) -> None:
+        if call.call_id in self._progress.calls:
+            return
+        if call.where == "client":
+            self._progress.calls[call.call_id] = None
+            self._put(messages.ToolCall(call.call_id, call.name, call.args), call.off)
+            return
+        now = ServerToolCall.of(call)
+        self._progress.calls[call.call_id] = now
+        begun = msgspec.structs.replace(now, state=CallState.WAITING, output="", failed=False)
+        self._put(begun, call.off)
+        if now.state.is_settled:
+            self._put(now, call.off)
+
+    def _update_call(self, moved: ToolState) -> None:
+        call = self._progress.calls.get(moved.call_id)
+        if call is None or call.state.is_settled:
+            return
+        self._progress.calls[moved.call_id] = call = call.after(moved)
+        if call.state.is_settled and not call.needs_approval:
+            self._put(call, 0)
+        self._check_end()
+
+    def _apply_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the reply so far from a snapshot, after a gap."""
+        if snapshot.turn_id != self.turn_id:
+            still_waits = not snapshot.turn_id and bool(snapshot.calls)
+            if self.follows and not still_waits:  # the snapshot may be of another turn
+                self._fail(StoreDown(_EVENTS_LOST))
+            return
+        self._receive_text(snapshot.reasoning, 0, is_reasoning=True)
+        if not isinstance(snapshot.text, msgspec.UnsetType):
+            self._receive_text(snapshot.text, 0, is_reasoning=False)
+        for call in snapshot.calls:
+            self._add_call(call)
+
+    def _on_done(self, done: Done) -> None:
+        if done.turn_id != self.turn_id:
+            if (
+                done.chars or done.reasoning_chars or done.open
+            ):  # it was accepted, but that was not published here
+                self._fail(StoreDown(_EVENTS_LOST))
+                return
+            self._on_accepted(done)
+        self.model = done.model or self.model
+        self._progress.end(done)
+        self._check_end()
+
+    def _check_end(self) -> None:
+        """End the reply once its turn has ended, unless the next turn, a part of it, follows without the client."""
+        progress = self._progress
+        if (done := progress.done) is None:
+            return
+        if done.reason is Reason.TOOLS and progress.continues:
+            self.follows = self.turn_id
+        elif done.reason is not Reason.TOOLS or progress.is_idle:
+            self._end = done
+            self._changed.set()
+
+    def __aiter__(self) -> StoredReply:
+        return self
+
+    async def __anext__(self) -> Piece | ServerToolCall:
+        while (piece := self.get_nowait()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+        return piece
+
+
+def _text_length(waiting: _PendingPiece) -> int:
+    """Code points of a waiting text, of any turn."""
+    return len(waiting.piece.text) if isinstance(waiting.piece, TextPiece | ReasoningPiece) else 0
+
+
+def _truncated(waiting: _PendingPiece, chars: int, reasoning_off: int) -> _PendingPiece | None:
+    """Return what a cut keeps of a waiting piece; None: nothing."""
+    piece = waiting.piece
+    if not isinstance(piece, TextPiece | ReasoningPiece):
+        return waiting if waiting.off <= chars else None
+    kept = (reasoning_off if isinstance(piece, ReasoningPiece) else chars) - waiting.off
+    if kept <= 0:
+        return None
+    waiting.piece = msgspec.structs.replace(piece, text=piece.text[:kept])
+    return waiting
+
+
+def sum_usage(one: Usage, other: Usage) -> Usage:
+    """Return the tokens of two turns that are one reply to their client."""
+    return Usage(
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        generated_tokens=one.generated_tokens + other.generated_tokens,
+        sent_tokens=one.sent_tokens + other.sent_tokens,
+        wasted_tokens=one.wasted_tokens + other.wasted_tokens,
+        reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
+    )
+
+
+class StoredTurns:
+    """Begins and ends stored turns. `answered_code`: for answers that were all given before."""
+
+    answered_code: ClassVar[str] = "conflict"
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._cancelling: set[asyncio.Task[object]] = set()
+
+    async def send(self, caller: Caller, send: MessageRequest, generation: GenerationConfig) -> StoredReply:
+        """Begin a turn with a message; return once it is accepted. Raises Refused."""
+        names = TurnMessageIds.new()
+        stored = StoredReply(turn_id=names.turn_id, model=generation.model or "")
+        sending = self._send(caller.owner, stored, send, generation, names)
+        await self._wait_until_accepted(caller.owner, stored, send.conversation_id, sending)
+        return stored
+
+    async def answer(
+        self,
+        owner: Owner,
+        conversation_id: str,
+        follows: str,
+        answers: Sequence[CallAnswer],
+        *,
+        model: str = "",
+    ) -> StoredReply:
+        """Answer the calls of a turn; return once the turn that `follows` it is accepted. Raises Refused."""
+        stored = StoredReply(follows=follows, model=model)
+        answering = self._answer_calls(owner, stored, conversation_id, answers)
+        await self._wait_until_accepted(owner, stored, conversation_id, answering)
+        return stored
+
+    async def _wait_until_accepted(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, starting: Coroutine[Any, Any, None]
+    ) -> None:
+        """Ask, and wait until the turn is accepted. Raises Refused."""
+        try:
+            await starting
+            await stored.accepted.wait()
+            stored.check()
+        except Refused:
+            self.forget(stored)
+            raise
+        except BaseException:
+            self.abandon(owner, stored, conversation_id)
+            raise
+
+    async def _send(
+        self,
+        owner: Owner,
+        stored: StoredReply,
+        send: MessageRequest,
+        generation: GenerationConfig,
+        names: TurnMessageIds,
+    ) -> None:
+        sending_task = self.sessions.turns.send(owner, stored, send, generation, names)
+        if (refused := await asyncio.shield(sending_task)) is not None:
+            raise refused
+
+    async def _answer_calls(
+        self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]
+    ) -> None:
+        await self.sessions.history(owner, stored, conversation_id, limit=1)
+        answered = await self.sessions.answer_calls(owner, conversation_id, answers)
+        if not all(one.already for one in answered):
+            return
+        waits = await self.sessions.kept.awaits_calls(owner, conversation_id, stored.follows)
+        if not waits and not stored.turn_id:  # it was accepted before, for an earlier request
+            raise Problem(409, _ALREADY_ANSWERED, code=self.answered_code)
+
+    def forget(self, stored: StoredReply) -> None:
+        """Forget a reader that left; its turn continues."""
+        stored.closed = True
+        self.sessions.disconnect(stored)
+
+    def abandon(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
+        """Cancel the turn of a reader that left: it ends with what the reader was handed."""
+        if stored.is_written:
+            self.stop(owner, conversation_id, stored.turn_id or stored.follows)
+        self.forget(stored)
+
+    def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
+        """Decide the end of a turn, on any replica; if its calls are open, the end of the turn that follows it."""
+        cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
+        if self.sessions.turns.cancel(owner, cancel) is None:
+            task: asyncio.Task[object] = asyncio.ensure_future(self._cancel_on_other_replica(owner, cancel))
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
+
+    async def _cancel_on_other_replica(self, owner: Owner, cancel: Cancel) -> None:
+        """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
+        refused = await refusal_of(self._cancel_elsewhere(owner, cancel))
+        if refused is not None and not isinstance(refused, NotFound):
+            _log.warning("reply cancellation failed", turn_id=cancel.turn_id, why=refused.code)
+
+    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
+        await self.sessions.cancel_elsewhere(owner, cancel)

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from connections.authentication.access import bearer
-from connections.authentication.identity import ANONYMOUS, Identity
-from connections.http.inputs import parse_client_id
-from connections.middleware.client_address import Network, client_address_of
+from connections.authentication.api_keys import ANONYMOUS, Identity
+from connections.http import parse_client_id
+from connections.middleware import Network, client_address_of
+from connections.protocol.base import EVERYTHING, Grant
 from connections.protocol.errors import BadParams
-from connections.protocol.scopes import EVERYTHING, Grant
 from sessions.limits.shares import ADDRESS, Subject, site_of
 from sessions.records import Client, Owner
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from connections.authentication.identity import Identity, of_subject
+from connections.authentication.api_keys import Identity, of_subject
 from connections.protocol.errors import Unauthenticated
 from sessions.errors import Refused
 

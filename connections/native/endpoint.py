@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 
 import msgspec
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
-from connections.authentication.access import AccessControl, bearer
+from connections.authentication.access import AccessControl, SessionValidity, bearer
+from connections.authentication.api_keys import Identity
 from connections.authentication.caller import caller_of
-from connections.authentication.identity import Identity
-from connections.authentication.session_validity import SessionValidity
 from connections.connection import Connection, RateLimiter, error_frame
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware.client_address import client_address_of
+from connections.middleware import client_address_of
 from connections.native.handler import FrameHandler
 from connections.native.server_info import ReadyFields, ServerInfo
 from connections.outbox import Outbox
@@ -26,12 +26,12 @@ from connections.protocol.base import (
     SERVED,
     SHARE,
     TOOLS,
+    Grant,
+    ServerTool,
     common_features,
 )
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
-from connections.protocol.scopes import Grant
-from connections.protocol.server_info import ServerTool
 from connections.voice.connection import VoiceConnection, VoiceService
 from connections.websocket_endpoint import WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
@@ -152,9 +152,9 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         async with self._lifecycle.of(connection):
             connection.push(ready)
             with self.access.watch(identity, connection) as validity:
-                refresh = _AuthRefreshHandler(validity, connection, ready)
                 spoken = VoiceConnection(self._spoken, connection)
-                handler = FrameHandler(self._sessions, ready_fields.limits, refresh.answer, spoken)
+                refresh = partial(_refresh, validity, connection, ready)
+                handler = FrameHandler(self._sessions, ready_fields.limits, refresh, spoken)
                 limited = RateLimiter(handler, self.limiters)
                 spoken.handle_message = limited.handle
                 decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
@@ -167,6 +167,14 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         """Return this server's features beyond the base."""
         shares, speaks = self._sessions.shares, self._spoken is not None
         return SERVED + ((SHARE,) if shares else ()) + ((AUDIO,) if speaks else ())
+
+
+async def _refresh(
+    validity: SessionValidity, connection: Connection, ready: Ready, frame: AuthRefresh
+) -> None:
+    """Send `ready` again if the new token is valid. Raises JwkSetUnavailable, StoreDown."""
+    if await validity.refresh(frame.token, ref=frame.ref):
+        connection.push(msgspec.structs.replace(ready, ref=frame.ref))
 
 
 def _check_same(token: str | None, shown: str | None) -> None:
@@ -183,17 +191,3 @@ def _tools_of(sessions: Sessions) -> tuple[ServerTool, ...]:
         ServerTool(name=tool.name, description=tool.description, approval=tool.approval.value)
         for tool in sessions.tools.offered()
     )
-
-
-class _AuthRefreshHandler:
-    """Answers `auth.refresh`."""
-
-    def __init__(self, validity: SessionValidity, connection: Connection, ready: Ready) -> None:
-        self._validity = validity
-        self._connection = connection
-        self._ready = ready
-
-    async def answer(self, frame: AuthRefresh) -> None:
-        """Send `ready` again if the new token is valid. Raises JwkSetUnavailable, StoreDown."""
-        if await self._validity.refresh(frame.token, ref=frame.ref):
-            self._connection.push(msgspec.structs.replace(self._ready, ref=frame.ref))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -10,143 +9,25 @@ from typing import assert_never
 
 import msgspec
 
-from connections.connection import Connection, PendingWork
+from connections.connection import Connection, PendingWork, raise_if_refused
+from connections.native.live_translation import LiveTranslationHandler
 from connections.protocol import audio, frames, params
-from connections.protocol.base import INTERPRET, REASONING, TOOLS
-from connections.protocol.codec import scopes_of
+from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, REASONING, TOOLS, Limits
 from connections.protocol.errors import BadFrame, BadParams
-from connections.protocol.scopes import EVERYTHING
-from connections.protocol.server_info import Limits
+from connections.protocol.frames import scopes_of
 from connections.voice.connection import VoiceConnection, VoiceMessage
-from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
-from sessions.errors import ContentTooLong, Refused, StoreDown
-from sessions.interpreting.interpretation import Growth
-from sessions.records import Interpreting
+from sessions.errors import ContentTooLong, StoreDown
 from sessions.service import Sessions
 from sessions.turn.message_request import (
     Append,
     Continue,
     Edit,
-    GenerationConfig,
     MessageRequest,
     Placement,
     Regenerate,
 )
 from sessions.turn.turn import Cancel, Cancelled
-
-
-async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
-    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
-    if (refused := await asyncio.shield(taking)) is not None:
-        raise refused
-
-
-class LiveTranslationHandler:
-    """Answers the frames of a live translation."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Interpreting) -> PendingWork:
-        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
-        if INTERPRET not in connection.features:
-            raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
-        if isinstance(frame, frames.Source):
-            return self._grow(connection, frame)
-        return self._interpret(connection, frame)
-
-    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
-        send = MessageRequest(
-            client_msg_id=frame.client_msg_id,
-            conversation_id=frame.conversation_id,
-            content="",
-            place=Append(frame.parent_id),
-            on_busy=frame.on_busy,
-            seen_off=frame.seen_off,
-            seen_turn_id=frame.seen_turn_id,
-            on_disconnect=frame.on_disconnect,
-            grace_s=frame.grace_s,
-            ref=frame.ref or frame.client_msg_id,
-            group=connection.caller.group,
-            client_id=connection.client.client_id,
-            interprets=Interpreting(frame.source, frame.target, frame.told, frame.wait),
-        )
-        only = tuple(sorted(connection.caller.grant.models))
-        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
-        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
-
-    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
-        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
-        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
-        connection.push(
-            frames.SourceAck(
-                ref=frame.ref,
-                conversation_id=frame.conversation_id,
-                turn_id=grown.turn_id,
-                chars=grown.chars,
-                final=grown.final,
-                already=grown.already,
-            )
-        )
-
-
-class ConversationListHandler:
-    """Answers the frames that are about no turn."""
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-
-    def handle(self, connection: Connection, frame: frames.Listing) -> PendingWork:
-        """Return the work that waits for the store. That raises BadParams, Refused."""
-        match frame:
-            case frames.Conversations():
-                return self._conversations(connection, frame)
-            case frames.Search():
-                return self._search(connection, frame)
-            case frames.Rename():
-                return self._rename(connection, frame)
-            case frames.Share() | frames.Unshare():
-                return self._share(connection, frame)
-            case frames.Delete():
-                return self._sessions.delete(
-                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
-                )
-            case _:
-                assert_never(frame)
-
-    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
-        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
-        connection.push(
-            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
-        )
-
-    async def _search(self, connection: Connection, frame: frames.Search) -> None:
-        if not frame.query.strip():
-            raise BadParams("is empty.", field="query")
-        found = await self._sessions.search(
-            connection.owner,
-            frame.query,
-            limit=frame.limit,
-            before=frame.before,
-            group=connection.caller.group,
-        )
-        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
-
-    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
-        if not (title := " ".join(frame.title.split())):
-            raise BadParams("is empty.", field="title")
-        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
-        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
-
-    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
-        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
-        if isinstance(frame, frames.Share):
-            share_id = await self._sessions.share(owner, conversation_id)
-        else:
-            await self._sessions.take_back_share(owner, conversation_id)
-        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
-
 
 SpeechMessage = audio.AudioFrame | audio.Sound | VoiceMessage
 ClientMessage = frames.Request | SpeechMessage
@@ -167,8 +48,7 @@ class FrameHandler:
         self._limits = limits
         self._refresh = refresh
         self._spoken = spoken
-        self._lists = ConversationListHandler(sessions)
-        self._interpreting = LiveTranslationHandler(sessions)
+        self._live_translation = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
@@ -177,11 +57,11 @@ class FrameHandler:
                 grant.check(scope)
         if isinstance(frame, SpeechMessage):
             return self._handle_speech(connection, frame)
+        if isinstance(frame, frames.Growing):
+            return self._live_translation.handle(connection, frame)
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
-            case frames.InterpretStart() | frames.Source():
-                return self._interpreting.handle(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
             case frames.ToolResult() | frames.ToolDecision():
@@ -192,13 +72,27 @@ class FrameHandler:
                 return self._history(connection, frame)
             case frames.AuthRefresh():
                 return self._renew(frame)
-            case frames.Ack() | frames.Ping():
-                self._note(connection, frame)
-                return None
+            case frames.Conversations():
+                return self._conversations(connection, frame)
+            case frames.Search():
+                return self._search(connection, frame)
+            case frames.Rename():
+                return self._rename(connection, frame)
+            case frames.Share() | frames.Unshare():
+                return self._share(connection, frame)
+            case frames.Delete():
+                return self._sessions.delete(
+                    connection.owner, frame.conversation_id, ref=frame.ref, subscriber=connection
+                )
+            case frames.Ack():
+                self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
+            case frames.Ping():
+                connection.push(frames.Pong(ref=frame.ref, t=frame.t))
             case frames.Hello():
                 raise BadFrame("`type` must not be hello again.")
             case _:
-                return self._lists.handle(connection, frame)
+                assert_never(frame)
+        return None
 
     def _renew(self, frame: frames.AuthRefresh) -> PendingWork:
         if self._refresh is None:
@@ -212,12 +106,6 @@ class FrameHandler:
         if self._spoken is None:
             raise BadFrame("Sound and its frames are not accepted here.")
         return self._spoken.handle(frame)
-
-    def _note(self, connection: Connection, frame: frames.Ack | frames.Ping) -> None:
-        if isinstance(frame, frames.Ack):
-            self._sessions.ack(connection.owner, frame.conversation_id, frame.seq)
-        else:
-            connection.push(frames.Pong(ref=frame.ref, t=frame.t))
 
     def _turn(
         self, connection: Connection, frame: frames.Turning, voice_message: VoiceMessage | None = None
@@ -253,9 +141,9 @@ class FrameHandler:
             paces_thoughts=REASONING in connection.features,
             only=tuple(sorted(connection.caller.grant.models)),
         )
-        playback = None if voice_message is None else voice_message.playback
+        player = None if voice_message is None else voice_message.player
         return raise_if_refused(
-            self._sessions.turns.send(connection.owner, connection, send, generation, playback=playback)
+            self._sessions.turns.send(connection.owner, connection, send, generation, player=player)
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
@@ -304,7 +192,7 @@ class FrameHandler:
         found = conversation_id or await self._sessions.conversation_of(
             connection.owner, turn_id, by=connection
         )
-        conversation_id = found or frames.DEFAULT_CONVERSATION
+        conversation_id = found or DEFAULT_CONVERSATION
         await self._sessions.take_back(connection.owner, conversation_id, turn_id)
 
     async def _answer_call(self, connection: Connection, frame: frames.Answering) -> None:
@@ -341,6 +229,38 @@ class FrameHandler:
         if shown.wait is not None:
             connection.publish(shown.wait)
 
+    async def _conversations(self, connection: Connection, frame: frames.Conversations) -> None:
+        page = await self._sessions.conversations(connection.owner, limit=frame.limit, before=frame.before)
+        connection.push(
+            frames.ConversationsPage(ref=frame.ref, conversations=page.conversations, has_more=page.has_more)
+        )
+
+    async def _search(self, connection: Connection, frame: frames.Search) -> None:
+        if not frame.query.strip():
+            raise BadParams("is empty.", field="query")
+        found = await self._sessions.search(
+            connection.owner,
+            frame.query,
+            limit=frame.limit,
+            before=frame.before,
+            group=connection.caller.group,
+        )
+        connection.push(frames.Found(ref=frame.ref, hits=found.hits, next=found.next))
+
+    async def _rename(self, connection: Connection, frame: frames.Rename) -> None:
+        if not (title := " ".join(frame.title.split())):
+            raise BadParams("is empty.", field="title")
+        row = await self._sessions.rename(connection.owner, frame.conversation_id, title)
+        connection.push(frames.ConversationsPage(ref=frame.ref, conversations=[row], has_more=False))
+
+    async def _share(self, connection: Connection, frame: frames.Share | frames.Unshare) -> None:
+        owner, conversation_id, share_id = connection.owner, frame.conversation_id, None
+        if isinstance(frame, frames.Share):
+            share_id = await self._sessions.share(owner, conversation_id)
+        else:
+            await self._sessions.take_back_share(owner, conversation_id)
+        connection.push(frames.Shared(ref=frame.ref, conversation_id=conversation_id, share_id=share_id))
+
 
 def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cancelled) -> None:
     connection.push(frames.Cancelled(ref=frame.ref, turn_id=outcome.turn_id, already=outcome.already))
@@ -349,7 +269,7 @@ def _push_cancelled(connection: Connection, frame: frames.Cancel, outcome: Cance
 def _cancel_of(frame: frames.Cancel) -> Cancel:
     names_turn = frame.turn_id is not None and frame.client_msg_id is None
     return Cancel(
-        conversation_id=frame.conversation_id or (None if names_turn else frames.DEFAULT_CONVERSATION),
+        conversation_id=frame.conversation_id or (None if names_turn else DEFAULT_CONVERSATION),
         turn_id=frame.turn_id,
         client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,

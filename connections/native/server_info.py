@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.images import MAX_BYTES, MAX_IMAGES
+from connections.protocol.base import EVERYTHING, Grant, Limits, Model, ServerFacts
 from connections.protocol.frames import Params
-from connections.protocol.scopes import EVERYTHING, Grant
-from connections.protocol.server_info import Limits, Model, ServerFacts
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel, ServedModels
 from sessions.limits.bounds import MAX_FRAME_BYTES

@@ -11,8 +11,7 @@ from msgspec import Meta
 from connections.protocol.base import DEFAULT_CONVERSATION, ClientFrame, Id, Name, ServerFrame
 from connections.protocol.errors import BadFrame
 from sessions.events import Event
-from speech.interfaces import Mark
-from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
+from speech.interfaces import HIGHEST_RATE, LOWEST_RATE, Mark
 
 Format = Literal["pcm16", "mulaw", "alaw"]
 Rate = Annotated[int, Meta(ge=LOWEST_RATE, le=HIGHEST_RATE)]

@@ -1,12 +1,15 @@
-"""The common fields of all frames, their types, and the extensions of the base protocol that both sides name."""
+"""What frames are made of: their common fields, the features that both sides name, formats of replies, the server's facts, scopes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from sessions.errors import Forbidden
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+\Z")]
 Ref = Annotated[str, Meta(max_length=128)]
@@ -46,3 +49,104 @@ class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", o
 def common_features(named: Iterable[str]) -> frozenset[str]:
     """Return the features that a client gets beyond the base. Unknown names have no effect."""
     return frozenset((*SERVED, AUDIO)).intersection(named)
+
+
+class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_schema", tag_field="type"):
+    """The reply is JSON that the schema allows, whatever `strict` says."""
+
+    schema: dict[str, Any]
+    strict: bool = True
+
+
+class JsonObjectFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_object", tag_field="type"):
+    """The reply is some JSON object."""
+
+
+class RegexFormat(msgspec.Struct, frozen=True, kw_only=True, tag="regex", tag_field="type"):
+    """The reply matches a regular expression as a whole."""
+
+    pattern: Annotated[str, Meta(min_length=1)]
+
+
+class GrammarFormat(msgspec.Struct, frozen=True, kw_only=True, tag="grammar", tag_field="type"):
+    """The reply is a sentence of a grammar in Lark's notation."""
+
+    lark: Annotated[str, Meta(min_length=1)]
+
+
+Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits for clients; None: no limit. `max_images`: of one request, 0 if no model takes images."""
+
+    max_frame_bytes: int
+    max_content_chars: int
+    max_new_tokens: int
+    context_tokens: int
+    max_active_turns: int
+    max_queued_turns: int
+    messages_per_minute: int | None
+    max_tool_rounds: int
+    max_images: int = 0
+    max_image_bytes: int = 0
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model that may be named. `context_tokens`: its window; None until it is loaded.
+
+    `unsupported`: params that it can't follow. `fallbacks`: models that answer if it can't, in order.
+    `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
+    translates.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    context_tokens: int | None = None
+    unsupported: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the server runs."""
+
+    name: str
+    description: str
+    approval: Literal["never", "always"]
+
+
+class ServerFacts(msgspec.Struct, frozen=True):
+    """The name and the version of the server."""
+
+    name: str
+    version: str
+
+
+class KeyScope(StrEnum):
+    """One kind of right. A token without restrictions has all of them."""
+
+    CHAT = "chat"
+    """Ask a model, stop its reply, answer its calls."""
+    READ = "read"
+    """Read conversations, lists and searches, live and stored."""
+    MANAGE = "manage"
+    """Change or remove what is stored: titles, shares, the active branch, conversations."""
+
+
+ALL_SCOPES = frozenset(KeyScope)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """The rights of a token. `models`: names or aliases that it may ask; empty: all."""
+
+    scopes: frozenset[KeyScope] = ALL_SCOPES
+    models: frozenset[str] = frozenset()
+
+    def check(self, scope: KeyScope | None) -> None:
+        """Raise Forbidden if it lacks the scope. None: no scope is needed."""
+        if scope is not None and scope not in self.scopes:
+            raise Forbidden(f"This key may not do that: it lacks the scope `{scope}`.")
+
+
+EVERYTHING = Grant()

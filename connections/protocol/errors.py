@@ -21,7 +21,7 @@ _MESSAGE_CHARS = 300
 
 
 class CloseCode(IntEnum):
-    """Why a connection ends. Clients reconnect after 1011, 1012 and 1013."""
+    """Why a connection ends. PROTOCOL.md says after which of them clients reconnect."""
 
     BYE = 1000
     POLICY = 1008

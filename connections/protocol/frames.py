@@ -1,7 +1,7 @@
 """The frames of wire protocol v1, as types. Events of a conversation are frames, too (`sessions.events`).
 
-Types are checked here; ranges of generation parameters in `connections.protocol.params`, tools in `connections.protocol.params`.
-`connections.protocol.codec` has a row for each frame.
+Types are checked here; tools and ranges of generation parameters in `connections.protocol.params`. `CLIENT_FRAMES` and
+`SERVER_FRAMES` have a row for each frame.
 """
 
 from __future__ import annotations
@@ -12,19 +12,63 @@ import msgspec
 from msgspec import Meta
 
 from connections.protocol import audio
-from connections.protocol.base import DEFAULT_CONVERSATION as DEFAULT_CONVERSATION  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import ClientFrame as ClientFrame  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import Features
-from connections.protocol.base import Id as Id  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import Name as Name  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import Ref as Ref  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.base import ServerFrame as ServerFrame  # noqa: PLC0414 - endpoints have it from here
-from connections.protocol.formats import Format
-from connections.protocol.server_info import Limits, Model, ServerFacts, ServerTool
-from sessions.events import CallState, Event, Where
+from connections.protocol.audio import (
+    AudioClear,
+    AudioCommit,
+    AudioReply,
+    AudioStart,
+    AudioStarted,
+    AudioStop,
+    AudioStopped,
+    Heard,
+    Marks,
+    Played,
+    Speech,
+)
+from connections.protocol.base import (
+    AUDIO,
+    DEFAULT_CONVERSATION,
+    INTERPRET,
+    REASONING,
+    TITLES,
+    TOOLS,
+    ClientFrame,
+    Features,
+    Format,
+    Id,
+    KeyScope,
+    Limits,
+    Model,
+    Name,
+    Ref,
+    ServerFacts,
+    ServerFrame,
+    ServerTool,
+)
+from sessions.conversation.history_page import HistoryPage
+from sessions.events import (
+    Accepted,
+    CallState,
+    Deleted,
+    Delta,
+    Done,
+    Event,
+    Gap,
+    Reason,
+    Reasoning,
+    Removed,
+    Resumed,
+    Snapshot,
+    SourceText,
+    Status,
+    Titled,
+    ToolCall,
+    ToolState,
+    Where,
+)
+from sessions.limits.rates import FrameCost
 from sessions.records import PublishPolicy
-from sessions.store.history.index import Listed
-from sessions.store.search import Hit
+from sessions.store.index import Hit, Listed
 
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
@@ -378,22 +422,163 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
-Listing = Conversations | Search | Rename | Share | Unshare | Delete
-"""Requests about whole conversations."""
+Growing = InterpretStart | Source
+"""Requests about a source that grows."""
 
-Interpreting = InterpretStart | Source
+Stopping = Cancel | audio.AudioStop
+"""What ends replies: it is handled however many requests wait."""
+
 Request = (
     Hello
     | Turning
-    | Interpreting
+    | Growing
     | Cancel
     | Answering
     | Resume
     | History
-    | Listing
+    | Conversations
+    | Search
+    | Rename
+    | Share
+    | Unshare
+    | Delete
     | Ack
     | AuthRefresh
     | Ping
     | audio.AudioFrame
 )
-Frame = ServerFrame | Event | audio.Sound
+Binary = audio.Sound
+"""What is written as a binary frame."""
+
+ReplySound = audio.Sound | audio.Marks
+"""What a cut of its turn always withdraws."""
+
+Frame = ServerFrame | Event | Binary
+
+
+class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
+    """How one kind of client frame is served."""
+
+    answers: tuple[type[Frame], ...]
+    """Its immediate answers; any frame may also be refused by an `error`."""
+    counts: FrameCost = FrameCost.READ
+    scope: KeyScope | None = None
+    """What its sender's token needs; None: any token will do."""
+    overtakes: bool = False
+    """Whether it is passed on even if the connection has its maximum of requests."""
+    queues: bool = True
+    """Whether it waits behind messages of its connection while shared limits are counted."""
+
+
+CLIENT_FRAMES: dict[type[object], ClientKind] = {
+    Hello: ClientKind(answers=(Ready,), counts=FrameCost.NOTHING, queues=False),
+    Send: ClientKind(answers=(Accepted,), counts=FrameCost.MESSAGE, scope=KeyScope.CHAT),
+    Edit: ClientKind(answers=(Accepted,), counts=FrameCost.MESSAGE, scope=KeyScope.CHAT),
+    Regenerate: ClientKind(answers=(Accepted,), counts=FrameCost.MESSAGE, scope=KeyScope.CHAT),
+    Continue: ClientKind(answers=(Accepted,), counts=FrameCost.MESSAGE, scope=KeyScope.CHAT),
+    InterpretStart: ClientKind(answers=(Accepted,), counts=FrameCost.MESSAGE, scope=KeyScope.CHAT),
+    Source: ClientKind(answers=(SourceAck,), scope=KeyScope.CHAT),
+    Cancel: ClientKind(answers=(Cancelled,), counts=FrameCost.NOTHING, scope=KeyScope.CHAT, overtakes=True),
+    ToolResult: ClientKind(answers=(ToolAck,), scope=KeyScope.CHAT),
+    ToolDecision: ClientKind(answers=(ToolAck,), scope=KeyScope.CHAT),
+    Resume: ClientKind(answers=(Resumed, Gap), scope=KeyScope.READ),
+    History: ClientKind(answers=(HistoryPage,), scope=KeyScope.READ),
+    Conversations: ClientKind(answers=(ConversationsPage,), scope=KeyScope.READ),
+    Search: ClientKind(answers=(Found,), scope=KeyScope.READ),
+    Rename: ClientKind(answers=(ConversationsPage,), scope=KeyScope.MANAGE),
+    Share: ClientKind(answers=(Shared,), scope=KeyScope.MANAGE),
+    Unshare: ClientKind(answers=(Shared,), scope=KeyScope.MANAGE),
+    Delete: ClientKind(answers=(Deleted,), scope=KeyScope.MANAGE),
+    Ack: ClientKind(answers=(), counts=FrameCost.NOTHING),
+    AuthRefresh: ClientKind(answers=(Ready,), queues=False),
+    Ping: ClientKind(answers=(Pong,), counts=FrameCost.NOTHING, overtakes=True, queues=False),
+    AudioStart: ClientKind(answers=(AudioStarted,), scope=KeyScope.CHAT),
+    AudioCommit: ClientKind(answers=(), counts=FrameCost.NOTHING, scope=KeyScope.CHAT),
+    AudioClear: ClientKind(answers=(), counts=FrameCost.NOTHING, scope=KeyScope.CHAT),
+    AudioStop: ClientKind(
+        answers=(AudioStopped,), counts=FrameCost.NOTHING, scope=KeyScope.CHAT, overtakes=True
+    ),
+    Played: ClientKind(
+        answers=(), counts=FrameCost.NOTHING, scope=KeyScope.CHAT, overtakes=True, queues=False
+    ),
+}
+"""All client frames. A new one needs its struct, its place in `Request`, a row here, and its answer in a handler."""
+
+SERVER_FRAMES: dict[type[Any], str | None] = {
+    Ready: None,
+    Accepted: None,
+    Delta: None,
+    Reasoning: REASONING,
+    ToolCall: TOOLS,
+    ToolState: TOOLS,
+    SourceText: INTERPRET,
+    SourceAck: INTERPRET,
+    Done: None,
+    Removed: None,
+    Cancelled: None,
+    ToolAck: TOOLS,
+    Resumed: None,
+    Gap: None,
+    Snapshot: None,
+    HistoryPage: None,
+    ConversationsPage: None,
+    Found: None,
+    Shared: None,
+    Titled: TITLES,
+    Deleted: None,
+    Pong: None,
+    Status: None,
+    LimitNear: None,
+    GoAway: None,
+    Error: None,
+    AudioStarted: AUDIO,
+    AudioStopped: AUDIO,
+    AudioReply: AUDIO,
+    Speech: AUDIO,
+    Heard: AUDIO,
+    Marks: AUDIO,
+}
+"""All server frames of the native endpoint. Only clients that named the feature in `hello` get the frame; None: all do."""
+
+
+def cost_of(frame: object) -> FrameCost:
+    """Return what a frame counts as; spoken messages count, too. Other endpoints' events count once they are frames."""
+    kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
+    return FrameCost.NOTHING if kind is None else kind.counts
+
+
+def scopes_of(frame: object) -> tuple[KeyScope, ...]:
+    """Return the scopes that a frame needs. A history request that changes the active branch changes stored data."""
+    if isinstance(frame, History) and frame.leaf is not None:
+        return KeyScope.READ, KeyScope.MANAGE
+    kind = CLIENT_FRAMES.get(type(getattr(frame, "send", frame)))
+    return () if kind is None or kind.scope is None else (kind.scope,)
+
+
+def bypasses_request_limit(frame: object) -> bool:
+    """Return whether a frame is passed on even if its connection has its maximum of requests."""
+    kind = CLIENT_FRAMES.get(type(frame))
+    return kind is not None and kind.overtakes
+
+
+def queues(frame: object) -> bool:
+    """Return whether a frame waits behind messages while shared limits are counted. Sound never does."""
+    kind = CLIENT_FRAMES.get(type(frame))
+    return not isinstance(frame, Binary) if kind is None else kind.queues
+
+
+def for_features(frame: Frame, features: frozenset[str]) -> Frame | None:
+    """Return a frame for a client with these features; None: it does not get such frames.
+
+    For a client without `tools`, a reply that calls some has ended.
+    """
+    if isinstance(frame, Done):
+        if frame.reason is Reason.TOOLS and TOOLS not in features:
+            frame = msgspec.structs.replace(frame, reason=Reason.STOP, open=())
+        if frame.reasoning_chars and REASONING not in features:  # it got no reasoning
+            frame = msgspec.structs.replace(frame, reasoning_chars=0)
+        return frame
+    if isinstance(frame, Status) and frame.state == "tool" and TOOLS not in features:
+        return None
+    feature = SERVER_FRAMES.get(type(frame))
+    return frame if feature is None or feature in features else None

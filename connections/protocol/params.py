@@ -10,12 +10,10 @@ from typing import assert_never
 
 import msgspec
 
-from connections.protocol import formats, frames
+from connections.protocol import base, frames
 from connections.protocol.errors import BadParams
-from engine.messages import Params
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, Tool, Translation
-from sessions.tools.server_tool import Approval
-from sessions.tools.tool_registry import ToolRegistry
+from engine.messages import Format, Grammar, JsonObject, JsonSchema, Params, Regex, Tool, Translation
+from sessions.tools.tool_registry import Approval, ToolRegistry
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object
 
@@ -46,18 +44,18 @@ def offered_tools(frame: frames.TurnFrame, box: ToolRegistry) -> tuple[OfferedTo
     return offered
 
 
-def format_of(requested: formats.Format | None) -> Format | None:
+def format_of(requested: base.Format | None) -> Format | None:
     """Return the format of a reply. Raises BadParams; the engine says whether it can follow it."""
     match requested:
         case None:
             return None
-        case formats.JsonSchemaFormat():
+        case base.JsonSchemaFormat():
             return JsonSchema(_schema(requested.schema, "params.format.schema"))
-        case formats.JsonObjectFormat():
+        case base.JsonObjectFormat():
             return JsonObject()
-        case formats.RegexFormat():
+        case base.RegexFormat():
             return Regex(_short(requested.pattern, "params.format.pattern"))
-        case formats.GrammarFormat():
+        case base.GrammarFormat():
             return Grammar(_short(requested.lark, "params.format.lark"))
         case _:
             assert_never(requested)

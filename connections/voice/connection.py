@@ -43,12 +43,11 @@ from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.turn.message_request import Playback
+from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
+from speech.interfaces import Coding, Listening, RecognitionStream, Stopped, StreamingRecognizer, Voice
 from speech.interfaces import Heard as HeardSound
-from speech.interfaces import Listening, RecognitionStream, Stopped, StreamingRecognizer, Voice
-from speech.sound.wav import Coding
 
 PAUSE_MS = 30
 """Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
@@ -64,17 +63,17 @@ _log = structlog.get_logger("midstream.spoken")
 class VoiceMessage(msgspec.Struct, frozen=True):
     """A message, with what its frame has no field for. It counts, and is checked, as its kind of message.
 
-    `playback`: speaks the reply; `shown`: the place of each image in the content, and its detail; empty: before it.
+    `player`: speaks the reply; `shown`: the place of each image in the content, and its detail; empty: before it.
     """
 
     send: Send
-    playback: Playback | None = None
+    player: Player | None = None
     shown: tuple[tuple[int, Detail], ...] = ()
 
     @property
     def is_withdrawn(self) -> bool:
         """Whether it was taken back while it was being counted: it must not be sent."""
-        return isinstance(self.playback, SpokenReply) and self.playback.is_withdrawn
+        return isinstance(self.player, SpokenReply) and self.player.is_withdrawn
 
     @property
     def ref(self) -> str | None:

@@ -14,11 +14,10 @@ import msgspec
 from connections.protocol.audio import LAST, AudioOutput, AudioReply, Marks, Sound
 from connections.protocol.frames import Frame
 from sessions.events import Delta
-from sessions.turn.message_request import Precision
+from sessions.turn.interfaces import Precision
+from speech.clauses import Clause, Clauses
 from speech.errors import VoiceFailed
-from speech.interfaces import Mark, Voice
-from speech.sound.wav import Coding
-from speech.voice.clauses import Clause, Clauses
+from speech.interfaces import Coding, Mark, Voice
 
 FRAME_MS = 40
 """Milliseconds of sound in one binary frame."""
@@ -34,7 +33,7 @@ AHEAD_MS = 400
 
 
 class SpokenReply:
-    """The `Playback` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
+    """The `Player` of a turn. `run` speaks; of the other methods only `over` and `settled` wait."""
 
     def __init__(
         self,
@@ -309,7 +308,7 @@ class _ListenerTimeout:
 
 
 def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
-    from speech.sound.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
+    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
     return converted(pcm, rate, output.rate, Coding(output.format))
 

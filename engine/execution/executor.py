@@ -1,6 +1,7 @@
 """Computes spans and chooses their next tokens. If one span fails, the others continue.
 
-Knows slots and pages, not requests: no text, no schedule.
+Knows slots and pages, not requests: no text, no schedule. A runner does the forward pass; it does not know why these tokens
+run, or what becomes of the logits.
 """
 
 from __future__ import annotations
@@ -12,47 +13,41 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate, takewhile
-from typing import assert_never
+from typing import NamedTuple, assert_never, cast
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.cache.layout import Span
-from engine.cache.pages import PageCopy
-from engine.execution.draw import likeliest
 from engine.execution.guide import Guide, GuideState, MaskWorkers
-from engine.execution.runner import Runner, TranslationRunner
-from engine.execution.sampler import LogprobScorer, Sampler, SamplerState
-from engine.grammar.compiler import GrammarSource
-from engine.messages import ErrorCode
-from engine.model.cuda.graphs import CudaRecorder, PendingTokens
+from engine.execution.sampler import LogprobScorer, Sampler, SamplerState, likeliest
+from engine.grammar import GrammarCompiler, GrammarSource
+from engine.kv_cache import KVBudget, PageCopy, PagedCache
+from engine.messages import ErrorCode, Languages, ModelFacts, Params
+from engine.model.attention import AttentionNotSupported
+from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
+from engine.model.cpu.encoder_decoder import CpuEncoderDecoder
+from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
-from engine.model.fused_decoder import FusedDecoder
-from engine.model.loaded_model import LoadedModel
-from engine.text.prepared_request import SamplingParams
-from engine.text.reply_text import ScoredToken
-
-FIRST_TRIALS = 3
-"""Steps with each number of threads before one is chosen."""
-
-LEARNING_RATE = 0.2
-
-SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
-"""Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
-
-SOON = 8
-"""The first pause after fewer threads than all were chosen. It is short, since a moment's noise may be the reason."""
-
-RELUCTANCE = 1.1
-"""Fewer threads than all must be faster by this factor."""
-
-FEW_TOKENS = 64
-"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
+from engine.model.fused_decoder import FusedDecoder, Paged, backend_for, gathered, keeps_latents
+from engine.step_layout import (
+    Span,
+    StepLayout,
+    begins,
+    fed,
+    image_rows,
+    lay_out,
+    lay_out_targets,
+    source_of,
+    target_tokens,
+)
+from engine.text.detokenizer import longest_token_bytes
+from engine.text.reply_text import SamplingParams, ScoredToken
+from engine.vision.tower import VisionConfig, replaced
 
 PATIENCE = 0.1
 """While other replies wait for their tokens, a step waits for masks at most this share of the time it took so far."""
-
 LEAST_PATIENCE_S = 0.001
 
 ALONE_PATIENCE_S = 0.02
@@ -60,162 +55,6 @@ ALONE_PATIENCE_S = 0.02
 
 CUDA_PATIENCE_S = 0.003
 """On a CUDA device, which computes the step while the host waits for masks."""
-
-
-@dataclass(slots=True)
-class _Trial:
-    """One number of threads for one size of step."""
-
-    threads: int
-    count: int = 0
-    seconds: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        # The first steps include what is made only once, so the second replaces it. A new best counts fully at once.
-        self.count += 1
-        if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
-            self.seconds = seconds
-        else:
-            self.seconds += LEARNING_RATE * (seconds - self.seconds)
-
-
-@dataclass(slots=True)
-class _Size:
-    """The trials of one size of step, each with half the threads of the one before. Neighbours of the best are tried."""
-
-    trials: list[_Trial]
-    until_next: int = SHORTEST_PAUSE
-    pause: int = SHORTEST_PAUSE
-
-    @property
-    def best(self) -> _Trial:
-        most, tried = self.trials[0], [trial for trial in self.trials if trial.count]
-        return min(
-            tried, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE), default=most
-        )
-
-    def next(self) -> _Trial:
-        best = self.best
-        place = self.trials.index(best)
-        # Only neighbours of the best are tried. On many cores a single thread could hold up everyone for seconds.
-        near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
-        untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
-        self.until_next -= 1
-        if untried is None and self.until_next <= 0 and near:
-            self.pause = self.until_next = min(2 * self.pause, LONGEST_PAUSE)
-            return min(near, key=lambda trial: trial.count)
-        return untried or best
-
-
-@dataclass(slots=True)
-class ComputeThreads:
-    """Chooses between `most` threads, half of them, a quarter and so on, separately for each size of step."""
-
-    most: int
-    _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
-    _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
-
-    def choose(self, tokens: int) -> int:
-        """Return the number of threads for a step of `tokens` tokens."""
-        size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
-        self._trying = size, size.next()
-        return self._trying[1].threads
-
-    def observe(self, seconds: float) -> None:
-        """Learn how long the step took that the last choice was for."""
-        if self._trying is None:
-            return
-        size, trial = self._trying
-        before = size.best
-        trial.observe(seconds)
-        if size.best is not before:
-            size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
-
-
-def _halved(most: int) -> list[_Trial]:
-    return [_Trial(most >> halvings) for halvings in range(most.bit_length())]
-
-
-def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
-    """Compare the drafts of spans with the logits that were computed for them, and wait for that.
-
-    Returns the logits that each span that samples goes on from, (some, vocabulary), and how many tokens of each draft
-    were right, by slots. Raises RuntimeError where there are other logits than those.
-
-    Speculative decoding (Leviathan et al. 2023) where nothing is drawn, so a reply is the same with any draft.
-    """
-    sampled = [span for span in spans if span.samples]
-    *starts, end = accumulate((1 + span.drafted for span in sampled), initial=0)
-    if len(logits) != end:
-        raise RuntimeError(f"{len(logits)} rows of logits were computed where drafts take {end}")
-    drafted = zip(sampled, starts, strict=True)
-    places = [start + place for span, start in drafted for place in range(span.drafted)]
-    _, tokens = likeliest(_rows(logits, places).float())
-    predicted = iter(tokens.squeeze(1).tolist())
-    right = {span.slot: _right(span, [next(predicted) for _ in range(span.drafted)]) for span in sampled}
-    rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
-    return _rows(logits, rows), right
-
-
-def _right(span: Span, predicted: Sequence[int]) -> int:
-    draft = span.tokens[len(span.tokens) - span.drafted :]
-    pairs = zip(draft, predicted, strict=True)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _rows(logits: Tensor, places: Sequence[int]) -> Tensor:
-    return logits[sent(torch.tensor(places), logits.device)]
-
-
-@dataclass(frozen=True, slots=True)
-class SpanFailure:
-    """Why a span gave no token, in words for its requester. `valid`: its keys and values are valid all the same."""
-
-    message: str
-    code: ErrorCode = ErrorCode.INTERNAL
-    valid: bool = False
-
-
-class Deferred(Enum):
-    """Why a span that samples gave no token, though nothing is wrong."""
-
-    LATE = auto()
-    """Its grammar's mask was not made in time. The same span may give a token in the next step."""
-    COMPLETE = auto()
-    """Its grammar allows no further token, so the reply is at its end."""
-
-
-class OutOfMemory(Exception):
-    """The device has too little memory for a step."""
-
-
-Outcome = int | ScoredToken | SpanFailure | Deferred | None
-"""The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchedStep:
-    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them.
-
-    `accepted`: how many tokens of drafts were right, by slots.
-    """
-
-    spans: Sequence[Span]
-    logits: Tensor
-    began: float
-    drawing: SamplingBatch | None = None
-    chosen: PendingTokens | None = None
-    """The tokens, where they are chosen on the device while the host does other things."""
-    accepted: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingBatch:
-    """The rows of a step that tokens are drawn from, and their slots. `deferred`: why other slots get none."""
-
-    logits: Tensor
-    slots: Sequence[int]
-    deferred: Mapping[int, SpanFailure | Deferred]
 
 
 class Executor:
@@ -376,6 +215,57 @@ class Executor:
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchedStep:
+    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them.
+
+    `accepted`: how many tokens of drafts were right, by slots.
+    """
+
+    spans: Sequence[Span]
+    logits: Tensor
+    began: float
+    drawing: SamplingBatch | None = None
+    chosen: PendingTokens | None = None
+    """The tokens, where they are chosen on the device while the host does other things."""
+    accepted: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """The rows of a step that tokens are drawn from, and their slots. `deferred`: why other slots get none."""
+
+    logits: Tensor
+    slots: Sequence[int]
+    deferred: Mapping[int, SpanFailure | Deferred]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanFailure:
+    """Why a span gave no token, in words for its requester. `valid`: its keys and values are valid all the same."""
+
+    message: str
+    code: ErrorCode = ErrorCode.INTERNAL
+    valid: bool = False
+
+
+class Deferred(Enum):
+    """Why a span that samples gave no token, though nothing is wrong."""
+
+    LATE = auto()
+    """Its grammar's mask was not made in time. The same span may give a token in the next step."""
+    COMPLETE = auto()
+    """Its grammar allows no further token, so the reply is at its end."""
+
+
+class OutOfMemory(Exception):
+    """The device has too little memory for a step."""
+
+
+Outcome = int | ScoredToken | SpanFailure | Deferred | None
+"""The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
+
+
 def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
     pages, size = model.kv.pages, model.kv.page_size
     if isinstance(model.module, Seq2SeqModel):
@@ -413,3 +303,362 @@ def _out_of_memory_reported() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A language model on its device, and its tokenizer: a causal one with a chat template, or one that translates.
+
+    `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
+    `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any. `working_bytes`:
+    about the most memory that is taken beside weights, keys and values.
+    """
+
+    name: str
+    module: PreTrainedModel | FusedDecoder | Seq2SeqModel
+    tokenizer: PreTrainedTokenizerBase
+    defaults: Params
+    eos_ids: frozenset[int]
+    max_batch: int
+    vocabulary: int
+    kv: KVBudget
+    grammars: GrammarCompiler | None = None
+    translation_config: TranslationConfig | None = None
+    vision_config: VisionConfig | None = None
+    working_bytes: int = 0
+
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens of one request, prompt included, that the window and the memory allow."""
+        return self.kv.context_tokens
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the model runs on."""
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that it computes in."""
+        return self.module.dtype
+
+    def facts(self) -> ModelFacts:
+        """Return the facts that the layers above may know."""
+        return ModelFacts(
+            model=self.name,
+            context_tokens=self.context_tokens,
+            defaults=self.defaults,
+            device=str(self.device),
+            dtype=str(self.dtype).removeprefix("torch."),
+            max_batch=self.max_batch,
+            parameters=self.module.num_parameters()
+            + (0 if self.vision_config is None else self.vision_config.tower.num_parameters()),
+            token_bytes=longest_token_bytes(self.tokenizer),
+            features=("format",) if self.grammars is not None else (),
+            languages=self.translation_config.languages if self.translation_config is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationConfig:
+    """The facts about a model that translates. `target_tokens`: the most of a translation, its start tokens included.
+
+    `source_vocabulary`: ids of sources are below it. `forced_end`: the last token of a translation of the greatest length
+    is replaced by an end token.
+    """
+
+    languages: Languages
+    target_tokens: int
+    source_vocabulary: int
+    forced_end: bool = False
+
+
+PROMPT = 512
+"""Tokens of the prompt that kernels are compiled with."""
+
+
+class Runner:
+    """A model with `pages` of `page_size` tokens for keys and values."""
+
+    def __init__(
+        self,
+        module: PreTrainedModel | FusedDecoder,
+        *,
+        pages: int,
+        page_size: int,
+        context_tokens: int | None = None,
+    ) -> None:
+        """`context_tokens`: the tokens of the longest request, if it can't have all pages."""
+        self._module = module
+        self._most_pages = min(pages, -(-(context_tokens or pages * page_size) // page_size))
+        self._graphs: DecodeGraphs | None = None
+        self._last: Tensor | None = None
+        self._device = module.device
+        self._backend = backend_for(module.device, module.dtype)
+        self.cache = PagedCache(
+            pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
+        )
+        self._kernels = _WholeSteps.of(module)
+
+    def feed(self, last: Tensor) -> None:
+        """Take tokens that only the device knows from `last` from now on: see `engine.step_layout.fed`."""
+        self._last = last
+        self._kernels = None  # they read tokens from the host
+
+    @torch.inference_mode()
+    def run(self, spans: Sequence[Span]) -> Tensor:
+        """Compute spans, those of a single token first. Earlier positions must have been computed before.
+
+        Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
+        Running the same spans again changes nothing. Raises AttentionNotSupported.
+        """
+        if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
+            return kernel.run(spans, self.cache.layers)
+        shown = image_rows(spans)
+        recorded = None if self._graphs is None or shown else self._graphs.run(spans)
+        if recorded is not None:
+            return recorded
+        logits = self._forward(self._lay_out(spans), shown)
+        if len(logits) != sum(span.samples for span in spans):
+            raise AttentionNotSupported(
+                f"{type(self._module).__name__} can't give the logits of single positions"
+            )
+        return logits
+
+    def record(self, most_rows: int, record: Record) -> None:
+        """Record decode steps of up to `most_rows` replies. Kernels for prompts are compiled before that."""
+        graphs = DecodeGraphs(
+            self._forward,
+            most_rows=most_rows,
+            most_pages=self._most_pages,
+            page_size=self.cache.page_size,
+            device=self._device,
+        )
+        self._try_prompt()
+        graphs.record(record)
+        self._graphs = graphs
+
+    @torch.inference_mode()
+    def _try_prompt(self) -> None:
+        """Run a step of a prompt, in pages that nobody holds yet."""
+        pages = range(max(1, self._most_pages // 2))
+        tokens = min(PROMPT, len(pages) * self.cache.page_size)
+        self._forward(self._lay_out([Span(0, 0, [0] * tokens, samples=True, pages=pages)]))
+
+    def _lay_out(self, spans: Sequence[Span]) -> StepLayout:
+        # CUDA kernels are compiled for the width of the block tables.
+        most = self._most_pages if self._device.type == "cuda" else 0
+        return lay_out(spans, page_size=self.cache.page_size, device=self._device, most_pages=most)
+
+    def _forward(self, layout: StepLayout, shown: Sequence[tuple[int, Tensor]] = ()) -> Tensor:
+        self.cache.begin(layout)
+        output = self._module(
+            **self._read(layout, shown),
+            position_ids=layout.position_ids,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if layout.sampled_rows is None else layout.sampled_rows,
+            paged=Paged(gathered(layout) if self.cache.gathers else layout, self._backend),
+        )
+        return cast("Tensor", output.logits)[0]
+
+    def _read(self, layout: StepLayout, shown: Sequence[tuple[int, Tensor]]) -> dict[str, Tensor]:
+        """Return the module's input: tokens, or their embeddings if there are images among them."""
+        ids = layout.input_ids if self._last is None else fed(layout.input_ids, self._last)
+        if not shown:
+            return {"input_ids": ids}
+        embedding = self._module.get_input_embeddings()
+        return {"inputs_embeds": replaced(embedding(ids[0]), shown).unsqueeze(0)}
+
+
+class TranslationRunner:
+    """A model with `pages` of `page_size` tokens for sources and targets."""
+
+    def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
+        self._module = module
+        self._backend = module.attention()
+        self._last: Tensor | None = None
+        self._kernels = CpuEncoderDecoder.of(module)
+        self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
+        if self._kernels is not None:
+            heads = self._kernels.heads
+            self.cache.layer(self._kernels.layers - 1, heads, heads)
+
+    def feed(self, last: Tensor) -> None:
+        """See `Runner.feed`."""
+        self._last = last
+        self._kernels = None  # they read tokens on the host
+
+    @torch.inference_mode()
+    def run(self, spans: Sequence[Span]) -> Tensor:
+        """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        sources = [source_of(span) for span in spans if begins(span)]
+        if sources:
+            self._encode(sources)
+        targets = [span for span in spans if target_tokens(span)]
+        if targets:
+            return self._translate(targets)
+        return torch.empty(0, self._module.vocabulary, dtype=self._module.dtype, device=self._module.device)
+
+    def _encode(self, sources: Sequence[Span]) -> None:
+        kernels, cache, module = self._kernels, self.cache, self._module
+        if kernels is not None and kernels.encodes(sum(len(span.tokens) for span in sources)):
+            kernels.encode(sources, cache.layers)
+            return
+        layout = lay_out(sources, page_size=cache.page_size, device=module.device)
+        module.encode(layout, cache, self._backend)
+
+    def _translate(self, spans: Sequence[Span]) -> Tensor:
+        kernels, cache, module = self._kernels, self.cache, self._module
+        if kernels is not None and kernels.translates(sum(map(target_tokens, spans))):
+            return kernels.translate(spans, cache.layers)
+        step = lay_out_targets(spans, page_size=cache.page_size, device=module.device)
+        ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
+        if not step.sampled:
+            step.sampled = [0]  # keys and values are wanted alone; the head computes something small
+            return module.decode(ids[0], step, cache, self._backend)[:0]
+        return module.decode(ids[0], step, cache, self._backend)
+
+
+class _WholeSteps(NamedTuple):
+    """Kernels that compute whole steps on CPUs."""
+
+    decode: CpuDecode
+    prefill: CpuPrefill | None
+
+    @classmethod
+    def of(cls, module: PreTrainedModel | FusedDecoder) -> _WholeSteps | None:
+        """Return the kernels for a model; None if there are none."""
+        if not isinstance(module, FusedDecoder) or not is_known(module):
+            return None
+        model = CpuModel(module)
+        return cls(CpuDecode(model), CpuPrefill(model) if prefills(module) else None)
+
+    def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
+        """Return the kernel that computes a step; None if the module's layers must."""
+        if any(span.shown for span in spans):  # the kernels read tokens, not images
+            return None
+        decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
+        return self.decode if decodes else self.prefill
+
+
+def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
+    """Compare the drafts of spans with the logits that were computed for them, and wait for that.
+
+    Returns the logits that each span that samples goes on from, (some, vocabulary), and how many tokens of each draft
+    were right, by slots. Raises RuntimeError where there are other logits than those.
+
+    Speculative decoding (Leviathan et al. 2023) where nothing is drawn, so a reply is the same with any draft.
+    """
+    sampled = [span for span in spans if span.samples]
+    *starts, end = accumulate((1 + span.drafted for span in sampled), initial=0)
+    if len(logits) != end:
+        raise RuntimeError(f"{len(logits)} rows of logits were computed where drafts take {end}")
+    drafted = zip(sampled, starts, strict=True)
+    places = [start + place for span, start in drafted for place in range(span.drafted)]
+    _, tokens = likeliest(_rows(logits, places).float())
+    predicted = iter(tokens.squeeze(1).tolist())
+    right = {span.slot: _right(span, [next(predicted) for _ in range(span.drafted)]) for span in sampled}
+    rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
+    return _rows(logits, rows), right
+
+
+def _right(span: Span, predicted: Sequence[int]) -> int:
+    draft = span.tokens[len(span.tokens) - span.drafted :]
+    pairs = zip(draft, predicted, strict=True)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _rows(logits: Tensor, places: Sequence[int]) -> Tensor:
+    return logits[sent(torch.tensor(places), logits.device)]
+
+
+FIRST_TRIALS = 3
+"""Steps with each number of threads before one is chosen."""
+LEARNING_RATE = 0.2
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
+"""Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
+
+SOON = 8
+"""The first pause after fewer threads than all were chosen. It is short, since a moment's noise may be the reason."""
+
+RELUCTANCE = 1.1
+"""Fewer threads than all must be faster by this factor."""
+
+FEW_TOKENS = 64
+"""Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One number of threads for one size of step."""
+
+    threads: int
+    count: int = 0
+    seconds: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        # The first steps include what is made only once, so the second replaces it. A new best counts fully at once.
+        self.count += 1
+        if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
+            self.seconds = seconds
+        else:
+            self.seconds += LEARNING_RATE * (seconds - self.seconds)
+
+
+@dataclass(slots=True)
+class _Size:
+    """The trials of one size of step, each with half the threads of the one before. Neighbours of the best are tried."""
+
+    trials: list[_Trial]
+    until_next: int = SHORTEST_PAUSE
+    pause: int = SHORTEST_PAUSE
+
+    @property
+    def best(self) -> _Trial:
+        most, tried = self.trials[0], [trial for trial in self.trials if trial.count]
+        return min(
+            tried, key=lambda trial: trial.seconds * (1.0 if trial is most else RELUCTANCE), default=most
+        )
+
+    def next(self) -> _Trial:
+        best = self.best
+        place = self.trials.index(best)
+        # Only neighbours of the best are tried. On many cores a single thread could hold up everyone for seconds.
+        near = [trial for trial in self.trials[max(0, place - 1) : place + 2] if trial is not best]
+        untried = next((trial for trial in (best, *near) if trial.count < FIRST_TRIALS), None)
+        self.until_next -= 1
+        if untried is None and self.until_next <= 0 and near:
+            self.pause = self.until_next = min(2 * self.pause, LONGEST_PAUSE)
+            return min(near, key=lambda trial: trial.count)
+        return untried or best
+
+
+@dataclass(slots=True)
+class ComputeThreads:
+    """Chooses between `most` threads, half of them, a quarter and so on, separately for each size of step."""
+
+    most: int
+    _sizes: dict[int, _Size] = field(default_factory=dict, init=False)
+    _trying: tuple[_Size, _Trial] | None = field(default=None, init=False)
+
+    def choose(self, tokens: int) -> int:
+        """Return the number of threads for a step of `tokens` tokens."""
+        size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
+        self._trying = size, size.next()
+        return self._trying[1].threads
+
+    def observe(self, seconds: float) -> None:
+        """Learn how long the step took that the last choice was for."""
+        if self._trying is None:
+            return
+        size, trial = self._trying
+        before = size.best
+        trial.observe(seconds)
+        if size.best is not before:
+            size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
+
+
+def _halved(most: int) -> list[_Trial]:
+    return [_Trial(most >> halvings) for halvings in range(most.bit_length())]

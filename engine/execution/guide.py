@@ -17,55 +17,10 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
-from engine.grammar.compiler import GrammarCompiler, GrammarError, GrammarSource, Vocabulary, why
+from engine.grammar import GrammarCompiler, GrammarError, GrammarSource, Vocabulary, why
 from engine.messages import ErrorCode
 
-BITS = 32
-"""Tokens in a word of a mask."""
-
-FEW = 1024
-"""Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
-
-MOST_THREADS = 8
-
 log = logging.getLogger(__name__)
-
-
-class GuideState(Enum):
-    """Where a reply is in its grammar."""
-
-    NEW = auto()
-    """Nothing was done yet, and no matcher is held."""
-    WAITING = auto()
-    """The next mask is not made yet."""
-    READY = auto()
-    COMPLETE = auto()
-    """Nothing can follow, since the reply is all that its grammar allows."""
-    FAILED = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class GuideFailure:
-    """Why a reply can't go on in its grammar, and whose fault that is."""
-
-    message: str
-    code: ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class TokenMasks:
-    """The tokens that a reply may have anywhere, and those that don't end it; each (words,) of int32."""
-
-    allowed: Tensor
-    unended: Tensor
-
-
-class MatcherWorker(Protocol):
-    """Moves matchers on."""
-
-    def consume(self, matcher: LLMatcher, token: int) -> bool:
-        """Take a token. False: it may not come here."""
-        ...
 
 
 class Guide:
@@ -153,43 +108,33 @@ class Guide:
         )
 
 
-def mask_of(tokens: Collection[int], size: int) -> Tensor:
-    """Return a mask of these tokens of a vocabulary."""
-    bits = torch.zeros(-(-size // BITS) * BITS, dtype=torch.bool)
-    bits[list(tokens)] = True
-    powers = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.int64)
-    return (bits.view(-1, BITS) * powers).sum(dim=1).to(torch.int32)
+class GuideState(Enum):
+    """Where a reply is in its grammar."""
+
+    NEW = auto()
+    """Nothing was done yet, and no matcher is held."""
+    WAITING = auto()
+    """The next mask is not made yet."""
+    READY = auto()
+    COMPLETE = auto()
+    """Nothing can follow, since the reply is all that its grammar allows."""
+    FAILED = auto()
 
 
-def _few(mask: Tensor) -> Tensor | None:
-    """Return the tokens of a mask in ascending order; None if they are more than `FEW`."""
-    words = mask.nonzero().squeeze(1)
-    if len(words) > FEW:
-        return None
-    bits = (mask[words].unsqueeze(1) >> torch.arange(BITS, dtype=torch.int32)) & 1
-    rows, places = bits.nonzero(as_tuple=True)
-    return words[rows] * BITS + places if len(rows) <= FEW else None
+@dataclass(frozen=True, slots=True)
+class GuideFailure:
+    """Why a reply can't go on in its grammar, and whose fault that is."""
+
+    message: str
+    code: ErrorCode
 
 
-@cache
-def _most_of_bytes() -> Tensor:
-    """Return the highest scores of the eight tokens of each byte of a mask: a lookup of eight is faster than filling one."""
-    allowed = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1 == 1
-    return torch.where(allowed, torch.inf, -torch.inf)
+@dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """The tokens that a reply may have anywhere, and those that don't end it; each (words,) of int32."""
 
-
-def masked(scores: Tensor, masks: Tensor) -> Tensor:
-    """Return rows of scores, (rows, vocabulary) of float32, with -inf for tokens that their masks, (rows, words), leave out.
-
-    The given scores stay as they are. A row with NaN anywhere stays unusable.
-    """
-    if scores.device.type == "cpu":
-        most = torch.embedding(_most_of_bytes(), masks.view(torch.uint8).int())
-        most = most.view(len(masks), -1)[:, : scores.shape[1]]
-        return torch.minimum(scores, most, out=most)
-    places = torch.arange(8, dtype=torch.uint8, device=masks.device)
-    bits = (masks.view(torch.uint8).unsqueeze(-1) >> places) & 1
-    return scores.masked_fill(bits.view(len(masks), -1)[:, : scores.shape[1]] == 0, -torch.inf)
+    allowed: Tensor
+    unended: Tensor
 
 
 class MaskWorkers:
@@ -268,6 +213,61 @@ class MaskWorkers:
             self._own.hands = _MatcherWorker(self._compiler.vocabulary)
         hands: _MatcherWorker = self._own.hands
         return hands
+
+
+BITS = 32
+"""Tokens in a word of a mask."""
+
+FEW = 1024
+"""Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
+MOST_THREADS = 8
+
+
+class MatcherWorker(Protocol):
+    """Moves matchers on."""
+
+    def consume(self, matcher: LLMatcher, token: int) -> bool:
+        """Take a token. False: it may not come here."""
+        ...
+
+
+def mask_of(tokens: Collection[int], size: int) -> Tensor:
+    """Return a mask of these tokens of a vocabulary."""
+    bits = torch.zeros(-(-size // BITS) * BITS, dtype=torch.bool)
+    bits[list(tokens)] = True
+    powers = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.int64)
+    return (bits.view(-1, BITS) * powers).sum(dim=1).to(torch.int32)
+
+
+def _few(mask: Tensor) -> Tensor | None:
+    """Return the tokens of a mask in ascending order; None if they are more than `FEW`."""
+    words = mask.nonzero().squeeze(1)
+    if len(words) > FEW:
+        return None
+    bits = (mask[words].unsqueeze(1) >> torch.arange(BITS, dtype=torch.int32)) & 1
+    rows, places = bits.nonzero(as_tuple=True)
+    return words[rows] * BITS + places if len(rows) <= FEW else None
+
+
+@cache
+def _most_of_bytes() -> Tensor:
+    """Return the highest scores of the eight tokens of each byte of a mask: a lookup of eight is faster than filling one."""
+    allowed = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1 == 1
+    return torch.where(allowed, torch.inf, -torch.inf)
+
+
+def masked(scores: Tensor, masks: Tensor) -> Tensor:
+    """Return rows of scores, (rows, vocabulary) of float32, with -inf for tokens that their masks, (rows, words), leave out.
+
+    The given scores stay as they are. A row with NaN anywhere stays unusable.
+    """
+    if scores.device.type == "cpu":
+        most = torch.embedding(_most_of_bytes(), masks.view(torch.uint8).int())
+        most = most.view(len(masks), -1)[:, : scores.shape[1]]
+        return torch.minimum(scores, most, out=most)
+    places = torch.arange(8, dtype=torch.uint8, device=masks.device)
+    bits = (masks.view(torch.uint8).unsqueeze(-1) >> places) & 1
+    return scores.masked_fill(bits.view(len(masks), -1)[:, : scores.shape[1]] == 0, -torch.inf)
 
 
 class _MatcherWorker:

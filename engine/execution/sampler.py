@@ -1,9 +1,12 @@
 """Chooses the next token of each reply from its logits.
 
-The changes that a request asks for come first (`logits_processors.py`). The limits are those of transformers, in its order:
-temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the same text alone and in a
-batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn from the whole
-(`draw.py`), which measured faster than trying their likeliest tokens first.
+The changes that a request asks for come first: masks, biases, penalties, shortest lengths. The limits are those of
+transformers, in its order: temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the
+same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn
+from the whole, by a C kernel or in plain torch, which measured faster than trying their likeliest tokens first.
+
+Where a grammar leaves few tokens, only these are read on a CPU, instead of the whole vocabulary. The number of a row's
+columns depends only on the row, so its sums don't depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -18,30 +21,18 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.execution import draw
-from engine.execution.draw import likeliest
-from engine.execution.guide import Guide
-from engine.execution.logits_processors import (
-    AllowedTokens,
-    LogitsChanges,
-    LogitsParams,
-    LogitsProcessors,
-    width_of,
-)
+from engine.execution.guide import BITS, FEW, Guide, masked
+from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cuda import operators
 from engine.model.devices import sent
-from engine.text.prepared_request import SamplingParams
-from engine.text.reply_text import ScoredToken
+from engine.text.reply_text import SamplingParams, ScoredToken
 
 LONGEST_SHORTLIST = 1024
 """A larger top-k is applied to the whole vocabulary, since one such row must not lengthen the others' shortlists."""
-
 CACHED_SCORES = 2**20
 """The most scores that are drawn from at once on a CPU. With them in its cache, 32 rows of 151,936 took half the time."""
-
 COLDEST = 1e-5
 """Lower temperatures are greedy, since dividing by them leaves the range of float32."""
-
 VERY_UNLIKELY = -9999.0
 """OpenAI's value for a probability of 0, whose logarithm JSON can't write."""
 
@@ -76,51 +67,6 @@ class SamplerState:
         return SamplingMethod.SHORTLIST if 0 < chosen.top_k <= LONGEST_SHORTLIST else SamplingMethod.WHOLE
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """The limits of rows, as columns of shape (rows, 1)."""
-
-    temperature: Tensor
-    top_p: Tensor | None
-    """Infinite for a row without a nucleus; None if no row has one."""
-    top_k: list[int]
-    top_ks: Tensor
-    """The same as a column."""
-    min_p: Tensor | None
-    """None if no row has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The rows of a step that are drawn in one way."""
-
-    way: SamplingMethod
-    places: list[int]
-    """Where the rows are in the step."""
-    index: slice | Tensor
-    """The same for tensors: a slice, which copies nothing, if the rows are neighbours."""
-    randoms: list[Random]
-    limits: _Limits
-    slots: list[int]
-    changes: LogitsChanges | None
-    """The changes of their logits; None if no row asks for any."""
-    width: int
-    """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
-    has_kernel: bool
-    """Whether a kernel for CPUs knows all of the rows' limits."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The groups of a step's rows. They are kept while the rows stay the same, and ask for the same."""
-
-    slots: tuple[int, ...]
-    widths: tuple[int, ...]
-    groups: list[_Group]
-    fed_from: Tensor
-    """The place in `last` where each row's token is left for the next step."""
-
-
 class Sampler:
     """Chooses tokens for up to `slots` replies over a vocabulary of `vocabulary` tokens."""
 
@@ -133,7 +79,7 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
-        self._drawing = draw.CpuDrawer()
+        self._drawing = CpuDrawer()
         self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -275,13 +221,13 @@ class Sampler:
         match group.way:
             case SamplingMethod.LIKELIEST:
                 best, tokens = likeliest(scores)
-                return draw.fetch(tokens, best.isfinite())
+                return fetch(tokens, best.isfinite())
             case SamplingMethod.SHORTLIST:
-                return draw.fetch(*_from_shortlist(scores, group))
+                return fetch(*_from_shortlist(scores, group))
             case SamplingMethod.WHOLE:
                 scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
                 weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-                return draw.draw(weights, group.limits.top_p, group.randoms)
+                return draw(weights, group.limits.top_p, group.randoms)
             case _:
                 assert_never(group.way)
 
@@ -289,7 +235,7 @@ class Sampler:
         self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None], group: _Group
     ) -> list[int | None] | None:
         """Draw some rows of scores; None if there is no kernel for them."""
-        if not (group.has_kernel and draw.serves(scores)):
+        if not (group.has_kernel and serves(scores)):
             return None
         if group.way is SamplingMethod.LIKELIEST:
             return self._drawing.likeliest(scores, rows, masks)
@@ -309,6 +255,109 @@ class Sampler:
         """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
         if self._adjustments.remember(group.slots, changes, tokens):
             self._rows = None
+
+
+class LogprobScorer:
+    """Knows which slots ask for log-probabilities, and of how many likeliest tokens."""
+
+    def __init__(self) -> None:
+        self._tops: dict[int, int] = {}
+
+    def join(self, slot: int, top: int | None) -> None:
+        """Take a reply into a slot. `top`: of how many likeliest tokens; None if it does not ask."""
+        self.leave(slot)
+        if top is not None:
+            self._tops[slot] = top
+
+    def leave(self, slot: int) -> None:
+        """Note that a slot is free."""
+        self._tops.pop(slot, None)
+
+    def score(
+        self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]
+    ) -> dict[int, ScoredToken]:
+        """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
+
+        Waits for the device if any slot asked. Leaves the logits as they are.
+        """
+        if not self._tops:
+            return {}
+        requested = [
+            (place, slot, token)
+            for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
+            if token is not None and slot in self._tops
+        ]
+        return self._score(logits, requested) if requested else {}
+
+    @torch.inference_mode()
+    def _score(self, logits: Tensor, requested: Sequence[tuple[int, int, int]]) -> dict[int, ScoredToken]:
+        """Score rows: the place, the slot and the token of each."""
+        places, slots, chosen = zip(*requested, strict=True)
+        rows = logits if len(places) == len(logits) else logits[list(places)]
+        most = min(max(self._tops[slot] for slot in slots), logits.shape[1])
+        own, likeliest, ids = _look(rows.float(), chosen, most)
+        return {
+            slot: ScoredToken(
+                chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: self._tops[slot]]
+            )
+            for row, slot in enumerate(slots)
+        }
+
+
+def _look(
+    logits: Tensor, chosen: Sequence[int], most: int
+) -> tuple[list[float], list[list[float]], list[list[int]]]:
+    """Return log-probabilities of each row's chosen token and of its `most` likeliest ones, and the ids of these."""
+    index = torch.tensor(chosen, device=logits.device).unsqueeze(1)
+    likeliest, ids = logits.topk(most)
+    scores = torch.cat((logits.gather(1, index), likeliest), dim=1) - logits.logsumexp(dim=1, keepdim=True)
+    fetched = scores.clamp_(min=VERY_UNLIKELY).tolist()
+    return [row[0] for row in fetched], [row[1:] for row in fetched], ids.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of rows, as columns of shape (rows, 1)."""
+
+    temperature: Tensor
+    top_p: Tensor | None
+    """Infinite for a row without a nucleus; None if no row has one."""
+    top_k: list[int]
+    top_ks: Tensor
+    """The same as a column."""
+    min_p: Tensor | None
+    """None if no row has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rows of a step that are drawn in one way."""
+
+    way: SamplingMethod
+    places: list[int]
+    """Where the rows are in the step."""
+    index: slice | Tensor
+    """The same for tensors: a slice, which copies nothing, if the rows are neighbours."""
+    randoms: list[Random]
+    limits: _Limits
+    slots: list[int]
+    changes: LogitsChanges | None
+    """The changes of their logits; None if no row asks for any."""
+    width: int
+    """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
+    has_kernel: bool
+    """Whether a kernel for CPUs knows all of the rows' limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The groups of a step's rows. They are kept while the rows stay the same, and ask for the same."""
+
+    slots: tuple[int, ...]
+    widths: tuple[int, ...]
+    groups: list[_Group]
+    fed_from: Tensor
+    """The place in `last` where each row's token is left for the next step."""
 
 
 def _cuts(sampler_state: SamplerState, vocabulary: int) -> bool:
@@ -372,9 +421,9 @@ def _from_shortlist(scores: Tensor, group: _Group) -> tuple[Tensor, Tensor]:
         largest = largest.masked_fill(place >= group.limits.top_ks, -torch.inf)
     weights = (largest / group.limits.temperature).softmax(dim=-1)
     if group.limits.top_p is not None:
-        weights = draw.cut_ranked(weights, group.limits.top_p)
+        weights = cut_ranked(weights, group.limits.top_p)
     weights = _without_unlikely(weights, group.limits.min_p)
-    index, usable = draw.invert(weights, group.randoms)
+    index, usable = invert(weights, group.randoms)
     return ids.gather(1, index), usable
 
 
@@ -395,59 +444,372 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
     return scaled
 
 
-class LogprobScorer:
-    """Knows which slots ask for log-probabilities, and of how many likeliest tokens."""
+WIDTHS = (16, 128, FEW)
+"""The widths of rows. Rows of each width are drawn separately."""
+WORTH_IT = 8
+"""How many times larger than a row the vocabulary must be; else all of it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """The tokens that may come next in some rows: `ids`, (rows, width), padded behind the rows' `counts`, (rows, 1)."""
+
+    ids: Tensor
+    counts: Tensor
+
+    @classmethod
+    def by(cls, guides: Sequence[Guide], width: int) -> AllowedTokens:
+        """Gather the tokens that these guides allow, at most `width` each."""
+        few = [guide.few for guide in guides if guide.few is not None]
+        ids = torch.zeros(len(few), width, dtype=torch.int64)
+        for row, tokens in zip(ids, few, strict=True):
+            row[: len(tokens)] = tokens
+        return cls(ids, torch.tensor([[len(tokens)] for tokens in few]))
+
+    def of(self, scores: Tensor, places: Sequence[int]) -> Tensor:
+        """Return the scores of these tokens, (rows, width). `scores`: of the whole vocabulary, with the rows at `places`."""
+        filling = torch.arange(self.ids.shape[1]) >= self.counts
+        return scores[torch.tensor(places).unsqueeze(1), self.ids].masked_fill_(filling, -torch.inf)
+
+    def token(self, row: int, place: int | None) -> int | None:
+        """Return the token at a place of a row; None if no place was drawn."""
+        return None if place is None else int(self.ids[row, place])
+
+
+def width_of(guide: Guide, vocabulary: int) -> int:
+    """Return the width of a row of this guide's tokens; 0 if the whole vocabulary has to be read."""
+    if guide.few is None:
+        return 0
+    width = next(width for width in WIDTHS if len(guide.few) <= width)
+    return width if width * WORTH_IT <= vocabulary else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsParams:
+    """The changes that one reply asks for. `generated`: how many tokens it has so far."""
+
+    sampling: SamplingParams
+    guide: Guide | None
+    generated: int
+
+    @property
+    def may_not_end(self) -> bool:
+        """Whether the reply is too short to end. Guides check that themselves."""
+        return self.guide is None and self.generated < self.sampling.min_tokens
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters how often each token has come."""
+        return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether some tokens become likelier or less likely than the model computed."""
+        return bool(self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the logits stay as they are."""
+        return not (self.weighs or self.guide or self.may_not_end)
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsChanges:
+    """The changes of some rows. Tensors have a row for each, (rows, 1) or (rows, some); None if no row asks for it."""
+
+    slots: Tensor
+    penalty: Tensor | None
+    presence: Tensor | None
+    frequency: Tensor | None
+    bias: tuple[Tensor, Tensor] | None
+    """Token ids and what is added to their logits. Rows with fewer biases than others add 0 to token 0."""
+    may_not_end: Tensor | None
+    guides: tuple[tuple[int, Guide], ...]
+    """The guides, each with the place of its row."""
+
+    @property
+    def are_masks(self) -> bool:
+        """Whether only grammars change the rows."""
+        return (self.penalty, self.presence, self.frequency, self.bias, self.may_not_end) == 5 * (None,)
+
+
+class LogitsProcessors:
+    """Holds the wishes of up to `slots` replies, and the tokens that their penalties count."""
+
+    def __init__(self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int]) -> None:
+        self._shape = slots, vocabulary
+        self._device = device
+        self._ends = sent(torch.tensor(sorted(ends)), device) if ends else None
+        self._params: dict[int, LogitsParams] = {}
+        self._seen: Tensor | None = None
+        self._counts: Tensor | None = None
+
+    def join(self, slot: int, params: LogitsParams, tokens: Sequence[int]) -> None:
+        """Take a reply into a slot, with all its tokens, prompt included. The last `params.generated` are its own."""
+        self._params[slot] = params
+        if params.sampling.repetition_penalty != 1.0:
+            self._seen = self._table(self._seen, torch.bool)
+            self._seen[slot].zero_()
+            self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
+        if params.counts:
+            self._counts = self._table(self._counts, torch.int32)
+            self._counts[slot].zero_()
+            own = sent(
+                torch.tensor(list(tokens[len(tokens) - params.generated :]), dtype=torch.int64), self._device
+            )
+            self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
+
+    def is_changed(self, slot: int) -> bool:
+        """Whether a slot's logits are to be changed now."""
+        return not self._params[slot].is_none
+
+    def guide_alone(self, slot: int) -> Guide | None:
+        """Return the guide of a slot whose logits nothing else changes."""
+        params = self._params.get(slot)
+        return None if params is None or params.weighs else params.guide
+
+    def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
+        """Return the changes for the rows of these slots; None if there are none."""
+        slot_params = [self._params[slot] for slot in slots]
+        if all(params.is_none for params in slot_params):
+            return None
+        samplings = [params.sampling for params in slot_params]
+        return LogitsChanges(
+            slots=sent(torch.tensor(list(slots)), self._device),
+            penalty=self._column([one.repetition_penalty for one in samplings], neutral=1.0),
+            presence=self._column([one.presence_penalty for one in samplings]),
+            frequency=self._column([one.frequency_penalty for one in samplings]),
+            bias=self._biases([one.logit_bias for one in samplings]),
+            may_not_end=self._column([params.may_not_end for params in slot_params]),
+            guides=tuple(
+                (row, params.guide) for row, params in enumerate(slot_params) if params.guide is not None
+            ),
+        )
+
+    def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
+        """Return rows of scores, (rows, vocabulary) of float32, with the changes. Does not wait for the device."""
+        if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
+            return self._guided(scores, changes.guides)  # which returns a new tensor
+        scores = self._penalised(scores.clone(), changes)
+        if changes.bias is not None:
+            scores.scatter_add_(1, *changes.bias)
+        if changes.may_not_end is not None and self._ends is not None:
+            ends = scores.index_select(1, self._ends).masked_fill(changes.may_not_end, -torch.inf)
+            scores.index_copy_(1, self._ends, ends)
+        return self._guided(scores, changes.guides)
+
+    def remember(self, slots: Sequence[int], changes: LogitsChanges, tokens: Tensor) -> bool:
+        """Note the tokens, (rows,), that were drawn. Returns whether some reply asks for other changes from now on."""
+        if changes.penalty is not None and self._seen is not None:
+            # An assignment would send the value from the host; this one is made on the device.
+            self._seen.index_put_((changes.slots, tokens), torch.ones_like(tokens, dtype=torch.bool))
+        if self._counts is not None and (changes.presence is not None or changes.frequency is not None):
+            ones = torch.ones_like(tokens, dtype=torch.int32)
+            self._counts.index_put_((changes.slots, tokens), ones, accumulate=True)
+        return sum(map(self._count_generated, slots)) > 0
+
+    def _count_generated(self, slot: int) -> bool:
+        """Count a token. Returns whether the reply may end from now on, but might not before."""
+        params = self._params[slot]
+        more = self._params[slot] = LogitsParams(params.sampling, params.guide, params.generated + 1)
+        return more.may_not_end != params.may_not_end
+
+    def _penalised(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
+        """Apply the penalties. Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule; OpenAI's API."""
+        penalty = changes.penalty
+        if penalty is not None and self._seen is not None:
+            weighted = torch.where(scores < 0, scores * penalty, scores / penalty)
+            scores = torch.where(self._seen[changes.slots] & (penalty != 1.0), weighted, scores)
+        if self._counts is None:
+            return scores
+        if changes.frequency is not None:
+            scores -= self._counts[changes.slots] * changes.frequency
+        if changes.presence is not None:
+            scores -= (self._counts[changes.slots] > 0) * changes.presence
+        return scores
+
+    def _guided(self, scores: Tensor, guides: Sequence[tuple[int, Guide]]) -> Tensor:
+        masks = [guide.mask for _, guide in guides if guide.mask is not None]
+        if not masks:
+            return scores
+        packed = sent(torch.stack(masks), self._device)
+        if len(masks) == len(scores):
+            return masked(scores, packed)
+        rows = sent(torch.tensor([row for row, guide in guides if guide.mask is not None]), self._device)
+        return scores.index_copy_(0, rows, masked(scores.index_select(0, rows), packed))
+
+    def _table(self, table: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(self._shape, dtype=dtype, device=self._device) if table is None else table
+
+    def _column(self, values: list[float] | list[bool], neutral: float = 0.0) -> Tensor | None:
+        if all(value == neutral for value in values):
+            return None
+        return sent(torch.tensor(values).unsqueeze(1), self._device)
+
+    def _biases(self, biases: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor] | None:
+        longest = max(map(len, biases))
+        if not longest:
+            return None
+        rows = [[*bias, *[(0, 0.0)] * (longest - len(bias))] for bias in biases]
+        ids = torch.tensor([[token for token, _ in row] for row in rows])
+        values = torch.tensor([[value for _, value in row] for row in rows], dtype=torch.float32)
+        return sent(ids, self._device), sent(values, self._device)
+
+
+BELOW_ONE = 1 - 2**-24
+"""The largest float32 below 1. A level has to stay below its row's mass even when it is rounded."""
+REJECTED = -2
+"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
+
+
+def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `scores.max(dim=-1, keepdim=True)` does, (rows, 1) each: the first of equal ones, NaN of a row that has one.
+
+    On a CPU numpy looks for it, for 32 rows of 32,000 in a seventh of torch's time.
+    """
+    if scores.device.type != "cpu" or scores.dtype is not torch.float32:
+        return scores.max(dim=-1, keepdim=True)
+    places = torch.from_numpy(scores.numpy().argmax(axis=-1)).unsqueeze(1)
+    return scores.gather(1, places), places
+
+
+def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> list[int | None]:
+    """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus.
+
+    `top_p`, (rows, 1) and above 0, is in the unit of the weights: infinite for a row without a nucleus; None if no row
+    has one. Each row takes a number from its own Random, and one more for each time that it is drawn again, whatever
+    its neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round; on CUDA
+    `engine.model.cuda.operators` does the same without waiting.
+    """
+    tokens, usable = invert(weights, randoms)
+    if top_p is None:
+        return fetch(tokens, usable)
+    own = weights.gather(1, tokens)
+    # In units of the drawn token's weight the likelier ones are above 1. A mask of the row's size would cost more.
+    likelier, top_p = torch.threshold_(weights.div_(own), 1.0, 0.0), top_p / own
+    rejected = likelier.sum(dim=-1, keepdim=True) >= top_p
+    answers = torch.cat((tokens, usable, rejected), dim=1).tolist()
+    drawn: list[int | None] = [token if ok else None for token, ok, _ in answers]
+    if again := [row for row, (_, _, out) in enumerate(answers) if out]:
+        redrawn = draw(likelier[again], top_p[again], [randoms[row] for row in again])
+        for row, token in zip(again, redrawn, strict=True):
+            drawn[row] = token
+    return drawn
+
+
+def cut_ranked(weights: Tensor, top_p: Tensor) -> Tensor:
+    """Return rows of descending weights, (rows, tokens), with 0 outside of each row's nucleus."""
+    return weights.masked_fill(weights.cumsum(dim=-1) - weights >= top_p, 0.0)
+
+
+def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
+    """Take a random number for each row, and find the place where the row's cumulated weights pass it.
+
+    Returns the places, and whether they are usable, which they aren't in a row with NaN; both (rows, 1).
+    """
+    cumulated = weights.cumsum(dim=-1)
+    total = cumulated[:, -1:]
+    numbers = [[min(random.random(), BELOW_ONE)] for random in randoms]
+    levels = sent(torch.tensor(numbers, dtype=total.dtype), total.device)
+    places = torch.searchsorted(cumulated, levels * total, right=True)
+    return places.clamp_(max=weights.shape[1] - 1), total > 0
+
+
+def fetch(tokens: Tensor, usable: Tensor) -> list[int | None]:
+    """Fetch tokens, (rows, 1), from the device, with None for those that are not usable."""
+    return [token if ok else None for token, ok in torch.cat((tokens, usable), dim=1).tolist()]
+
+
+def serves(scores: Tensor) -> bool:
+    """Whether there is a kernel for these scores."""
+    return scores.is_contiguous() and cpu_kernels.serve(scores)
+
+
+class CpuDrawer:
+    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to get anew. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._tops: dict[int, int] = {}
+        self._room = torch.empty(0)
 
-    def join(self, slot: int, top: int | None) -> None:
-        """Take a reply into a slot. `top`: of how many likeliest tokens; None if it does not ask."""
-        self.leave(slot)
-        if top is not None:
-            self._tops[slot] = top
+    def draw(
+        self,
+        scores: Tensor,
+        rows: Sequence[int],
+        *,
+        temperature: Tensor,
+        top_p: Tensor | None,
+        masks: Sequence[Tensor | None],
+        randoms: Sequence[Random],
+    ) -> list[int | None]:
+        """Draw a token of each of the named `rows` of `scores`, (all rows, vocabulary), from its nucleus.
 
-    def leave(self, slot: int) -> None:
-        """Note that a slot is free."""
-        self._tops.pop(slot, None)
-
-    def score(
-        self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]
-    ) -> dict[int, ScoredToken]:
-        """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
-
-        Waits for the device if any slot asked. Leaves the logits as they are.
+        `temperature` and `top_p` as `nucleus.draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
+        as there. A row with NaN gives None. Raises ValueError for rows that are not there, and masks that are too short.
         """
-        if not self._tops:
-            return {}
-        requested = [
-            (place, slot, token)
-            for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
-            if token is not None and slot in self._tops
-        ]
-        return self._score(logits, requested) if requested else {}
+        _check(rows, scores)
+        size, is_half = scores.shape[1], scores.dtype is torch.bfloat16
+        room, addresses = self._room_for(len(rows), size), _addresses(masks, size)
+        coolings = 1 / temperature.flatten()
+        shares = torch.full_like(coolings, torch.inf) if top_p is None else top_p.flatten()
+        totals = torch.empty(len(rows), dtype=torch.float64)
 
-    @torch.inference_mode()
-    def _score(self, logits: Tensor, requested: Sequence[tuple[int, int, int]]) -> dict[int, ScoredToken]:
-        """Score rows: the place, the slot and the token of each."""
-        places, slots, chosen = zip(*requested, strict=True)
-        rows = logits if len(places) == len(logits) else logits[list(places)]
-        most = min(max(self._tops[slot] for slot in slots), logits.shape[1])
-        own, likeliest, ids = _look(rows.float(), chosen, most)
-        return {
-            slot: ScoredToken(
-                chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: self._tops[slot]]
+        def once(at: Tensor, draws: Tensor, floors: Tensor, *, again: bool) -> Tensor:
+            """Draw once for each of the `draws`; return their tokens, and write their floors."""
+            numbers = [min(randoms[draw].random(), BELOW_ONE) for draw in draws.tolist()]
+            levels, own = torch.tensor(numbers, dtype=torch.float64), (coolings[draws], shares[draws])
+            tokens = torch.empty_like(draws)
+            cpu_kernels.library().midstream_draw(
+                *(
+                    scores.data_ptr(),
+                    at.data_ptr(),
+                    addresses.data_ptr(),
+                    own[0].data_ptr(),
+                    own[1].data_ptr(),
+                ),
+                *(levels.data_ptr(), len(draws), size, is_half, again, room),
+                *(totals.data_ptr(), tokens.data_ptr(), floors.data_ptr()),
             )
-            for row, slot in enumerate(slots)
-        }
+            return tokens
+
+        floors = torch.empty_like(coolings)
+        tokens = once(torch.tensor(rows), torch.arange(len(rows)), floors, again=False)
+        while len(left := (tokens == REJECTED).nonzero().flatten()):
+            own_floors = floors[left]
+            tokens[left] = once(left, left, own_floors, again=True)
+            floors[left] = own_floors
+        return [None if token < 0 else token for token in tokens.tolist()]
+
+    def likeliest(
+        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None]
+    ) -> list[int | None]:
+        """Return the likeliest token of each of the named rows, the first of equal ones; None and errors as in `draw`."""
+        _check(rows, scores)
+        at, tokens = torch.tensor(rows), torch.empty(len(rows), dtype=torch.int64)
+        size = scores.shape[1]
+        addresses = _addresses(masks, size)
+        cpu_kernels.library().midstream_likeliest(
+            *(scores.data_ptr(), at.data_ptr(), addresses.data_ptr(), len(rows), size),
+            *(scores.dtype is torch.bfloat16, self._room_for(len(rows), size), tokens.data_ptr()),
+        )
+        return [None if token < 0 else token for token in tokens.tolist()]
+
+    def _room_for(self, rows: int, size: int) -> int:
+        """Return the address of room for rows of weights."""
+        if self._room.numel() < rows * size:
+            self._room = torch.empty(rows * size)
+        return self._room.data_ptr()
 
 
-def _look(
-    logits: Tensor, chosen: Sequence[int], most: int
-) -> tuple[list[float], list[list[float]], list[list[int]]]:
-    """Return log-probabilities of each row's chosen token and of its `most` likeliest ones, and the ids of these."""
-    index = torch.tensor(chosen, device=logits.device).unsqueeze(1)
-    likeliest, ids = logits.topk(most)
-    scores = torch.cat((logits.gather(1, index), likeliest), dim=1) - logits.logsumexp(dim=1, keepdim=True)
-    fetched = scores.clamp_(min=VERY_UNLIKELY).tolist()
-    return [row[0] for row in fetched], [row[1:] for row in fetched], ids.tolist()
+def _check(rows: Sequence[int], scores: Tensor) -> None:
+    if rows and not 0 <= min(rows) <= max(rows) < len(scores):
+        raise ValueError(f"rows from {min(rows)} to {max(rows)} of {len(scores)}")
+
+
+def _addresses(masks: Sequence[Tensor | None], size: int) -> Tensor:
+    """Return the masks' addresses, 0 for none. Raises ValueError for a mask that does not cover a row."""
+    for mask in masks:
+        if mask is not None and (
+            mask.dtype is not torch.int32 or not mask.is_contiguous() or len(mask) * BITS < size
+        ):
+            raise ValueError(f"a mask of {mask.dtype} has no bit for each of {size} tokens")
+    return torch.tensor([0 if mask is None else mask.data_ptr() for mask in masks])

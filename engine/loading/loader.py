@@ -1,4 +1,8 @@
-"""Loads a model from the hub or from a folder, or says in a sentence or two why it can't be served."""
+"""Loads a model from the hub or from a folder, or says in a sentence or two why it can't be served.
+
+A comparison decides for encoder-decoders, too (`engine.loading.probe`): their logits over pages must be those of the plain
+module.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +32,10 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
 
-from engine.cache.pages import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
 from engine.errors import OTHER_ENGINE, ModelNotUsable
-from engine.grammar.compiler import GrammarCompiler, NoGrammars, vocabulary_of
-from engine.loading.memory_estimate import memory_estimate
+from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
+from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
+from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
 from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_forward, check_quantization
 from engine.loading.probe import (
     LARGEST_STEP,
@@ -40,25 +44,19 @@ from engine.loading.probe import (
     check_architecture,
     check_room,
     largest_step,
+    memory_estimate,
     probe,
     skeleton_of,
     through_pages,
     window_of,
 )
 from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
-from engine.loading.translators import PAGE as TRANSLATIONS_PAGE
-from engine.loading.translators import (
-    PreparedTranslator,
-    check_translator,
-    translation_config,
-    translation_defaults,
-)
-from engine.machine import triton_trouble
-from engine.messages import REPLY_TOKENS, Params
+from engine.machine import ForwardOptions, triton_trouble
+from engine.messages import REPLY_TOKENS, Languages, Params
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu import linear as cpu_linear
 from engine.model.cpu.decoder import is_known, prefills
-from engine.model.cpu.linear import can_pack, pack, quantize
+from engine.model.cpu.encoder_decoder import computes_whole_steps
+from engine.model.cpu.kernels import can_pack, pack, quantize, serve_linear, take_over
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -66,24 +64,132 @@ from engine.model.devices import (
     is_out_of_memory,
     peak_bytes,
 )
+from engine.model.encoder_decoder import SERVED_TYPES, T5, T5_TYPES, EncoderDecoder, Seq2SeqModel
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.loaded_model import LoadedModel
-from engine.options import ForwardOptions
+from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
 from engine.vision.tower import VisionConfig, VisionTower, finished
 
-SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
+Progress = Callable[[str, float], None]
+PLAIN = ForwardOptions()
 
+
+def load(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    pickled_weights: bool = False,
+    reply_tokens: int = REPLY_TOKENS,
+    max_batch: int | None = None,
+    kv_bytes: int | None = None,
+    memory_share: float = 1.0,
+    forward: ForwardOptions = PLAIN,
+    progress: Progress = lambda _stage, _share: None,
+) -> LoadedModel:
+    """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
+
+    `pickled_weights`: weights need not be safetensors. `reply_tokens`: the longest reply whose sender names no limit.
+    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
+    `memory_share`: this engine's part of the memory that is taken for them, at most, if `kv_bytes` is None.
+    `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
+    """
+    config, tokenizer, target, precision = before_weights(
+        model, device=device, dtype=dtype, forward=forward, progress=progress
+    )
+    if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
+        log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
+    if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
+        skeleton = skeleton_of(model, config, precision)
+        found = memory_estimate(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
+        log.info("fetching weights: %s", found.words)
+    progress("reading the weights", 0.1)
+    with _out_of_memory_reported(model, target):
+        with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
+            module = _read_weights(model, config, precision, pickled=pickled_weights)
+        cast("torch.nn.Module", module).to(target)
+        if config.is_encoder_decoder:
+            progress("warming up", 0.8)
+            translator = _translator(
+                model,
+                module,
+                tokenizer,
+                kv_bytes or _memory_for_kv(target, memory_share, lambda: None),
+                max_batch or DEFAULT_MAX_BATCH,
+                is_limit=kv_bytes is None,
+            )
+            progress("ready", 1.0)
+            return translator
+        vision_config = None
+        if takes_images(config):
+            module, vision_config = parted(model, module, tokenizer)
+        vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
+        probed = _make_ready(module, vocabulary, forward, progress)
+    batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
+    largest = partial(largest_step, probed.module, vocabulary, window)
+    loaded = LoadedModel(
+        name=model,
+        module=probed.module,
+        tokenizer=tokenizer,
+        defaults=defaults_of(module.generation_config, reply_tokens),
+        eos_ids=ends,
+        max_batch=batch,
+        vocabulary=vocabulary,
+        kv=kv_budget(
+            kv_bytes or _memory_for_kv(target, memory_share, largest),
+            bytes_per_token=probed.bytes_per_token,
+            window=window,
+            max_batch=batch,
+            page_size=page_size(target.type),
+            is_limit=kv_bytes is None,
+        ),
+        grammars=_grammars(tokenizer, vocabulary, ends),
+        vision_config=vision_config,
+        working_bytes=_working_bytes(config, vocabulary, batch),
+    )
+    progress("ready", 1.0)
+    return loaded
+
+
+def before_weights(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    forward: ForwardOptions = PLAIN,
+    progress: Progress = lambda _stage, _share: None,
+) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
+    """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
+    _quiet()
+    check_forward(forward)
+    target = choose_device(device)
+    if target.type == "cuda":
+        torch.cuda.set_device(target)  # or else code that names no device would use the first one
+        if missing := triton_trouble():
+            log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
+    precision = choose_dtype(dtype, target)
+    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    progress("reading the configuration", 0.0)
+    config = _read_config(model)
+    if config.is_encoder_decoder:
+        check_translator(model, config, target, precision, forward)
+    elif takes_images(config):
+        check_vision_model(model, config, target, precision, forward)
+    else:
+        check_architecture(model, config, target, precision)
+    progress("reading the tokenizer", 0.05)
+    return config, read_tokenizer(model), target, precision
+
+
+SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 KINDS: dict[str, Any] = {
     "smolvlm": SmolVLMForConditionalGeneration,
     "idefics3": Idefics3ForConditionalGeneration,
 }
 _WEIGHTS = "Loading weights"
 DEFAULT_MAX_BATCH = 32
-PLAIN = ForwardOptions()
-Progress = Callable[[str, float], None]
-
 log = logging.getLogger(__name__)
 
 
@@ -212,114 +318,6 @@ def weights_progress(report: Callable[[float], None]) -> Iterator[None]:
         untyped.set_tqdm_hook(previous)
 
 
-def load(
-    model: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    pickled_weights: bool = False,
-    reply_tokens: int = REPLY_TOKENS,
-    max_batch: int | None = None,
-    kv_bytes: int | None = None,
-    memory_share: float = 1.0,
-    forward: ForwardOptions = PLAIN,
-    progress: Progress = lambda _stage, _share: None,
-) -> LoadedModel:
-    """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
-
-    `pickled_weights`: weights need not be safetensors. `reply_tokens`: the longest reply whose sender names no limit.
-    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
-    `memory_share`: this engine's part of the memory that is taken for them, at most, if `kv_bytes` is None.
-    `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
-    """
-    config, tokenizer, target, precision = before_weights(
-        model, device=device, dtype=dtype, forward=forward, progress=progress
-    )
-    if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
-        log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
-    if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
-        skeleton = skeleton_of(model, config, precision)
-        found = memory_estimate(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
-        log.info("fetching weights: %s", found.words)
-    progress("reading the weights", 0.1)
-    with _out_of_memory_reported(model, target):
-        with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
-            module = _read_weights(model, config, precision, pickled=pickled_weights)
-        cast("torch.nn.Module", module).to(target)
-        if config.is_encoder_decoder:
-            progress("warming up", 0.8)
-            translator = _translator(
-                model,
-                module,
-                tokenizer,
-                kv_bytes or _memory_for_kv(target, memory_share, lambda: None),
-                max_batch or DEFAULT_MAX_BATCH,
-                is_limit=kv_bytes is None,
-            )
-            progress("ready", 1.0)
-            return translator
-        vision_config = None
-        if takes_images(config):
-            module, vision_config = parted(model, module, tokenizer)
-        vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
-        probed = _make_ready(module, vocabulary, forward, progress)
-    batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
-    ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
-    largest = partial(largest_step, probed.module, vocabulary, window)
-    loaded = LoadedModel(
-        name=model,
-        module=probed.module,
-        tokenizer=tokenizer,
-        defaults=defaults_of(module.generation_config, reply_tokens),
-        eos_ids=ends,
-        max_batch=batch,
-        vocabulary=vocabulary,
-        kv=kv_budget(
-            kv_bytes or _memory_for_kv(target, memory_share, largest),
-            bytes_per_token=probed.bytes_per_token,
-            window=window,
-            max_batch=batch,
-            page_size=page_size(target.type),
-            is_limit=kv_bytes is None,
-        ),
-        grammars=_grammars(tokenizer, vocabulary, ends),
-        vision_config=vision_config,
-        working_bytes=_working_bytes(config, vocabulary, batch),
-    )
-    progress("ready", 1.0)
-    return loaded
-
-
-def before_weights(
-    model: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    forward: ForwardOptions = PLAIN,
-    progress: Progress = lambda _stage, _share: None,
-) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
-    """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
-    _quiet()
-    check_forward(forward)
-    target = choose_device(device)
-    if target.type == "cuda":
-        torch.cuda.set_device(target)  # or else code that names no device would use the first one
-        if missing := triton_trouble():
-            log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
-    precision = choose_dtype(dtype, target)
-    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
-    progress("reading the configuration", 0.0)
-    config = _read_config(model)
-    if config.is_encoder_decoder:
-        check_translator(model, config, target, precision, forward)
-    elif takes_images(config):
-        check_vision_model(model, config, target, precision, forward)
-    else:
-        check_architecture(model, config, target, precision)
-    progress("reading the tokenizer", 0.05)
-    return config, read_tokenizer(model), target, precision
-
-
 def _weights_are_here(model: str) -> bool:
     """Whether a model is a folder, or its weights are in the hub's cache."""
     names = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
@@ -340,7 +338,7 @@ def _translator(
     known = translation_config(
         prepared.module, TranslationTokenizer(tokenizer, module.config, generation), generation
     )
-    whole_pages = -(-known.languages.source_tokens // TRANSLATIONS_PAGE) * TRANSLATIONS_PAGE
+    whole_pages = -(-known.languages.source_tokens // TRANSLATION_PAGE) * TRANSLATION_PAGE
     return LoadedModel(
         name=model,
         module=prepared.module,
@@ -354,7 +352,7 @@ def _translator(
             bytes_per_token=prepared.bytes_per_token,
             window=whole_pages + known.target_tokens,
             max_batch=batch,
-            page_size=TRANSLATIONS_PAGE,
+            page_size=TRANSLATION_PAGE,
             is_limit=is_limit,
         ),
         working_bytes=_working_bytes(module.config, prepared.module.vocabulary, batch),
@@ -399,9 +397,9 @@ def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
     Raises ModelNotUsable.
     """
     weight = module.get_parameter("head.weight")
-    if cpu_linear.serve(weight, weight):
+    if serve_linear(weight, weight):
         whole = isinstance(module, FusedDecoder) and is_known(module) and prefills(module)
-        arranged, how = partial(cpu_linear.take_over, packs=not whole), "computed by Midstream's kernels"
+        arranged, how = partial(take_over, packs=not whole), "computed by Midstream's kernels"
     elif can_pack(module.device, module.dtype):
         arranged, how = partial(pack), "packed for this CPU"
     else:
@@ -503,3 +501,151 @@ def _working_bytes(config: PreTrainedConfig, vocabulary: int, max_batch: int) ->
         tokens=min(LARGEST_STEP, window_of(sizes) or LARGEST_STEP),
         max_batch=max_batch,
     )
+
+
+TRANSLATION_PAGE = 16
+"""Tokens of a page. It is small, since a source takes whole pages and a sentence has some twenty tokens."""
+
+SOURCE, TARGET = 21, 12
+"""Tokens of the trial."""
+
+
+def check_translator(
+    model: str,
+    config: PreTrainedConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    forward: ForwardOptions,
+) -> None:
+    """Refuse an encoder-decoder that is not served, or not with these options, before its weights are read.
+
+    Raises ModelNotUsable.
+    """
+    mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
+    if mapping.get(type(config), None) not in (*SERVED_TYPES, *T5_TYPES):
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
+            f"M2M100 with NLLB, mBART, and T5 with mT5 are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+        )
+    if device.type != "cpu":
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
+        )
+    if forward.quantize != "none":
+        raise ModelNotUsable(
+            f"The model {model!r} is an encoder-decoder: --quantize is not offered for these."
+        )
+    check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
+
+
+class PreparedTranslator:
+    """A translator that was tried. `bytes_per_token`: bytes of keys and values."""
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        """Try it. Raises ModelNotUsable if its logits differ from those of the plain module."""
+        self.module: Seq2SeqModel = _forward_pass(module)
+        expected = _by_itself(module, _ids(self.module))
+        got, self.bytes_per_token = _through_pages(self.module)
+        if not agrees(got, expected, module.dtype):
+            raise ModelNotUsable(
+                f"The model type {type(module).__name__} can't be served: it gives different logits over pages."
+            )
+        self._arrange(expected)
+        self.module.forbid(_bad_words(module.generation_config))
+
+    def _arrange(self, expected: Tensor) -> None:
+        """Give linear layers to the kernels that suit this processor, if there are any. T5 keeps its own layers.
+
+        Raises ModelNotUsable.
+        """
+        if isinstance(self.module, T5):
+            return
+        weight = self.module.head.weight
+        if serve_linear(weight, weight):
+            take_over(self.module, packs=not computes_whole_steps(self.module))
+        elif can_pack(self.module.device, self.module.dtype):
+            pack(self.module)
+        else:
+            return
+        if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
+            raise ModelNotUsable(
+                "The weights give different logits when arranged for this CPU; try another --dtype."
+            )
+
+
+def translation_config(
+    module: Seq2SeqModel, translation_tokenizer: TranslationTokenizer, generation: GenerationConfig
+) -> TranslationConfig:
+    """Return the facts about a translator: its languages and bounds in tokens."""
+    source_tokens = min(module.source_positions, translation_tokenizer.source_tokens)
+    return TranslationConfig(
+        Languages(translation_tokenizer.sources, translation_tokenizer.targets, source_tokens),
+        target_tokens=module.target_positions,
+        source_vocabulary=module.source_vocabulary,
+        forced_end=generation.forced_eos_token_id is not None,
+    )
+
+
+def translation_defaults(defaults: Params, generation: GenerationConfig) -> Params:
+    """Return the defaults of a translator, whose `max_length` counts the start token as well."""
+    most = generation.max_new_tokens or (generation.max_length or 0) - 1
+    if most < 1:
+        return defaults
+    changed: Any = {"max_new_tokens": most}
+    return Params(
+        **{name: getattr(defaults, name) for name in Params.__struct_fields__ if name not in changed},
+        **changed,
+    )
+
+
+def _forward_pass(module: PreTrainedModel) -> Seq2SeqModel:
+    """Return the forward pass over pages for a module of a served type."""
+    made: Seq2SeqModel = T5(module) if isinstance(module, T5_TYPES) else EncoderDecoder(module)
+    return made.eval()
+
+
+def _bad_words(generation: GenerationConfig) -> list[int]:
+    """Return the tokens that the model forbids. Raises ModelNotUsable for words of several tokens."""
+    given: list[list[int]] = [*(generation.bad_words_ids or [])]
+    given += [[token] for token in generation.suppress_tokens or []]
+    if any(len(word) != 1 for word in given):
+        raise ModelNotUsable("The model forbids words of several tokens, which is not supported.")
+    return [word[0] for word in given]
+
+
+def _ids(module: Seq2SeqModel) -> tuple[list[int], list[int]]:
+    """Return a source and a target for the trial. None of their tokens is padding, which modules mask out."""
+    sources, targets = module.source_vocabulary, module.vocabulary
+    source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
+    return source, [(104_729 * place + 5) % (targets - 4) + 3 for place in range(TARGET)]
+
+
+@torch.inference_mode()
+def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Tensor:
+    """Return the logits behind the last four tokens of the target, (4, vocabulary), as the plain module computes them."""
+    source, target = (torch.tensor([one], device=module.device) for one in ids)
+    untyped = cast("Any", module)
+    logits: Tensor = untyped(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+    return logits[0, -4:].float()
+
+
+def _through_pages(module: Seq2SeqModel) -> tuple[Tensor, int]:
+    """Return the same logits, computed in a chunk and in steps beside another translation, and the KV bytes of a token."""
+    source, target = _ids(module)
+    lies, pages = Source.of(SOURCE, TRANSLATION_PAGE), 2 * (-(-SOURCE // TRANSLATION_PAGE) + 1)
+    tokens = [*source, *[0] * (lies.reserved - SOURCE), *target]
+    runner = TranslationRunner(module, pages=pages, page_size=TRANSLATION_PAGE)
+    table, others = range(0, pages, 2), range(pages - 1, 0, -2)
+    other = [*reversed(source), *tokens[SOURCE:]]
+    first = lies.reserved + TARGET - 3
+
+    def span(slot: int, start: int, stop: int) -> Span:
+        own, where = ((tokens, table), (other, others))[slot]
+        return Span(slot, start, own[start:stop], samples=not slot, pages=where, source=lies)
+
+    rows = [runner.run([span(1, 0, first - 1), span(0, 0, first)])]
+    rows += [
+        runner.run([span(0, place, place + 1), span(1, place - 1, place)])
+        for place in range(first, first + 3)
+    ]
+    return torch.cat(rows).float(), runner.cache.bytes_per_token

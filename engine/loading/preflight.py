@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from engine.errors import ModelNotUsable
-from engine.options import EngineOptions, ForwardOptions
+from engine.machine import EngineOptions, ForwardOptions
 
 SERVED_ATTENTION = frozenset({"auto", "midstream"})
 SERVED_QUANTIZATION = frozenset({"none", "int8"})
@@ -77,7 +77,7 @@ def _no_attention(name: str) -> str:
 
 
 class PreflightResult(msgspec.Struct, frozen=True):
-    """Whether a model runs here, as `python -m engine.loading` prints it. `words`: what it gets, or why it does not."""
+    """Whether a model runs here, as `python -m engine.loading check` prints it. `words`: what it gets, or why it does not."""
 
     serves: bool
     words: str

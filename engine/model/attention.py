@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.cache.layout import StepLayout
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
+from engine.step_layout import StepLayout
 
 
 class AttentionNotSupported(Exception):

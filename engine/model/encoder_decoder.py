@@ -23,11 +23,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from engine.cache.layout import StepLayout, TranslationLayout
-from engine.cache.paged_cache import PagedCache
+from engine.kv_cache import PagedCache
 from engine.model.attention import AttentionParams, Backend, Reference
-from engine.model.attention_interface import backend_for
-from engine.model.fused_decoder import joined
+from engine.model.fused_decoder import backend_for, joined
+from engine.step_layout import StepLayout, TranslationLayout
 
 SERVED_TYPES = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)
 

@@ -21,18 +21,23 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from engine import process_log
-from engine.child_environment import torch_settings
+from engine import machine
 from engine.errors import ModelNotUsable
-from engine.machine import ResourceUsage, most_memory, no_device, resident_bytes
+from engine.machine import (
+    EngineOptions,
+    ResourceUsage,
+    most_memory,
+    no_device,
+    resident_bytes,
+    torch_settings,
+)
 from engine.messages import LoadFailed, Loading
-from engine.options import EngineOptions
-from engine.process.child import BlockingChannel
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
+from engine.process.supervision import BlockingChannel
 from engine.prompts.jobs import PromptProcess
 
 if TYPE_CHECKING:
-    from engine.model.loaded_model import LoadedModel
+    from engine.execution.executor import LoadedModel
 
 NOT_USABLE = 3
 """The exit code for a model that can't be served: `LoadFailed` says why, without a traceback."""
@@ -49,7 +54,7 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Serve until the gateway ends. `arguments`: the socket's descriptor, and `EngineOptions` as JSON."""
     descriptor, options = int(arguments[0]), msgspec.json.decode(arguments[1], type=EngineOptions)
-    process_log.set_up()
+    machine.set_up_logs()
     _exit_with_the_gateway()
     os.environ.update(torch_settings(os.environ))
     connection = socket.socket(fileno=descriptor)
@@ -86,17 +91,17 @@ def _load(
     import torch  # noqa: PLC0415
 
     from engine.loading.loader import load  # noqa: PLC0415
-    from engine.parsing.format_detection import detect_format  # noqa: PLC0415
-    from engine.parsing.parsed_reply import ReplyFactory  # noqa: PLC0415
     from engine.prompts.prompt import (  # noqa: PLC0415
         PromptBuilder,
         PromptImages,
         TranslationBuilder,
     )
     from engine.scheduling.core import EngineCore  # noqa: PLC0415 - seconds of imports, begun once the gateway can be notified
-    from engine.vision.processor import ImageProcessor  # noqa: PLC0415
+    from engine.text.formats import detect_format  # noqa: PLC0415
+    from engine.text.parser import ReplyFactory  # noqa: PLC0415
+    from engine.vision.processor import ImageProcessor  # noqa: PLC0415 - as above
 
-    process_log.remove_library_handlers()
+    machine.remove_library_handlers()
     gc.freeze()  # with a little garbage of the imports
     gc.enable()
     if options.threads is not None:

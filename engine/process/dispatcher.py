@@ -33,12 +33,12 @@ from engine.messages import (
     Params,
     Ping,
     Pong,
+    ReplySpec,
     Request,
     StepOutputs,
     ToEngine,
 )
-from engine.parsing.parsed_reply import ReplyPrefix, StartedReply
-from engine.process.child import BlockingChannel
+from engine.process.supervision import BlockingChannel
 from engine.prompts.jobs import (
     LOST,
     Answer,
@@ -53,236 +53,133 @@ from engine.prompts.jobs import (
     characters,
     without_images,
 )
-from engine.reply_spec import ReplySpec
-from engine.text.prepared_request import DuplicateRequest, PreparedRequest, resolve_sampling
-from engine.text.reply_memory import ReplyRecorder, WrittenReply
+from engine.text.parser import ReplyPrefix, StartedReply
+from engine.text.reply_text import (
+    DuplicateRequest,
+    PreparedRequest,
+    ReplyRecorder,
+    WrittenReply,
+    resolve_sampling,
+)
 from engine.vision.image import PlacedImage
-
-PromptRequest = Request | CountRequest | DecodeImage
-
-Key = str | int
-"""The key of a request is its id, that of a count its number."""
-
-IMAGE_COST = 20_000
-"""The cost of decoding an image, in characters of a prompt."""
-
-GRAMMAR_COST = 20_000
-"""The least cost of compiling a grammar, in characters of a prompt."""
-
-MAX_LOST_IMAGES = 1024
-"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
-
-POSTPONED_COST = 4_000
-"""The cost of each further attempt while a prompt's grammar is being compiled."""
-
-STATISTICS_EVERY_S = 1.0
 
 log = logging.getLogger(__name__)
 
 
-class Work(NamedTuple):
-    """The work since the last step. Cancels apply after the requests were submitted."""
-
-    prepared: list[PreparedRequest]
-    cancels: list[str]
-    ends: list[Finished]
-    image_result: tuple[ImageResult, ...] = ()
-
-
-class LoopProgress(NamedTuple):
-    """Whether the step loop is working, and how often it has taken work."""
-
-    busy: bool
-    turns: int
-
-
-class Inbox:
-    """Hands work to the step loop. A cancel overtakes a request that is still being prepared."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._arriving: dict[str, Request] = {}
-        self._work = Work([], [], [])
-        self._cancelled_early = 0
-        self._progress = LoopProgress(True, 0)
-
-    def register(self, request: Request) -> None:
-        """Note a request that will be prepared."""
-        with self._changed:
-            self._arriving[request.request_id] = request
-
-    def is_wanted(self, request: Request) -> bool:
-        """Return whether an arrived request is not cancelled."""
-        with self._changed:
-            return self._arriving.get(request.request_id) is request
-
-    def deliver(self, request: Request, outcome: PreparedRequest | Finished) -> None:
-        """Pass on a prepared or ended request; it is dropped if it was cancelled."""
-        with self._changed:
-            if self._arriving.get(request.request_id) is not request:
-                return
-            del self._arriving[request.request_id]
-            if isinstance(outcome, Finished):
-                self._work.ends.append(outcome)
-            else:
-                self._work.prepared.append(outcome)
-            self._changed.notify()
-
-    def put_image(self, image_result: ImageResult) -> None:
-        """Pass on the pixels of an image, or why there are none."""
-        with self._changed:
-            self._work = self._work._replace(image_result=(*self._work.image_result, image_result))
-            self._changed.notify()
-
-    def cancel(self, request_id: str) -> None:
-        """Pass on a cancel; a request in preparation is ended here."""
-        with self._changed:
-            if self._arriving.pop(request_id, None) is None:
-                self._work.cancels.append(request_id)
-            else:
-                self._cancelled_early += 1
-                self._work.ends.append(_cancelled(request_id))
-            self._changed.notify()
-
-    def take(self, wait_s: float | None) -> Work:
-        """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
-        with self._changed:
-            turns = self._progress.turns
-            self._progress = LoopProgress(False, turns)
-            self._changed.wait_for(lambda: any(self._work), wait_s)
-            self._progress = LoopProgress(True, turns + 1)
-            work, self._work = self._work, Work([], [], [])
-            return work
-
-    @property
-    def progress(self) -> LoopProgress:
-        """The progress of the step loop: it shows a step that never ends."""
-        return self._progress
-
-    @property
-    def arriving(self) -> int:
-        """The number of requests in preparation."""
-        return len(self._arriving)
-
-    @property
-    def cancelled_early(self) -> int:
-        """The number of requests that were cancelled during preparation, since the start."""
-        return self._cancelled_early
-
-
-def _cancelled(request_id: str) -> Finished:
-    return Finished(
-        request_id,
-        FinishReason.CANCELLED,
-        prompt_tokens=0,
-        cached_tokens=0,
-        generated_tokens=0,
-        steps_after=0,
-    )
-
-
-class ReplyStarter(Protocol):
-    """Begins replies: see `engine.parsing.parsed_reply.ReplyFactory`."""
-
-    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
-        """Return the reply to a request."""
-
-
-class RequestBuilder:
-    """Makes requests ready for the core. For one thread."""
+class StepLoop:
+    """Takes work, runs a step, sends its outputs, repeatedly."""
 
     def __init__(
         self,
-        replies: ReplyStarter,
-        defaults: Params,
+        core: StepCore,
+        inbox: Inbox,
+        send: Callable[[StepOutputs | EngineStatistics], None],
         *,
-        context_tokens: int,
-        remember: Callable[[str, WrittenReply], None],
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[EngineStatistics], EngineStatistics] = lambda counted: counted,
     ) -> None:
-        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply.
+        """Take the core, the source of its work and the receiver of its outputs. `clock` returns seconds.
 
-        `remember` is called by the step loop with the salt and the record of each reply.
+        `used` adds the process's use of the machine to the counters.
         """
-        self._replies = replies
-        self._defaults = defaults
-        self._context_tokens = context_tokens
-        self._remember = remember
+        self._core = core
+        self._inbox = inbox
+        self._send = send
+        self._clock = clock
+        self._used = used
+        self._last_statistics = EngineStatistics()
+        self._sent_at = clock()
 
-    def job(self, request: Request | CountRequest) -> BuildPrompt:
-        """Return the job for a request or a count.
+    def run_once(self) -> None:
+        """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
+        work = self._inbox.take(0.0 if self._core.busy else self._wait_s())
+        outputs: list[Output] = list(work.ends)
+        self._hand_over(work)
+        if self._core.busy:
+            outputs += self._core.step()
+        if outputs:
+            self._send(StepOutputs(tuple(outputs), self._core.made_at))
+        self._core.give_back()
+        if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
+            self._send_statistics()
 
-        Prompts were counted as the tokenizer spells them. The last quarter of the window is reserved for the reply, if it needs
-        that much.
-        """
-        window = self._context_tokens
-        if isinstance(request, CountRequest):
-            return BuildPrompt(request.messages, window, spec=request.spec, counts=True)
-        sampling = resolve_sampling(request.params, self._defaults)
-        room = min(sampling.max_new_tokens, window // 4)
-        return BuildPrompt(
-            request.messages,
-            window,
-            spec=request.spec,
-            salt=request.cache_salt,
-            most=window - room,
-            shares_system=request.shares_system,
+    def _hand_over(self, work: Work) -> None:
+        for request in work.prepared:
+            try:
+                self._core.submit(request)
+            except DuplicateRequest:
+                log.warning("request %s is already being served; the second one is dropped", request.named)
+        for request_id in work.cancels:
+            self._core.cancel(request_id)
+        for image_result in work.image_result:
+            self._core.put_image(image_result)
+
+    def _idle_s(self) -> float | None:
+        """Return how long to wait before the counters are sent; None: until something changes."""
+        if self._statistics() == self._last_statistics:
+            return None
+        return max(0.0, self._sent_at + STATISTICS_EVERY_S - self._clock())
+
+    def _wait_s(self) -> float | None:
+        """Return how long to wait for work; None: until some comes."""
+        waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
+        return min(waits, default=None)
+
+    def _send_statistics(self) -> None:
+        self._last_statistics = self._statistics()
+        self._sent_at = self._clock()
+        self._send(self._used(self._last_statistics))
+
+    def _statistics(self) -> EngineStatistics:
+        counted = self._core.statistics()
+        return msgspec.structs.replace(
+            counted,
+            queued=counted.queued + self._inbox.arriving,
+            cancels=counted.cancels + self._inbox.cancelled_early,
         )
 
-    def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
-        """Return the prepared request, or its end if there is no prompt."""
-        if not isinstance(made, BuiltPrompt):
-            is_of_spec = isinstance(made, Rejected) and made.field
-            return _refused(
-                request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
-            )
-        prompt = array("i", made.token_ids).tolist()
-        sampling = resolve_sampling(request.params, self._defaults)
-        images = {image.digest: image for message in request.messages for image in message.images}
-        notes = ReplyRecorder(partial(self._remember, request.cache_salt))
-        beginning = ReplyPrefix(made.opened, prompt[len(prompt) - made.continued :])
-        reply, logprobs = self._replies.begin(request, beginning, notes)
-        return PreparedRequest(
-            request.request_id,
-            prompt,
-            sampling,
-            reply,
-            cache_salt=request.cache_salt,
-            client=request.client,
-            priority=request.priority,
-            shared_tokens=made.shared_tokens,
-            logprobs=logprobs,
-            grammar=made.grammar,
-            source=array("i", made.source).tolist(),
-            shown=[PlacedImage(images[digest], starts) for digest, starts in made.shown],
-            draft=array("i", made.draft).tolist(),
-            ahead=None if request.spec.translation is None else request.spec.translation.ahead,
-            trace=request.trace,
-        )
 
-    def counted(self, count: CountRequest, made: Answer) -> CountResult:
-        """Return the prompt's length as far as it was read, or why there is none."""
-        if isinstance(made, BuiltPrompt | TooLong):
-            return CountResult(count.count_id, made.tokens)
-        field = made.field if isinstance(made, Rejected) else ""
-        return CountResult(count.count_id, 0, self._why(made), field)
+class StepCore(Protocol):
+    """What the loop needs of a core: see `engine.scheduling.core.Core`."""
 
-    def _why(self, made: Answer) -> str:
-        if isinstance(made, TooLong):
-            within = self._context_tokens
-            return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."
-        return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
+    @property
+    def busy(self) -> bool:
+        """Whether a step has something to do."""
+        ...
 
+    @property
+    def made_at(self) -> float:
+        """When the tokens of the last step's texts were fetched, by the monotonic clock."""
+        ...
 
-def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
-    return Finished(
-        request.request_id,
-        FinishReason.ERROR,
-        prompt_tokens=0,
-        cached_tokens=0,
-        generated_tokens=0,
-        error=why,
-        error_code=code,
-    )
+    def submit(self, request: PreparedRequest) -> None:
+        """Queue a request. Raises DuplicateRequest."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """End a request with the next step."""
+        ...
+
+    def put_image(self, image_result: ImageResult) -> None:
+        """Take the pixels of an image, or why there are none."""
+        ...
+
+    def step(self) -> list[Output]:
+        """Make one token for every running request."""
+        ...
+
+    @property
+    def gives_back_in_s(self) -> float | None:
+        """Seconds until memory may be given back; None: there is none to give back."""
+        ...
+
+    def give_back(self) -> None:
+        """Give memory back that was not used for a while, if it is time."""
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """Return the counters."""
+        ...
 
 
 class Dispatcher:
@@ -427,6 +324,230 @@ class Dispatcher:
         return answer
 
 
+class Inbox:
+    """Hands work to the step loop. A cancel overtakes a request that is still being prepared."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._arriving: dict[str, Request] = {}
+        self._work = Work([], [], [])
+        self._cancelled_early = 0
+        self._progress = LoopProgress(True, 0)
+
+    def register(self, request: Request) -> None:
+        """Note a request that will be prepared."""
+        with self._changed:
+            self._arriving[request.request_id] = request
+
+    def is_wanted(self, request: Request) -> bool:
+        """Return whether an arrived request is not cancelled."""
+        with self._changed:
+            return self._arriving.get(request.request_id) is request
+
+    def deliver(self, request: Request, outcome: PreparedRequest | Finished) -> None:
+        """Pass on a prepared or ended request; it is dropped if it was cancelled."""
+        with self._changed:
+            if self._arriving.get(request.request_id) is not request:
+                return
+            del self._arriving[request.request_id]
+            if isinstance(outcome, Finished):
+                self._work.ends.append(outcome)
+            else:
+                self._work.prepared.append(outcome)
+            self._changed.notify()
+
+    def put_image(self, image_result: ImageResult) -> None:
+        """Pass on the pixels of an image, or why there are none."""
+        with self._changed:
+            self._work = self._work._replace(image_result=(*self._work.image_result, image_result))
+            self._changed.notify()
+
+    def cancel(self, request_id: str) -> None:
+        """Pass on a cancel; a request in preparation is ended here."""
+        with self._changed:
+            if self._arriving.pop(request_id, None) is None:
+                self._work.cancels.append(request_id)
+            else:
+                self._cancelled_early += 1
+                self._work.ends.append(_cancelled(request_id))
+            self._changed.notify()
+
+    def take(self, wait_s: float | None) -> Work:
+        """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
+        with self._changed:
+            turns = self._progress.turns
+            self._progress = LoopProgress(False, turns)
+            self._changed.wait_for(lambda: any(self._work), wait_s)
+            self._progress = LoopProgress(True, turns + 1)
+            work, self._work = self._work, Work([], [], [])
+            return work
+
+    @property
+    def progress(self) -> LoopProgress:
+        """The progress of the step loop: it shows a step that never ends."""
+        return self._progress
+
+    @property
+    def arriving(self) -> int:
+        """The number of requests in preparation."""
+        return len(self._arriving)
+
+    @property
+    def cancelled_early(self) -> int:
+        """The number of requests that were cancelled during preparation, since the start."""
+        return self._cancelled_early
+
+
+class Work(NamedTuple):
+    """The work since the last step. Cancels apply after the requests were submitted."""
+
+    prepared: list[PreparedRequest]
+    cancels: list[str]
+    ends: list[Finished]
+    image_result: tuple[ImageResult, ...] = ()
+
+
+class LoopProgress(NamedTuple):
+    """Whether the step loop is working, and how often it has taken work."""
+
+    busy: bool
+    turns: int
+
+
+class RequestBuilder:
+    """Makes requests ready for the core. For one thread."""
+
+    def __init__(
+        self,
+        replies: ReplyStarter,
+        defaults: Params,
+        *,
+        context_tokens: int,
+        remember: Callable[[str, WrittenReply], None],
+    ) -> None:
+        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply.
+
+        `remember` is called by the step loop with the salt and the record of each reply.
+        """
+        self._replies = replies
+        self._defaults = defaults
+        self._context_tokens = context_tokens
+        self._remember = remember
+
+    def job(self, request: Request | CountRequest) -> BuildPrompt:
+        """Return the job for a request or a count.
+
+        Prompts were counted as the tokenizer spells them. The last quarter of the window is reserved for the reply, if it needs
+        that much.
+        """
+        window = self._context_tokens
+        if isinstance(request, CountRequest):
+            return BuildPrompt(request.messages, window, spec=request.spec, counts=True)
+        sampling = resolve_sampling(request.params, self._defaults)
+        room = min(sampling.max_new_tokens, window // 4)
+        return BuildPrompt(
+            request.messages,
+            window,
+            spec=request.spec,
+            salt=request.cache_salt,
+            most=window - room,
+            shares_system=request.shares_system,
+        )
+
+    def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
+        """Return the prepared request, or its end if there is no prompt."""
+        if not isinstance(made, BuiltPrompt):
+            is_of_spec = isinstance(made, Rejected) and made.field
+            return _refused(
+                request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
+            )
+        prompt = array("i", made.token_ids).tolist()
+        sampling = resolve_sampling(request.params, self._defaults)
+        images = {image.digest: image for message in request.messages for image in message.images}
+        notes = ReplyRecorder(partial(self._remember, request.cache_salt))
+        beginning = ReplyPrefix(made.opened, prompt[len(prompt) - made.continued :])
+        reply, logprobs = self._replies.begin(request, beginning, notes)
+        return PreparedRequest(
+            request.request_id,
+            prompt,
+            sampling,
+            reply,
+            cache_salt=request.cache_salt,
+            client=request.client,
+            priority=request.priority,
+            shared_tokens=made.shared_tokens,
+            logprobs=logprobs,
+            grammar=made.grammar,
+            source=array("i", made.source).tolist(),
+            shown=[PlacedImage(images[digest], starts) for digest, starts in made.shown],
+            draft=array("i", made.draft).tolist(),
+            ahead=None if request.spec.translation is None else request.spec.translation.ahead,
+            trace=request.trace,
+        )
+
+    def counted(self, count: CountRequest, made: Answer) -> CountResult:
+        """Return the prompt's length as far as it was read, or why there is none."""
+        if isinstance(made, BuiltPrompt | TooLong):
+            return CountResult(count.count_id, made.tokens)
+        field = made.field if isinstance(made, Rejected) else ""
+        return CountResult(count.count_id, 0, self._why(made), field)
+
+    def _why(self, made: Answer) -> str:
+        if isinstance(made, TooLong):
+            within = self._context_tokens
+            return f"The prompt has {made.tokens} tokens or more; with its reply it must fit into {within}."
+        return made.why if isinstance(made, Rejected) else "Nobody waits for the prompt."
+
+
+class ReplyStarter(Protocol):
+    """Begins replies: see `engine.text.parser.ReplyFactory`."""
+
+    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
+        """Return the reply to a request."""
+
+
+PromptRequest = Request | CountRequest | DecodeImage
+
+Key = str | int
+"""The key of a request is its id, that of a count its number."""
+
+IMAGE_COST = 20_000
+"""The cost of decoding an image, in characters of a prompt."""
+
+GRAMMAR_COST = 20_000
+"""The least cost of compiling a grammar, in characters of a prompt."""
+
+MAX_LOST_IMAGES = 1024
+"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
+
+POSTPONED_COST = 4_000
+"""The cost of each further attempt while a prompt's grammar is being compiled."""
+STATISTICS_EVERY_S = 1.0
+
+
+def _cancelled(request_id: str) -> Finished:
+    return Finished(
+        request_id,
+        FinishReason.CANCELLED,
+        prompt_tokens=0,
+        cached_tokens=0,
+        generated_tokens=0,
+        steps_after=0,
+    )
+
+
+def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
+    return Finished(
+        request.request_id,
+        FinishReason.ERROR,
+        prompt_tokens=0,
+        cached_tokens=0,
+        generated_tokens=0,
+        error=why,
+        error_code=code,
+    )
+
+
 def _priority_of(item: PromptRequest) -> int:
     """Return the priority of work; a count has none of its own."""
     return 0 if isinstance(item, CountRequest) else item.priority
@@ -437,119 +558,3 @@ def _grammar_cost(spec: ReplySpec) -> int:
     if spec.format is None and not spec.shown_tools:
         return 0
     return GRAMMAR_COST + len(msgspec.json.encode(spec.format))
-
-
-class StepCore(Protocol):
-    """What the loop needs of a core: see `engine.scheduling.core.Core`."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a step has something to do."""
-        ...
-
-    @property
-    def made_at(self) -> float:
-        """When the tokens of the last step's texts were fetched, by the monotonic clock."""
-        ...
-
-    def submit(self, request: PreparedRequest) -> None:
-        """Queue a request. Raises DuplicateRequest."""
-        ...
-
-    def cancel(self, request_id: str) -> None:
-        """End a request with the next step."""
-        ...
-
-    def put_image(self, image_result: ImageResult) -> None:
-        """Take the pixels of an image, or why there are none."""
-        ...
-
-    def step(self) -> list[Output]:
-        """Make one token for every running request."""
-        ...
-
-    @property
-    def gives_back_in_s(self) -> float | None:
-        """Seconds until memory may be given back; None: there is none to give back."""
-        ...
-
-    def give_back(self) -> None:
-        """Give memory back that was not used for a while, if it is time."""
-        ...
-
-    def statistics(self) -> EngineStatistics:
-        """Return the counters."""
-        ...
-
-
-class StepLoop:
-    """Takes work, runs a step, sends its outputs, repeatedly."""
-
-    def __init__(
-        self,
-        core: StepCore,
-        inbox: Inbox,
-        send: Callable[[StepOutputs | EngineStatistics], None],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        used: Callable[[EngineStatistics], EngineStatistics] = lambda counted: counted,
-    ) -> None:
-        """Take the core, the source of its work and the receiver of its outputs. `clock` returns seconds.
-
-        `used` adds the process's use of the machine to the counters.
-        """
-        self._core = core
-        self._inbox = inbox
-        self._send = send
-        self._clock = clock
-        self._used = used
-        self._last_statistics = EngineStatistics()
-        self._sent_at = clock()
-
-    def run_once(self) -> None:
-        """Wait for work if idle, run one step, send its outputs. Raises OSError once the gateway is gone."""
-        work = self._inbox.take(0.0 if self._core.busy else self._wait_s())
-        outputs: list[Output] = list(work.ends)
-        self._hand_over(work)
-        if self._core.busy:
-            outputs += self._core.step()
-        if outputs:
-            self._send(StepOutputs(tuple(outputs), self._core.made_at))
-        self._core.give_back()
-        if self._idle_s() == 0.0 and self._core.gives_back_in_s != 0.0:
-            self._send_statistics()
-
-    def _hand_over(self, work: Work) -> None:
-        for request in work.prepared:
-            try:
-                self._core.submit(request)
-            except DuplicateRequest:
-                log.warning("request %s is already being served; the second one is dropped", request.named)
-        for request_id in work.cancels:
-            self._core.cancel(request_id)
-        for image_result in work.image_result:
-            self._core.put_image(image_result)
-
-    def _idle_s(self) -> float | None:
-        """Return how long to wait before the counters are sent; None: until something changes."""
-        if self._statistics() == self._last_statistics:
-            return None
-        return max(0.0, self._sent_at + STATISTICS_EVERY_S - self._clock())
-
-    def _wait_s(self) -> float | None:
-        """Return how long to wait for work; None: until some comes."""
-        waits = [seconds for seconds in (self._idle_s(), self._core.gives_back_in_s) if seconds is not None]
-        return min(waits, default=None)
-
-    def _send_statistics(self) -> None:
-        self._last_statistics = self._statistics()
-        self._sent_at = self._clock()
-        self._send(self._used(self._last_statistics))
-
-    def _statistics(self) -> EngineStatistics:
-        counted = self._core.statistics()
-        return msgspec.structs.replace(
-            counted,
-            queued=counted.queued + self._inbox.arriving,
-            cancels=counted.cancels + self._inbox.cancelled_early,
-        )

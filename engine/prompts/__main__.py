@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from engine import process_log
+from engine import machine
 from engine.errors import ModelNotUsable
-from engine.grammar.compiler import GrammarCompiler, GrammarTrials, NoGrammars, vocabulary_of
-from engine.grammar.grammar_writer import GrammarMaker, GrammarWriter
+from engine.grammar import (
+    GrammarCompiler,
+    GrammarMaker,
+    GrammarTrials,
+    GrammarWriter,
+    NoGrammars,
+    vocabulary_of,
+)
 from engine.prompts.jobs import (
     Answer,
     BuildPrompt,
@@ -35,8 +41,8 @@ from engine.prompts.jobs import (
 )
 
 if TYPE_CHECKING:
-    from engine.parsing.formats import ReplyFormat
-    from engine.prompts.job_handler import JobHandler
+    from engine.prompts.prompt import JobHandler
+    from engine.text.formats import ReplyFormat
 
 NOT_USABLE = 3
 """The exit code if the tokenizer can't be read. The engine's process says why."""
@@ -49,7 +55,7 @@ log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Make prompts until the engine's process ends. `arguments`: the descriptor of the connection to it, and the model."""
-    process_log.set_up()
+    machine.set_up_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -100,16 +106,16 @@ def _builder(model: str, signals: _JobSignals) -> JobHandler:
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
     from engine.loading.tokenizer import is_translator, read_tokenizer  # noqa: PLC0415 - after the line above
-    from engine.parsing.format_detection import detect_format  # noqa: PLC0415
-    from engine.prompts.job_handler import JobHandler  # noqa: PLC0415
     from engine.prompts.prompt import (  # noqa: PLC0415
+        JobHandler,
         PromptBuilder,
         PromptImages,
         TranslationBuilder,
     )
-    from engine.vision.processor import ImageProcessor, is_vision_model  # noqa: PLC0415
+    from engine.text.formats import detect_format  # noqa: PLC0415
+    from engine.vision.processor import ImageProcessor, is_vision_model  # noqa: PLC0415 - as above
 
-    process_log.remove_library_handlers()
+    machine.remove_library_handlers()
     tokenizer = read_tokenizer(model)
     if is_translator(model):
         return JobHandler(TranslationBuilder.of(model, tokenizer))

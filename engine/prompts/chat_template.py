@@ -1,158 +1,41 @@
-"""One tokenizer's chat template: tries what it supports, and renders messages with it."""
+"""One tokenizer's chat template: what it supports, its control tokens, and replies as they were written.
+
+Control tokens are the template's alone. If anybody else spells one out, it is plain text. Templates and tokenizers rewrite
+text: a word that a template removes, or a character that a normalizer replaces, can turn harmless text into a control
+token. So each prompt is rendered twice, the second time with everything that people and models wrote in other characters.
+The control tokens there are the template's.
+
+Replies stand in a prompt as the model wrote them, in place of what the template makes of them. To find the places, the same
+conversation is rendered with random words in those messages. The words must come out again, be parsed as they went in, and
+leave everything around them the same. Then the cached keys and values fit.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
+import jinja2
 import jinja2.meta
+import jinja2.nodes
 import msgspec
+import regex
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.errors import PromptRejected
 from engine.history import TemplateRules
-from engine.messages import Message, ToolCall
-from engine.parsing.format_detection import templates_text
-from engine.prompts.control_tokens import parsed_template
-from engine.reply_spec import ReplySpec, TemplateValue, Tool
+from engine.messages import Message, ReplySpec, TemplateValue, Tool, ToolCall
+from engine.text.formats import Kind, ReplyFormat, templates_text
+from engine.text.parser import Openings, Parser, Segment
+from engine.text.reply_text import Call, Thought
 from engine.vision.image import IMAGE, Image, in_order
-
-Mark = Callable[[Any], Any]
-"""Applied to everything that people and models wrote."""
-
-TemplateMessage = dict[str, Any]
-
-SHORT_ID = 9
-"""The number of letters and digits that Mistral's templates require of a call's id."""
-
-SWITCHES = ("enable_thinking", "thinking")
-"""The variables of templates that switch a model's reasoning on or off."""
-
-EFFORT = "reasoning_effort"
-_PROBE = "Midstream asks whether this line is kept."
-_HELLO = Message("user", "Hello.")
-_LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
-_CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
-
-_PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
-"""Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallStyle:
-    """The style that a template requires. `short_ids`: ids of calls have nine letters or digits.
-
-    `single`: one call a message. `parts`: contents are lists of parts, as for models that take images.
-    """
-
-    short_ids: bool = False
-    single: bool = False
-    parts: bool = False
-
-    def id_of(self, call_id: str) -> str:
-        """Return the id of a call for the template."""
-        if not self.short_ids:
-            return call_id
-        return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:SHORT_ID]
-
-
-def as_is(data: Any) -> Any:
-    """Return what was said, unchanged: the `Mark` of a plain prompt."""
-    return data
-
-
-PLAIN_STYLE = CallStyle()
-
-
-def template_messages(messages: Sequence[Message], style: CallStyle, mark: Mark) -> list[TemplateMessage]:
-    """Return messages in the form that a template reads."""
-    names: dict[str, str] = {}
-    made = []
-    for message in parted(messages) if style.single else messages:
-        names |= {call.call_id: call.name for call in message.calls}
-        made.append(_template_message(message, names, style, mark))
-    return made
-
-
-def template_tools(tools: Sequence[Tool], mark: Mark) -> list[dict[str, Any]] | None:
-    """Return tools in the form that a template reads; None if there are none. Raises PromptRejected."""
-    return [_template_tool(tool, mark) for tool in tools] or None
-
-
-def parted(messages: Sequence[Message]) -> list[Message]:
-    """Give each call of a message a message of its own, followed by its result. The results follow the calls in order."""
-    made: list[Message] = []
-    taken = 0
-    for n, message in enumerate(messages):
-        results = messages[n + 1 : n + 1 + len(message.calls)]
-        if len(message.calls) > 1 and len(results) == len(message.calls):
-            for place, (call, result) in enumerate(zip(message.calls, results, strict=True)):
-                first = message if place == 0 else Message("assistant", "")
-                made += [msgspec.structs.replace(first, calls=(call,), written=""), result]
-            taken = n + 1 + len(results)
-        elif n >= taken:
-            made.append(message)
-    return made
-
-
-def _template_message(
-    message: Message, names: dict[str, str], style: CallStyle, mark: Mark
-) -> TemplateMessage:
-    made: TemplateMessage = {"role": message.role, "content": _content(message, style, mark)}
-    if message.reasoning:
-        made["reasoning_content"] = mark(message.reasoning)
-    if message.calls:
-        made["tool_calls"] = [_template_call(call, style, mark) for call in message.calls]
-    if message.role == "tool":
-        made["tool_call_id"] = mark(style.id_of(message.call_id))
-        if message.call_id in names:
-            made["name"] = mark(names[message.call_id])
-    return made
-
-
-def _content(message: Message, style: CallStyle, mark: Mark) -> Any:
-    if not style.parts:
-        return mark(message.content)
-    parts = [
-        {"type": "text", "text": mark(part)} if isinstance(part, str) else {"type": "image"}
-        for part in in_order(message.content, message.images)
-    ]
-    return parts or [{"type": "text", "text": ""}]
-
-
-def _template_call(call: ToolCall, style: CallStyle, mark: Mark) -> dict[str, Any]:
-    function = {"name": mark(call.name), "arguments": mark(_object(call.arguments))}
-    return {"type": "function", "id": mark(style.id_of(call.call_id)), "function": function}
-
-
-def _template_tool(tool: Tool, mark: Mark) -> dict[str, Any]:
-    try:
-        parameters = msgspec.json.decode(tool.parameters, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        why = f"The parameters of the tool {tool.name!r} are no JSON Schema of an object: {error}."
-        raise PromptRejected(why, field="tools") from error
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": {key: mark(value) for key, value in function.items()}}
-
-
-def _object(arguments: str) -> Any:
-    """Return arguments as an object. Malformed ones, which another model may have written, stay text."""
-    try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return arguments
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateInputs:
-    """The inputs of a template, in the form that it reads. `variables`: its inputs beside messages and tools."""
-
-    messages: list[TemplateMessage]
-    tools: list[dict[str, Any]] | None = None
-    variables: dict[str, TemplateValue] = field(default_factory=dict)
 
 
 class ChatTemplate:
@@ -279,6 +162,139 @@ class ChatTemplate:
             return ""
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateInputs:
+    """The inputs of a template, in the form that it reads. `variables`: its inputs beside messages and tools."""
+
+    messages: list[TemplateMessage]
+    tools: list[dict[str, Any]] | None = None
+    variables: dict[str, TemplateValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallStyle:
+    """The style that a template requires. `short_ids`: ids of calls have nine letters or digits.
+
+    `single`: one call a message. `parts`: contents are lists of parts, as for models that take images.
+    """
+
+    short_ids: bool = False
+    single: bool = False
+    parts: bool = False
+
+    def id_of(self, call_id: str) -> str:
+        """Return the id of a call for the template."""
+        if not self.short_ids:
+            return call_id
+        return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:SHORT_ID]
+
+
+Mark = Callable[[Any], Any]
+"""Applied to everything that people and models wrote."""
+TemplateMessage = dict[str, Any]
+
+SHORT_ID = 9
+"""The number of letters and digits that Mistral's templates require of a call's id."""
+
+SWITCHES = ("enable_thinking", "thinking")
+"""The variables of templates that switch a model's reasoning on or off."""
+EFFORT = "reasoning_effort"
+_PROBE = "Midstream asks whether this line is kept."
+_HELLO = Message("user", "Hello.")
+_LOOK = Message("user", "Hello.", images=(Image("", "image/png", 1, 1),))
+_CALLED, _UNCALLED = "probed_tool", "tool_that_is_shown"
+
+_PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
+"""Both tools are offered, and one is called. The other's name appears only if the template shows tools."""
+
+
+def as_is(data: Any) -> Any:
+    """Return what was said, unchanged: the `Mark` of a plain prompt."""
+    return data
+
+
+PLAIN_STYLE = CallStyle()
+
+
+def template_messages(messages: Sequence[Message], style: CallStyle, mark: Mark) -> list[TemplateMessage]:
+    """Return messages in the form that a template reads."""
+    names: dict[str, str] = {}
+    made = []
+    for message in parted(messages) if style.single else messages:
+        names |= {call.call_id: call.name for call in message.calls}
+        made.append(_template_message(message, names, style, mark))
+    return made
+
+
+def template_tools(tools: Sequence[Tool], mark: Mark) -> list[dict[str, Any]] | None:
+    """Return tools in the form that a template reads; None if there are none. Raises PromptRejected."""
+    return [_template_tool(tool, mark) for tool in tools] or None
+
+
+def parted(messages: Sequence[Message]) -> list[Message]:
+    """Give each call of a message a message of its own, followed by its result. The results follow the calls in order."""
+    made: list[Message] = []
+    taken = 0
+    for n, message in enumerate(messages):
+        results = messages[n + 1 : n + 1 + len(message.calls)]
+        if len(message.calls) > 1 and len(results) == len(message.calls):
+            for place, (call, result) in enumerate(zip(message.calls, results, strict=True)):
+                first = message if place == 0 else Message("assistant", "")
+                made += [msgspec.structs.replace(first, calls=(call,), written=""), result]
+            taken = n + 1 + len(results)
+        elif n >= taken:
+            made.append(message)
+    return made
+
+
+def _template_message(
+    message: Message, names: dict[str, str], style: CallStyle, mark: Mark
+) -> TemplateMessage:
+    made: TemplateMessage = {"role": message.role, "content": _content(message, style, mark)}
+    if message.reasoning:
+        made["reasoning_content"] = mark(message.reasoning)
+    if message.calls:
+        made["tool_calls"] = [_template_call(call, style, mark) for call in message.calls]
+    if message.role == "tool":
+        made["tool_call_id"] = mark(style.id_of(message.call_id))
+        if message.call_id in names:
+            made["name"] = mark(names[message.call_id])
+    return made
+
+
+def _content(message: Message, style: CallStyle, mark: Mark) -> Any:
+    if not style.parts:
+        return mark(message.content)
+    parts = [
+        {"type": "text", "text": mark(part)} if isinstance(part, str) else {"type": "image"}
+        for part in in_order(message.content, message.images)
+    ]
+    return parts or [{"type": "text", "text": ""}]
+
+
+def _template_call(call: ToolCall, style: CallStyle, mark: Mark) -> dict[str, Any]:
+    function = {"name": mark(call.name), "arguments": mark(_object(call.arguments))}
+    return {"type": "function", "id": mark(style.id_of(call.call_id)), "function": function}
+
+
+def _template_tool(tool: Tool, mark: Mark) -> dict[str, Any]:
+    try:
+        parameters = msgspec.json.decode(tool.parameters, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        why = f"The parameters of the tool {tool.name!r} are no JSON Schema of an object: {error}."
+        raise PromptRejected(why, field="tools") from error
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": {key: mark(value) for key, value in function.items()}}
+
+
+def _object(arguments: str) -> Any:
+    """Return arguments as an object. Malformed ones, which another model may have written, stay text."""
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments
+
+
 def _variables_of(template: str) -> frozenset[str]:
     """Return the names that a template reads and does not set itself first."""
     return frozenset(jinja2.meta.find_undeclared_variables(parsed_template(template)))
@@ -294,3 +310,419 @@ def _reserved_names(tokenizer: Any) -> frozenset[str]:
             "messages",
         )
     )
+
+
+_BASE = 0x12000
+"""Cuneiform replaces ASCII: letters without case that no template or normalizer knows."""
+
+_BEGINS, _ENDS = 0x40000, 0x50000
+"""The first of the marks around words of the template in a disguised text, where the template still finds them.
+
+Each word has marks of its own, from planes in which no character is assigned.
+"""
+
+_STAYS = '"\\'
+"""Beside white space, ASCII that is not disguised: JSON escapes it."""
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+
+_RANDOM = re.compile(r"w[0-9a-f]{12}(?:cz|rz|n\d+z)")
+"""The words that `Writer` puts in place of a reply, to be found again. They can be a part of no control token."""
+
+
+class Part(NamedTuple):
+    """A control token that the template wrote, and the text up to the next one. The first part has no token."""
+
+    token: str
+    text: str
+
+
+class ControlTokens:
+    """The special tokens of a tokenizer, and the added tokens that its chat template or its reply format uses.
+
+    transformers has the same rule, but looks only into the template's literals, so it misses some of these tokens.
+    """
+
+    def __init__(self, tokenizer: Any, template: str, markers: Iterable[str] = ()) -> None:
+        """Take a transformers tokenizer, its chat template, and the markers of its reply format."""
+        named = {*(getattr(tokenizer, "chat_control_tokens", None) or ()), *markers}
+        tokens = {
+            id_: token.content
+            for id_, token in tokenizer.added_tokens_decoder.items()
+            if token.special
+            or token.content in named
+            or (token.content in template and not token.content.isspace())
+        }
+        self.ids = frozenset(tokens)
+        self._unknown: int | None = tokenizer.unk_token_id
+        self.id_of = {name: id_ for id_, name in tokens.items()}
+        self._unknown_name = next((name for id_, name in tokens.items() if id_ == self._unknown), "")
+        names = sorted(tokens.values(), key=len, reverse=True)
+        self._ending = _any_of([name for name in names if name not in set(markers)])
+        words, attributes = _words_of(template)
+        self._names = _any_of(names)
+        readable = {
+            word for word in words if word.strip() and (word in self.id_of or not self._names.search(word))
+        }
+        self._words = _any_of(sorted(readable, key=len, reverse=True))
+        self._marked = {
+            word: f"{chr(_BEGINS + place)}{word}{chr(_ENDS + place)}"
+            for place, word in enumerate(sorted(readable.union(names)))
+        }
+        marks = [range(first, first + len(self._marked)) for first in (_BEGINS, _ENDS)]
+        begins, ends = (f"[{''.join(map(chr, each)) or chr(each.start)}]" for each in marks)
+        self._written = re.compile(f"({begins}?)({self._names.pattern})({ends}?)")
+        self._keys = frozenset(
+            word for word in words | attributes if re.fullmatch(r"[\w$]+", word)
+        ).difference(names)
+        theirs = {ord(char) for name in names for char in name if not char.isascii()}
+        shown = [code for code in range(0x21, 0x7F) if chr(code) not in _STAYS]
+        self._disguise: dict[int, int | str | None] = {code: _BASE + code for code in shown}
+        self._disguise |= {code: _BASE + 0x80 + place for place, code in enumerate(sorted(theirs))}
+        true = {other: code for code, other in self._disguise.items() if isinstance(other, int)}
+        self._no_marks = dict.fromkeys(chain(*marks))
+        self._true_text = {**true, **self._no_marks}
+        self._disguise |= {**dict.fromkeys(true, "\ufffd"), **self._no_marks}
+        self._known = self.ids - {self._unknown}
+
+    def disguised(self, data: Any) -> Any:
+        """Return a value in which no text, nor key of an object, can become a control token or a part of one.
+
+        The template's own words stay readable in it, except those that have a control token and more. `true` undoes it.
+        """
+        return self._changed(data, self._disguised)
+
+    def quoted(self, data: Any) -> Any:
+        """Return a value in which control tokens are no part of the template: less than `disguised`, for odd templates."""
+        return self._changed(data, self._quoted)
+
+    def blank(self, data: Any) -> Any:
+        """Return a value with digests in place of texts, in which the template finds none of its words."""
+        return self._changed(data, _digest)
+
+    def are_cut(self, disguised: str) -> bool:
+        """Return whether a disguised text has control tokens beside marks of words that the template has cut."""
+        return any(self._is_cut(found) for found in self._written.finditer(disguised))
+
+    def settled(self, disguised: str, blank: str) -> str:
+        """Return a disguised text without marks beside the control tokens that the template wrote there.
+
+        They are the template's if it writes as many where it finds no words, in `blank`. Otherwise they may be parts of
+        somebody's text, from which the template cut a mark.
+        """
+        found = list(self._written.finditer(disguised))
+        counts = Counter(match[2] for match in found if match[0] != self._marked[match[2]])
+        expected = Counter(self._names.findall(blank))
+
+        def settle(match: re.Match[str]) -> str:
+            name = match[2]
+            return name if self._is_cut(match) and counts[name] == expected[name] else match[0]
+
+        return self._written.sub(settle, disguised)
+
+    def true(self, text: str) -> str:
+        """Return a disguised text as it was."""
+        return text.translate(self._true_text)
+
+    def parts(self, disguised: str) -> Iterator[Part]:
+        """Yield the control tokens that the template wrote in a disguised text, with the true text after each."""
+        token, at = "", 0
+        for found in self._found(disguised):
+            yield Part(token, self.true(disguised[at : found.start()]))
+            token, at = found[2], found.end()
+        yield Part(token, self.true(disguised[at:]))
+
+    def written(self, disguised: str) -> list[str]:
+        """Return the control tokens that the template wrote in a disguised text."""
+        return [found[2] for found in self._found(disguised)]
+
+    def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
+        """Return whether a text's tokens have only the control tokens that the template wrote."""
+        names = self.written(disguised)
+        written = [self.id_of[name] for name in names]
+        if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
+            return False
+        return self.among(token_ids) == [id_ for id_ in written if id_ != self._unknown]
+
+    def are_text(self, token_ids: Iterable[int], text: str) -> bool:
+        """Return whether a text's tokens have no control token."""
+        return not self.among(token_ids) and (not self._unknown_name or self._unknown_name not in text)
+
+    def among(self, token_ids: Iterable[int]) -> list[int]:
+        """Return the control tokens among tokens, except the unknown token, which stands for many characters."""
+        return list(filter(self._known.__contains__, token_ids))
+
+    def replaced(self, disguised: str, name: str, by: Sequence[str]) -> str | None:
+        """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
+        found = [match for match in self._found(disguised) if match[2] == name]
+        if len(found) != len(by):
+            return None
+        made, at = "", 0
+        for match, word in zip(found, by, strict=True):
+            made += disguised[at : match.start()] + word
+            at = match.end()
+        return made + disguised[at:]
+
+    def next_end(self, text: str, at: int) -> int | None:
+        """Return where a message ends: at the next control token that is no delimiter of a reply. None if there is none."""
+        match = self._ending.search(text, at)
+        return None if match is None else match.start()
+
+    def _found(self, disguised: str) -> Iterator[re.Match[str]]:
+        """Yield where the template wrote control tokens. Those beside a mark are parts of somebody's text."""
+        return (match for match in self._written.finditer(disguised) if not match[1] and not match[3])
+
+    def _is_cut(self, match: re.Match[str]) -> bool:
+        """Return whether a control token is beside a mark, but not between its own marks."""
+        return match[0] not in (match[2], self._marked[match[2]])
+
+    def _changed(self, data: Any, change: Callable[[str], str]) -> Any:
+        """Return a value with changed texts. Within objects, the template's words are types and names that it compares."""
+        if isinstance(data, str):
+            return data if _RANDOM.fullmatch(data) else change(data)
+        if isinstance(data, dict):
+            return {self._nested(key, change): self._nested(value, change) for key, value in data.items()}
+        return [self._nested(value, change) for value in data] if isinstance(data, list) else data
+
+    def _nested(self, data: Any, change: Callable[[str], str]) -> Any:
+        return data if isinstance(data, str) and data in self._keys else self._changed(data, change)
+
+    def _quoted(self, text: str) -> str:
+        return self._names.sub(lambda found: self._marked[found[0]], text.translate(self._no_marks))
+
+    def _disguised(self, text: str) -> str:
+        made, at = "", 0
+        for word in self._words.finditer(text):
+            made += text[at : word.start()].translate(self._disguise) + self._marked[word[0]]
+            at = word.end()
+        return made + text[at:].translate(self._disguise)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() if text.strip() else text
+
+
+def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that matches any of some names, earlier ones first; it matches nothing if there are none."""
+    return re.compile("|".join(map(re.escape, names)) or "(?!)")
+
+
+def parsed_template(template: str) -> jinja2.nodes.Template:
+    """Return a chat template's syntax tree, which is empty if it has no valid one."""
+    environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701 - not HTML, and only parsed
+    try:
+        return environment.parse(_GENERATION.sub("", template))
+    except jinja2.TemplateSyntaxError:
+        return environment.parse("")
+
+
+def _words_of(template: str) -> tuple[set[str], set[str]]:
+    """Return the strings of a template, which it may look for in texts, and the names of attributes."""
+    tree = parsed_template(template)
+    strings = {node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)}
+    return strings, {node.attr for node in tree.find_all(jinja2.nodes.Getattr)}
+
+
+Render = Callable[[Sequence[Message]], str]
+TextMark = Callable[[str], str]
+
+_ATTEMPTS = 3
+"""How many times places are looked for. A message without a place is left to the template the next time."""
+
+
+class PlacedReplies(NamedTuple):
+    """A prompt's text, and the replies that are in it as they were written, by the index of their message."""
+
+    text: str
+    written: dict[int, str]
+
+
+class _Span(NamedTuple):
+    """Where a reply is in a prompt. `thinks`: its reasoning, too. `opened`: its opening, if the template wrote that."""
+
+    start: int
+    end: int
+    thinks: bool
+    opened: str
+
+
+class _Opening(NamedTuple):
+    """An opening that the template writes, without white space before it."""
+
+    start: int
+    match: regex.Match[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlaceholderReply:
+    """A reply with random words in place of its text, its reasoning and the names of its calls, to be found again."""
+
+    reply: Message
+    message: Message
+    word: str
+    thought: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reply: Message) -> _PlaceholderReply:
+        nonce = f"w{secrets.token_hex(6)}"
+        word, thought = f"{nonce}cz" if reply.content else "", f"{nonce}rz" if reply.reasoning else ""
+        names = tuple(f"{nonce}n{place}z" for place in range(len(reply.calls)))
+        ids = (call.call_id for call in reply.calls)
+        calls = tuple(ToolCall(call_id, name, "{}") for call_id, name in zip(ids, names, strict=True))
+        return cls(reply, Message("assistant", word, reasoning=thought, calls=calls), word, thought, names)
+
+    def places(self, text: str, behind: int) -> list[int]:
+        """Return where the words are in a text, from `behind` on. The list is empty if words are missing.
+
+        Only reasoning, and text beside calls, may be missing, since templates leave these out.
+        """
+        names = [text.find(name, behind) for name in self.names]
+        word, thought = (text.find(each, behind) if each else -1 for each in (self.word, self.thought))
+        if -1 in names or (word < 0 and not names):
+            return []
+        return [at for at in (thought, word, *names) if at >= 0]
+
+    def kind_of(self, text: str) -> Kind:
+        """Return the kind of the word that a text begins with."""
+        if self.thought and text.startswith(self.thought):
+            return Kind.THOUGHT
+        return Kind.TEXT if self.word and text.startswith(self.word) else Kind.CALLS
+
+
+class VerbatimReplies:
+    """Puts replies as they were written into the prompts of one model."""
+
+    def __init__(self, format_: ReplyFormat, tokens: ControlTokens) -> None:
+        """Take the model's reply format and its control tokens, one of which ends a message."""
+        self._format = format_
+        self._tokens = tokens
+
+    def placed(self, text: str, messages: Sequence[Message], render: Render, mark: TextMark) -> PlacedReplies:
+        """Return a prompt with those replies as they were written that have a place. `text`: the template's own rendering.
+
+        `mark` is applied to everything in these replies that is no delimiter.
+        """
+        places = [place for place, one in enumerate(messages) if one.role == "assistant" and one.written]
+        for _ in range(_ATTEMPTS):
+            if not places:
+                break
+            others = {place: _PlaceholderReply.of(messages[place]) for place in places}
+            shown = _tried(render, [others.get(n, one) for n, one in enumerate(messages)])
+            spans = dict(self._spans(shown, others))
+            if len(spans) == len(places):
+                return self._replaced(text, shown, [(n, others[n].reply, spans[n]) for n in places], mark)
+            places = list(spans)
+        return PlacedReplies(text, {})
+
+    def marked(self, reply: Message, mark: TextMark, opened: str = "") -> str:
+        """Return a reply as it was written, with `mark` applied to all but delimiters. `opened`: as in the prompt."""
+        return _marked(self._segments(reply, opened), mark)
+
+    def _spans(self, text: str, others: dict[int, _PlaceholderReply]) -> Iterator[tuple[int, _Span]]:
+        behind = 0
+        for place, other in others.items():
+            span = self._span(text, behind, other)
+            if span is not None:
+                behind = span.end
+                yield place, span
+
+    def _span(self, text: str, behind: int, other: _PlaceholderReply) -> _Span | None:
+        """Return where a reply is by its random words; None if words are missing or would be parsed differently."""
+        found = other.places(text, behind)
+        end = self._tokens.next_end(text, max(found)) if found else None
+        if not found or end is None:
+            return None
+        first, kind = min(found), other.kind_of(text[min(found) :])
+        opening = self._opening(text[behind:first], kind)
+        if opening is None:
+            span = None if kind is Kind.CALLS else _Span(first, end, thinks=False, opened="")
+        elif kind is Kind.CALLS or opening.match.re.match(other.reply.written):
+            span = _Span(behind + opening.start, end, thinks=False, opened="")
+        else:
+            span = _Span(first, end, thinks=False, opened=text[behind + opening.start : first])
+        if span is None:
+            return None
+        span = span._replace(thinks=bool(other.thought) and other.thought in text[first:end])
+        return span if self._matches(text[span.start : span.end], other, span) else None
+
+    def _opening(self, text: str, kind: Kind) -> _Opening | None:
+        """Return the last opening of a kind of region. Those of text and reasoning count only at the end of the text."""
+        matches = (
+            match
+            for region in self._format.regions
+            if region.kind is kind
+            for match in region.opening.pattern.finditer(text)
+            if kind is Kind.CALLS or not text[match.end() :].strip()
+        )
+        last = max(matches, key=regex.Match.start, default=None)
+        if last is None:
+            return None
+        return _Opening(last.start() + len(last.group()) - len(last.group().lstrip()), last)
+
+    def _matches(self, raw: str, other: _PlaceholderReply, span: _Span) -> bool:
+        """Return whether a part of a prompt is parsed as these words, with no delimiter behind them."""
+        segments = self._segments(msgspec.structs.replace(other.message, written=raw), span.opened)
+        pieces = [piece for segment in segments for piece in segment.pieces]
+        text = "".join(piece for piece in pieces if isinstance(piece, str))
+        thought = "".join(piece.text for piece in pieces if isinstance(piece, Thought))
+        names = tuple(piece.name for piece in pieces if isinstance(piece, Call))
+        word = other.word if other.word in raw else ""
+        same_text = text.strip() == word and thought.strip() == (other.thought if span.thinks else "")
+        return (
+            same_text and names == other.names and bool(segments[-1].pieces or not segments[-1].raw.strip())
+        )
+
+    def _segments(self, reply: Message, opened: str) -> list[Segment]:
+        tools = [Tool(call.name) for call in reply.calls]
+        parser = Parser(Openings(self._format.regions, ()), outside=self._format.outside, tools=tools)
+        parser.begin(opened)
+        return [*parser.feed(reply.written), *parser.finish()]
+
+    def _replaced(
+        self, text: str, shown: str, places: Sequence[tuple[int, Message, _Span]], mark: TextMark
+    ) -> PlacedReplies:
+        around, end = [], 0
+        for _, _, span in places:
+            around.append(shown[end : span.start])
+            end = span.end
+        around.append(shown[end:])
+        if not _has_in_order(text, around):
+            return PlacedReplies(text, {})
+        made, written = around[0], {}
+        for (place, reply, span), behind in zip(places, around[1:], strict=True):
+            segments = self._segments(reply, span.opened)
+            if reply.reasoning and not span.thinks:
+                segments = _behind_reasoning(segments)
+            else:
+                written[place] = reply.written
+            made += _marked(segments, mark) + behind
+        return PlacedReplies(made, written)
+
+
+def _tried(render: Render, messages: Sequence[Message | _PlaceholderReply]) -> str:
+    """Render a conversation with random words. Returns an empty string if the template refuses them."""
+    try:
+        return render([one.message if isinstance(one, _PlaceholderReply) else one for one in messages])
+    except Exception:  # noqa: BLE001 - a template may raise anything; then it writes the replies itself
+        return ""
+
+
+def _behind_reasoning(segments: Sequence[Segment]) -> list[Segment]:
+    """Return the segments of a reply behind its reasoning, which the template leaves out."""
+    shown = [n for n, one in enumerate(segments) if one.pieces and not isinstance(one.pieces[0], Thought)]
+    return list(segments[shown[0] :]) if shown else []
+
+
+def _marked(segments: Sequence[Segment], mark: TextMark) -> str:
+    return "".join(raw[:begin] + mark(raw[begin:end]) + raw[end:] for raw, _, begin, end in segments)
+
+
+def _has_in_order(text: str, parts: Sequence[str]) -> bool:
+    """Return whether a text begins with the first part, ends with the last, and has the others in between, in order."""
+    at = len(parts[0])
+    for part in parts[1:-1]:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return text.startswith(parts[0]) and text.endswith(parts[-1]) and at + len(parts[-1]) <= len(text)

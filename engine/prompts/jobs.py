@@ -22,10 +22,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from engine.errors import EngineError
-from engine.grammar.compiler import GrammarSource
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
-from engine.text.reply_memory import WrittenReply
+from engine.grammar import GrammarSource
+from engine.messages import PLAIN, Message, ReplySpec
+from engine.text.reply_text import WrittenReply
 from engine.vision.image import Image, without
 
 _LENGTH = struct.Struct("!i")
@@ -33,12 +32,10 @@ _LENGTH = struct.Struct("!i")
 
 _SHORTEST_S = 0.001
 """A socket that is given no time at all does not wait, and fails in another way."""
-
 _RINGS = 64
 
 STARTS = 3
 """How many starts in a row may fail."""
-
 START_TIMEOUT_S = 120.0
 
 JOB_TIMEOUT_S = 60.0
@@ -46,12 +43,10 @@ JOB_TIMEOUT_S = 60.0
 
 LOOK_TIMEOUT_S = 10.0
 """The largest image that may be sent takes a second or two. Meanwhile all prompts wait."""
-
 LOST = "The image could not be decoded: it takes too much time or memory."
 
 ATTEMPTS = 2
 """If the process dies, the next one gets the job once more; then it is refused. An image that hung is refused at once."""
-
 log = logging.getLogger(__name__)
 
 
@@ -182,8 +177,6 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
 
 
 Job = BuildPrompt | DecodeImage
-
-
 Answer = BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
 
 
@@ -195,8 +188,6 @@ class ImageResult(NamedTuple):
 
 
 ToPrompts = BuildPrompt | DecodeImage | RememberReply | Stop | RaisePriority
-
-
 FromPrompts = Ready | BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
 
 

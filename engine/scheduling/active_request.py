@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import assert_never
 
-from engine.cache.layout import Source, Span, salted, unknown
+from engine.execution.executor import LoadedModel
 from engine.execution.sampler import SamplerState
 from engine.messages import (
     Chunk,
@@ -21,10 +21,17 @@ from engine.messages import (
     Started,
     ToolCallOutput,
 )
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.scheduler import ScheduledRequest, Segment
-from engine.text.prepared_request import PreparedRequest, request_error, sampling_error
-from engine.text.reply_text import Call, Piece, ScoredToken, Thought
+from engine.step_layout import Source, Span, salted, unknown
+from engine.text.reply_text import (
+    Call,
+    Piece,
+    PreparedRequest,
+    ScoredToken,
+    Thought,
+    request_error,
+    sampling_error,
+)
 from engine.vision.image import keyed
 from engine.vision.tower import ImageInputs, image_error
 

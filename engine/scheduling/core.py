@@ -1,6 +1,12 @@
 """The core of the step loop: requests go in, outputs come out, one engine step at a time.
 
 Owns each request from its submission to its one end. Knows no processes, no sockets and no tokenizer.
+
+Images of running requests are encoded one at a time, in pieces of milliseconds between the steps of others. The next image
+is chosen by priority, then fairly between groups and clients, by the tiles that were encoded for each. An image of several
+requests is encoded once, as long as one of them is served. A request has its slot and its pages before its images are
+encoded, so images that are in the cache are not encoded again. Pixels are asked for when an image's turn comes, so only one
+image's are in memory.
 """
 
 from __future__ import annotations
@@ -11,23 +17,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, NamedTuple, TypeVar, assert_never
+from weakref import WeakValueDictionary
 
-from engine.cache.pages import PagePool
-from engine.execution.executor import Deferred, Executor, LaunchedStep, Outcome, OutOfMemory, SpanFailure
+import torch
+
+from engine.execution.executor import (
+    Deferred,
+    Executor,
+    LaunchedStep,
+    LoadedModel,
+    Outcome,
+    OutOfMemory,
+    SpanFailure,
+)
 from engine.execution.sampler import SamplerState
+from engine.fair_queue import FairQueue
+from engine.kv_cache import PagePool
+from engine.machine import KV_IDLE_S
 from engine.messages import EngineStatistics, ErrorCode, Finished, FinishReason, Output
-from engine.model.loaded_model import LoadedModel
-from engine.options import KV_IDLE_S
-from engine.prompts.jobs import ImageResult
+from engine.model.devices import is_out_of_memory
+from engine.prompts.jobs import DecodedTiles, DecodeImage, ImageResult, Rejected
 from engine.scheduling.active_request import ActiveRequest, refusal, room_for, scheduled_request
-from engine.scheduling.image_encoder import DecodeCallback, ImageEncoder, ImageFailure
 from engine.scheduling.scheduler import PrefillBudget, Scheduler, Segment, StepPlan
-from engine.text.prepared_request import DuplicateRequest, PreparedRequest
-from engine.text.reply_text import ScoredToken
-from engine.vision.tower import ImageInputs
+from engine.text.reply_text import DuplicateRequest, PreparedRequest, ScoredToken
+from engine.vision.tower import EncodingSteps, ImageInputs, VisionConfig
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 NO_TEXT = "The reply's text could not be made."
 
 STEP_TARGET_S = 0.06
@@ -38,138 +54,6 @@ QUEUE_REPORT_EVERY_S = 0.25
 
 RELEASED_BYTES_AT_ONCE = 32 << 20
 """Bytes of unused pages that are returned to the system between two steps: some milliseconds."""
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Counters:
-    """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
-
-    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last sent their places.
-    """
-
-    steps: int = 0
-    prefill_steps: int = 0
-    generated_tokens: int = 0
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    cancels: int = 0
-    steps_after_cancel: int = 0
-    step_seconds: float = 0.0
-    done_at: float = 0.0
-    made_at: float = 0.0
-    queue_reported_at: float = float("-inf")
-
-    def took(self, began: float, now: float) -> float:
-        """Return how long a step took that is done now, since its launch or since the step before was done."""
-        seconds = now - max(began, self.done_at)
-        self.done_at = now
-        self.step_seconds += seconds
-        return seconds
-
-    def cancelled(self, steps_after: int) -> None:
-        """Count a cancel, and the steps that were started for its request after it."""
-        self.cancels += 1
-        self.steps_after_cancel += steps_after
-
-    def count(self, plan: StepPlan) -> None:
-        """Count a step that begins."""
-        self.steps += 1
-        self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
-        self.prefill_steps += bool(plan.prefills)
-        self.prompt_tokens += sum(
-            segment.count - segment.padding for segment in plan.prefills
-        )  # drafts are none
-
-    def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
-        """Return all numbers, with what the scheduler and its pool hold now."""
-        pool = scheduler.pool
-        page_bytes = pool.size * bytes_per_token
-        return EngineStatistics(
-            running=scheduler.running,
-            queued=scheduler.queued,
-            steps=self.steps,
-            prefill_steps=self.prefill_steps,
-            generated_tokens=self.generated_tokens,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
-            preemptions=scheduler.preemptions,
-            cancels=self.cancels,
-            steps_after_cancel=self.steps_after_cancel,
-            step_seconds=self.step_seconds,
-            kv_used_bytes=pool.used * page_bytes,
-            kv_parked_bytes=pool.cached * page_bytes,
-            kv_total_bytes=pool.total * page_bytes,
-        )
-
-
-class Deadlines(Generic[T]):
-    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
-
-    def __init__(self) -> None:
-        self._due: list[tuple[float, int]] = []
-        self._things: dict[int, T] = {}
-
-    def __len__(self) -> int:
-        return len(self._things)
-
-    def add(self, key: int, due: float, thing: T) -> None:
-        """Add a thing."""
-        self._things[key] = thing
-        heapq.heappush(self._due, (due, key))
-
-    def remove(self, key: int) -> None:
-        """Forget a thing, if it is known."""
-        self._things.pop(key, None)
-        if len(self._due) > 2 * len(self._things) + 64:
-            self._due = [entry for entry in self._due if entry[1] in self._things]
-            heapq.heapify(self._due)
-
-    def due(self, now: float) -> Iterator[T]:
-        """Yield the things whose time has come, earliest first, and forget them."""
-        while self._due and self._due[0][0] <= now:
-            thing = self._things.pop(heapq.heappop(self._due)[1], None)
-            if thing is not None:
-                yield thing
-
-
-@dataclass(frozen=True, slots=True)
-class RequestEnd:
-    """Why a request ends. `flush`: emit text that is held back. `keep`: its keys and values may serve a later turn."""
-
-    active: ActiveRequest
-    reason: FinishReason
-    error: str | None = None
-    code: ErrorCode = ErrorCode.INTERNAL
-    flush: bool = True
-    keep: bool = True
-
-
-def last_outputs(end: RequestEnd) -> list[Output]:
-    """Return the last outputs of a request. If its text can't be made, its end is emitted all the same."""
-    active = end.active
-    try:
-        if end.reason is FinishReason.CANCELLED:
-            # The end is made before the flush: nobody has seen what is held back, so `written` leaves it out.
-            ended = active.finished(end.reason, end.error, end.code)
-            active.prepared.reply.flush()
-            return [ended]
-        held_back = active.prepared.reply.flush() if end.flush else ()
-        return [*active.outputs_of(held_back), active.finished(end.reason, end.error, end.code)]
-    except Exception:
-        log.exception("detokenizing request %s failed", active.prepared.named)
-        return [active.finished(FinishReason.ERROR, NO_TEXT)]
-
-
-@dataclass(frozen=True, slots=True)
-class _LaunchedPlan:
-    """A step that was launched: its plan, its requests, and when it began."""
-
-    plan: StepPlan
-    active: list[ActiveRequest]
-    launched_step: LaunchedStep
-    began: float
 
 
 class EngineCore:
@@ -558,3 +442,288 @@ class EngineCore:
         """Learn from the time that a step took, since its launch or since the step before was done."""
         plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchedPlan:
+    """A step that was launched: its plan, its requests, and when it began."""
+
+    plan: StepPlan
+    active: list[ActiveRequest]
+    launched_step: LaunchedStep
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnd:
+    """Why a request ends. `flush`: emit text that is held back. `keep`: its keys and values may serve a later turn."""
+
+    active: ActiveRequest
+    reason: FinishReason
+    error: str | None = None
+    code: ErrorCode = ErrorCode.INTERNAL
+    flush: bool = True
+    keep: bool = True
+
+
+def last_outputs(end: RequestEnd) -> list[Output]:
+    """Return the last outputs of a request. If its text can't be made, its end is emitted all the same."""
+    active = end.active
+    try:
+        if end.reason is FinishReason.CANCELLED:
+            # The end is made before the flush: nobody has seen what is held back, so `written` leaves it out.
+            ended = active.finished(end.reason, end.error, end.code)
+            active.prepared.reply.flush()
+            return [ended]
+        held_back = active.prepared.reply.flush() if end.flush else ()
+        return [*active.outputs_of(held_back), active.finished(end.reason, end.error, end.code)]
+    except Exception:
+        log.exception("detokenizing request %s failed", active.prepared.named)
+        return [active.finished(FinishReason.ERROR, NO_TEXT)]
+
+
+@dataclass(slots=True)
+class Counters:
+    """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
+
+    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last sent their places.
+    """
+
+    steps: int = 0
+    prefill_steps: int = 0
+    generated_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    cancels: int = 0
+    steps_after_cancel: int = 0
+    step_seconds: float = 0.0
+    done_at: float = 0.0
+    made_at: float = 0.0
+    queue_reported_at: float = float("-inf")
+
+    def took(self, began: float, now: float) -> float:
+        """Return how long a step took that is done now, since its launch or since the step before was done."""
+        seconds = now - max(began, self.done_at)
+        self.done_at = now
+        self.step_seconds += seconds
+        return seconds
+
+    def cancelled(self, steps_after: int) -> None:
+        """Count a cancel, and the steps that were started for its request after it."""
+        self.cancels += 1
+        self.steps_after_cancel += steps_after
+
+    def count(self, plan: StepPlan) -> None:
+        """Count a step that begins."""
+        self.steps += 1
+        self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
+        self.prefill_steps += bool(plan.prefills)
+        self.prompt_tokens += sum(
+            segment.count - segment.padding for segment in plan.prefills
+        )  # drafts are none
+
+    def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
+        """Return all numbers, with what the scheduler and its pool hold now."""
+        pool = scheduler.pool
+        page_bytes = pool.size * bytes_per_token
+        return EngineStatistics(
+            running=scheduler.running,
+            queued=scheduler.queued,
+            steps=self.steps,
+            prefill_steps=self.prefill_steps,
+            generated_tokens=self.generated_tokens,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            preemptions=scheduler.preemptions,
+            cancels=self.cancels,
+            steps_after_cancel=self.steps_after_cancel,
+            step_seconds=self.step_seconds,
+            kv_used_bytes=pool.used * page_bytes,
+            kv_parked_bytes=pool.cached * page_bytes,
+            kv_total_bytes=pool.total * page_bytes,
+        )
+
+
+T = TypeVar("T")
+
+
+class Deadlines(Generic[T]):
+    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int]] = []
+        self._things: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def add(self, key: int, due: float, thing: T) -> None:
+        """Add a thing."""
+        self._things[key] = thing
+        heapq.heappush(self._due, (due, key))
+
+    def remove(self, key: int) -> None:
+        """Forget a thing, if it is known."""
+        self._things.pop(key, None)
+        if len(self._due) > 2 * len(self._things) + 64:
+            self._due = [entry for entry in self._due if entry[1] in self._things]
+            heapq.heapify(self._due)
+
+    def due(self, now: float) -> Iterator[T]:
+        """Yield the things whose time has come, earliest first, and forget them."""
+        while self._due and self._due[0][0] <= now:
+            thing = self._things.pop(heapq.heappop(self._due)[1], None)
+            if thing is not None:
+                yield thing
+
+
+LITTLE_MEMORY = "The device has too little memory for this image."
+NOT_DECODED = "The image could not be decoded."
+DecodeCallback = Callable[[DecodeImage], None]
+
+
+class ImageFailure(NamedTuple):
+    """A request that ends because of an image, and why."""
+
+    active: ActiveRequest
+    why: str
+
+
+@dataclass(slots=True, eq=False)
+class _CurrentImage:
+    """The image that is being encoded. `pieces`: None while its pixels have not come."""
+
+    active: ActiveRequest
+    number: int
+    pieces: EncodingSteps | None = None
+
+
+class ImageEncoder:
+    """Encodes the images of running requests, in turn if there are several."""
+
+    def __init__(
+        self,
+        vision_config: VisionConfig | None,
+        request_decode: DecodeCallback | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """Take the model's vision part, what asks for pixels, and a clock that gives seconds."""
+        self._vision_config = vision_config
+        self._request_decode = request_decode
+        self._clock = clock
+        self._queue: FairQueue[str, ActiveRequest] = FairQueue()
+        self._current: _CurrentImage | None = None
+        self._states: WeakValueDictionary[str, torch.Tensor] = WeakValueDictionary()
+        self.paused = False
+
+    @property
+    def computes(self) -> bool:
+        """Whether there is something to compute now."""
+        self._start_next()
+        return self._current is not None and self._current.pieces is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for pixels."""
+        return self._current is not None and self._current.pieces is None
+
+    def begin(self, active: ActiveRequest) -> None:
+        """Begin with the images of a request that was just admitted."""
+        self._enqueue(active)
+
+    def forget(self, active: ActiveRequest) -> None:
+        """Drop the images of a request that has ended."""
+        if self._current is not None and self._current.active is active:
+            self._current = None
+        self._queue.remove(active.prepared.request_id)
+
+    def put_image(self, image_result: ImageResult) -> ImageFailure | None:
+        """Take the pixels that were asked for, or drop them if nobody waits any more. Returns whose image has none."""
+        current, look = self._current, image_result.look
+        if current is None or current.pieces is not None or not self._is_of(current, look):
+            return None
+        if not isinstance(image_result.answer, DecodedTiles):
+            self._current = None
+            return ImageFailure(
+                current.active,
+                image_result.answer.why if isinstance(image_result.answer, Rejected) else NOT_DECODED,
+            )
+        assert self._vision_config is not None  # noqa: S101 - only a model that takes images asks
+        side, answer = self._vision_config.tiling.side, image_result.answer
+        points = torch.frombuffer(bytearray(answer.points), dtype=torch.uint8)
+        current.pieces = self._vision_config.tower.look(points.view(answer.count, 3, side, side))
+        return None
+
+    def work(self, seconds: float) -> ImageFailure | None:
+        """Compute for `seconds`, but at least one piece. Returns whose image can't be encoded, if one can't."""
+        until = self._clock() + seconds
+        while self.computes:
+            current = self._current
+            assert current is not None and current.pieces is not None  # noqa: S101, PT018 - as `computes` says
+            try:
+                with torch.inference_mode():
+                    next(current.pieces)
+            except StopIteration as done:
+                self._image_encoded(current, done.value)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._current = None
+                return ImageFailure(current.active, LITTLE_MEMORY)
+            if self._clock() >= until:
+                break
+        return None
+
+    def _image_encoded(self, current: _CurrentImage, states: torch.Tensor) -> None:
+        self._current = None
+        assert current.active.image_inputs is not None  # noqa: S101 - only requests with images are here
+        current.active.image_inputs.add_states(current.number, states)
+        self._states[current.active.image_inputs.image(current.number).digest] = states
+        self._enqueue(current.active)
+        for one in [*self._queue]:  # some of these may have waited for the same image
+            self._enqueue(one)
+
+    def _enqueue(self, active: ActiveRequest) -> None:
+        """Let a request wait for its next image, or let it be computed if no image is missing."""
+        number = self._missing(active)
+        active.request.waits_for_images = number is not None
+        if number is not None and active.image_inputs is not None:
+            prepared, tiles = active.prepared, active.image_inputs.tiles(number)
+            self._queue.add(
+                prepared.request_id, active, client=prepared.client, priority=prepared.priority, cost=tiles
+            )
+        else:
+            self._queue.remove(active.prepared.request_id)
+
+    def _missing(self, active: ActiveRequest) -> int | None:
+        """Return the number of the image that a request needs next; None if it needs none."""
+        image_inputs = active.image_inputs
+        while (
+            image_inputs is not None and (number := image_inputs.missing(active.request.computed)) is not None
+        ):
+            states = self._states.get(image_inputs.image(number).digest)
+            if states is None:
+                return number
+            image_inputs.add_states(number, states)
+        return None
+
+    def _start_next(self) -> None:
+        """Drop an image that nobody waits for any more, and ask for the next one."""
+        if self._current is not None and self._current.active.request.slot is None:
+            self._current = None
+        while self._current is None and self._queue:
+            _, active = self._queue.pop()
+            if active.request.slot is not None and (number := self._missing(active)) is not None:
+                self._current = _CurrentImage(active, number)
+                self._request_pixels(active, number)
+
+    def _request_pixels(self, active: ActiveRequest, number: int) -> None:
+        prepared = active.prepared
+        assert self._request_decode is not None and active.image_inputs is not None  # noqa: S101, PT018 - a model that takes images comes with one
+        image = active.image_inputs.image(number)
+        self._request_decode(
+            DecodeImage(prepared.request_id, number, image, prepared.client, prepared.priority)
+        )
+
+    def _is_of(self, current: _CurrentImage, look: DecodeImage) -> bool:
+        return (current.active.prepared.request_id, current.number) == (look.request_id, look.number)

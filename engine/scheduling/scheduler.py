@@ -10,309 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from engine.cache.layout import Source
-from engine.cache.pages import NOTHING, SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
 from engine.fair_queue import Running, WaitingQueue
-
-FIRST_BUDGET = 128
-SMALLEST_BUDGET = 16
-LARGEST_BUDGET = 4096
-
-LEAST_SHARE = 0.25
-"""The least share of the target that is left to prompts, however long the running replies alone take."""
-
-OF_THE_LAST_GOOD = 8
-"""The smallest budget is the last one that a step computed in time, divided by this."""
-
-ALONE = 3.0
-"""A step without replies may take this many times the target: nobody's text waits for it, and each step has fixed costs.
-Only its own cancel and new requests wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
-times as long with steps of the target's length.
-"""
-
-FULL_ROWS = 64
-"""From so many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
-
-ROWS = 16
-"""Rows are computed in groups of this size. The rows of a chunk beyond a multiple of it cost as much as a whole group."""
-
-LONGEST = 2.0
-"""A step of full rows may take this many times the target. Smaller steps would be hardly shorter, and twice as many."""
-
-FORGETS = 0.98
-"""The time of full rows is multiplied by this after each step of fewer rows, so that full rows are tried again."""
-
-NOISE = 0.1
-"""By how much steps of one kind differ, as a share of the expected time, and of the target."""
-
-DRIFT = 0.2
-"""By how much estimates may change from step to step, as a share, since replies come and go."""
-
-ODDEST = 3.0
-"""A step counts as at most this many times the expected time, since one odd step says little of the next ones."""
-
-_SHRINKS = 0.5
-"""The least share of an estimate that is left after one step."""
-
-HEADROOM = 16
-"""Tokens that each running reply must be able to grow by before another one is admitted."""
+from engine.kv_cache import NOTHING, SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
+from engine.step_layout import Source
 
 NONE_ACCEPTED: Mapping[int, int] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class PrefillBudget:
-    """Sizes prefill chunks so that a step takes about `target_s`, which is how long running replies and cancels wait."""
-
-    target_s: float
-    _steps: _StepTimes = field(init=False)
-    _largest_seen: int = FIRST_BUDGET // 2
-    _last_good: int = SMALLEST_BUDGET
-    _full_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._steps = _StepTimes(NOISE * self.target_s)
-
-    @property
-    def budget(self) -> int:
-        """The prompt tokens for the next step: never zero, and at most twice the most that was tried."""
-        return self._budget(max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s))
-
-    def _budget(self, left_s: float) -> int:
-        if not self._steps.token_s:
-            return FIRST_BUDGET
-        affordable = int(min(left_s / self._steps.token_s, LARGEST_BUDGET))
-        least = max(SMALLEST_BUDGET, self._last_good // OF_THE_LAST_GOOD)
-        return max(least, min(affordable, 2 * self._largest_seen))
-
-    def budget_beside(self, replies: int) -> int:
-        """Return the prompt tokens for a step with `replies` running replies: enough to fill its rows, if time allows."""
-        budget = self.budget if replies else self._budget(ALONE * self.target_s)
-        if self._full_s <= LONGEST * self.target_s:
-            budget = max(budget, FULL_ROWS - replies)
-        over = (replies + budget) % ROWS
-        return budget - over if replies + budget - over >= FULL_ROWS and budget > over else budget
-
-    def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
-        """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""
-        if prefill_tokens >= self.budget // 2 and seconds <= self.target_s:
-            self._last_good = min(prefill_tokens, LARGEST_BUDGET)
-        self._steps.learn(seconds, decoding=decoding or not prefill_tokens, tokens=prefill_tokens)
-        self._largest_seen = max(self._largest_seen, prefill_tokens)
-        if prefill_tokens >= FULL_ROWS // 2:
-            longest = OF_THE_LAST_GOOD * self.target_s
-            self._full_s = min(seconds * min(1.0, FULL_ROWS / prefill_tokens), longest)
-        elif prefill_tokens:
-            self._full_s *= FORGETS
-
-
-@dataclass(slots=True)
-class _StepTimes:
-    """Estimates the time of running replies in a step, and of each prompt token, by a Kalman filter (Kalman 1960).
-
-    A step that had both changes mostly the estimate that is less certain. So steps of different sizes tell them apart,
-    even if every step has a prompt. `_doubts`: the variances of both; their covariance is left out.
-    """
-
-    noise_s: float
-    decode_s: float = 0.0
-    token_s: float = 0.0
-    _doubts: tuple[float, float] = (0.0, 0.0)
-
-    def learn(self, seconds: float, *, decoding: bool, tokens: int) -> None:
-        """Take the time of a step, and what was in it."""
-        if decoding:
-            # Replies alone take no longer than replies with a prompt.
-            self.decode_s = min(self.decode_s, seconds) or (NOISE * seconds if tokens else seconds)
-        if tokens and not self.token_s:
-            self.token_s = max(seconds - decoding * self.decode_s, NOISE * seconds) / tokens
-        else:
-            self._correct(seconds, float(decoding), tokens)
-
-    def _correct(self, seconds: float, decoding: float, tokens: int) -> None:
-        of_decode, of_token = self._doubts
-        # The times may have changed since they were learned.
-        of_decode = min(of_decode + (DRIFT * self.decode_s) ** 2, self.decode_s**2)
-        of_token = min(of_token + (DRIFT * self.token_s) ** 2, self.token_s**2)
-        expected = decoding * self.decode_s + tokens * self.token_s
-        noise = self.noise_s**2 + (NOISE * expected) ** 2
-        doubt = decoding * of_decode + tokens**2 * of_token + noise
-        off = (min(seconds, ODDEST * expected) - expected) / doubt
-        self.decode_s = max(self.decode_s + off * decoding * of_decode, _SHRINKS * self.decode_s)
-        self.token_s = max(self.token_s + off * tokens * of_token, _SHRINKS * self.token_s)
-        self._doubts = (
-            of_decode - decoding * of_decode**2 / doubt,
-            of_token - (tokens * of_token) ** 2 / doubt,
-        )
-
-
-@dataclass(slots=True, eq=False)
-class ScheduledRequest:
-    """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
-
-    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them that are known to be
-    numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
-    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
-    may have, prompt and reply together; None: any number. `in_flight`: tokens
-    behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is
-    computed until what it shows was looked at.
-
-    `draft`: how the reply may begin, computed with the end of the prompt; then `accepted` of these tokens were right, and
-    are the reply's. `ahead`: tokens that it may have behind them; None: any number.
-    """
-
-    request_id: str
-    tokens: list[int]
-    salt: str = ""
-    client: str = ""
-    priority: int = 0
-    shared_tokens: int = 0
-    prompt_tokens: int = field(init=False)
-    arrival: int = 0
-    slot: int | None = None
-    table: BlockTable = field(default_factory=BlockTable)
-    computed: int = 0
-    valid: int = 0
-    cached: int = 0
-    steps: int = 0
-    started: bool = False
-    most: int | None = None
-    in_flight: int = 0
-    source: Source | None = None
-    images_end: int = 0
-    waits_for_images: bool = False
-    draft: Sequence[int] = ()
-    accepted: int = 0
-    ahead: int | None = None
-
-    def __post_init__(self) -> None:
-        self.prompt_tokens = len(self.tokens)
-        if self.shared_tokens < SHORTEST:
-            self.shared_tokens = 0
-        if not self.draft:
-            self._bound()
-
-    @property
-    def generated(self) -> int:
-        """How many tokens the reply has."""
-        return len(self.tokens) - self.prompt_tokens
-
-    @property
-    def remaining(self) -> int:
-        """How many tokens are to be computed before the next one can be drawn; a draft comes with the last of them."""
-        return len(self.tokens) + self.in_flight - self.computed
-
-    @property
-    def extent(self) -> int:
-        """The position behind all that is to be computed before the next token can be drawn."""
-        return len(self.tokens) + len(self.draft)
-
-    @property
-    def first(self) -> int:
-        """Where its own text begins: behind its source, if it has one."""
-        return 0 if self.source is None else self.source.reserved
-
-    @property
-    def padding(self) -> int:
-        """How many of its tokens fill up a source's last page. They are never computed."""
-        return 0 if self.source is None else self.source.reserved - self.source.length
-
-    @property
-    def padding_ahead(self) -> int:
-        """How many of these are among the `remaining` tokens."""
-        return 0 if self.computed else self.padding
-
-    @property
-    def rows(self) -> int:
-        """How many rows are to be computed before the next token can be drawn: the remaining tokens and the draft."""
-        return self.rows_of(self.remaining)
-
-    @property
-    def least(self) -> int:
-        """How many rows its next step computes at least: its source, or its last token with the draft."""
-        if self.source is not None and not self.computed:
-            return self.source.length
-        return self.rows if self.remaining == 1 else 0
-
-    def rows_of(self, count: int) -> int:
-        """Return how many rows so many of the remaining tokens take."""
-        return count - self.padding_ahead + self.drafted_behind(count) if count else 0
-
-    def drafted_behind(self, count: int) -> int:
-        """Return how many tokens of the draft are computed with so many of the remaining tokens: with the last one, all."""
-        return len(self.draft) if count == self.remaining else 0
-
-    def within(self, rows: int) -> int:
-        """Return how many of the remaining tokens a step with so many rows left computes."""
-        if rows >= self.rows:
-            return self.remaining
-        if rows < self.least:
-            return 0
-        return min(rows + self.padding_ahead, self.remaining - bool(self.draft))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the token that is coming is its last one."""
-        return self.most is not None and len(self.tokens) + self.in_flight >= self.most
-
-    def accept(self, right: int) -> None:
-        """Note that the draft was computed, and that so many of its tokens were right."""
-        self.tokens += self.draft[:right]
-        self.computed += right
-        self.accepted, self.draft = right, ()
-        self._bound()
-
-    def take_back(self) -> None:
-        """Forget that the draft was computed: what was right of it is one again."""
-        self.draft, self.accepted = self.tokens[self.prompt_tokens :], 0
-        del self.tokens[self.prompt_tokens :]
-
-    def _bound(self) -> None:
-        if self.ahead is not None:
-            most = len(self.tokens) + self.ahead
-            self.most = most if self.most is None else min(self.most, most)
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
-
-    `samples`: whether the next token can be drawn after these. `drafted`: tokens of a draft that run behind them.
-    `padding`: how many of the positions are never computed.
-    """
-
-    request: ScheduledRequest
-    slot: int
-    start: int
-    count: int
-    samples: bool
-    drafted: int = 0
-    padding: int = 0
-
-    @property
-    def rows(self) -> int:
-        """How many rows the step computes for it."""
-        return self.count - self.padding + self.drafted
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """One step: `decodes` by rising slot, then `prefills`. `admitted` left the queue with this step."""
-
-    decodes: tuple[Segment, ...] = ()
-    prefills: tuple[Segment, ...] = ()
-    admitted: tuple[ScheduledRequest, ...] = ()
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """All that runs, in the order in which it runs."""
-        return self.decodes + self.prefills
-
-    @property
-    def prefill_tokens(self) -> int:
-        """How many tokens of prompts and drafts the step computes."""
-        return sum(segment.rows for segment in self.prefills)
 
 
 class Scheduler:
@@ -605,6 +307,305 @@ class Scheduler:
         self.pool.release(request.table)
         self._clients.remove(request.client)
         request.slot, request.computed, request.valid = None, 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step: `decodes` by rising slot, then `prefills`. `admitted` left the queue with this step."""
+
+    decodes: tuple[Segment, ...] = ()
+    prefills: tuple[Segment, ...] = ()
+    admitted: tuple[ScheduledRequest, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All that runs, in the order in which it runs."""
+        return self.decodes + self.prefills
+
+    @property
+    def prefill_tokens(self) -> int:
+        """How many tokens of prompts and drafts the step computes."""
+        return sum(segment.rows for segment in self.prefills)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
+
+    `samples`: whether the next token can be drawn after these. `drafted`: tokens of a draft that run behind them.
+    `padding`: how many of the positions are never computed.
+    """
+
+    request: ScheduledRequest
+    slot: int
+    start: int
+    count: int
+    samples: bool
+    drafted: int = 0
+    padding: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the step computes for it."""
+        return self.count - self.padding + self.drafted
+
+
+@dataclass(slots=True, eq=False)
+class ScheduledRequest:
+    """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
+
+    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them that are known to be
+    numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
+    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
+    may have, prompt and reply together; None: any number. `in_flight`: tokens
+    behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
+    it is computed in one piece, or known as a whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is
+    computed until what it shows was looked at.
+
+    `draft`: how the reply may begin, computed with the end of the prompt; then `accepted` of these tokens were right, and
+    are the reply's. `ahead`: tokens that it may have behind them; None: any number.
+    """
+
+    request_id: str
+    tokens: list[int]
+    salt: str = ""
+    client: str = ""
+    priority: int = 0
+    shared_tokens: int = 0
+    prompt_tokens: int = field(init=False)
+    arrival: int = 0
+    slot: int | None = None
+    table: BlockTable = field(default_factory=BlockTable)
+    computed: int = 0
+    valid: int = 0
+    cached: int = 0
+    steps: int = 0
+    started: bool = False
+    most: int | None = None
+    in_flight: int = 0
+    source: Source | None = None
+    images_end: int = 0
+    waits_for_images: bool = False
+    draft: Sequence[int] = ()
+    accepted: int = 0
+    ahead: int | None = None
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.tokens)
+        if self.shared_tokens < SHORTEST:
+            self.shared_tokens = 0
+        if not self.draft:
+            self._bound()
+
+    @property
+    def generated(self) -> int:
+        """How many tokens the reply has."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens are to be computed before the next one can be drawn; a draft comes with the last of them."""
+        return len(self.tokens) + self.in_flight - self.computed
+
+    @property
+    def extent(self) -> int:
+        """The position behind all that is to be computed before the next token can be drawn."""
+        return len(self.tokens) + len(self.draft)
+
+    @property
+    def first(self) -> int:
+        """Where its own text begins: behind its source, if it has one."""
+        return 0 if self.source is None else self.source.reserved
+
+    @property
+    def padding(self) -> int:
+        """How many of its tokens fill up a source's last page. They are never computed."""
+        return 0 if self.source is None else self.source.reserved - self.source.length
+
+    @property
+    def padding_ahead(self) -> int:
+        """How many of these are among the `remaining` tokens."""
+        return 0 if self.computed else self.padding
+
+    @property
+    def rows(self) -> int:
+        """How many rows are to be computed before the next token can be drawn: the remaining tokens and the draft."""
+        return self.rows_of(self.remaining)
+
+    @property
+    def least(self) -> int:
+        """How many rows its next step computes at least: its source, or its last token with the draft."""
+        if self.source is not None and not self.computed:
+            return self.source.length
+        return self.rows if self.remaining == 1 else 0
+
+    def rows_of(self, count: int) -> int:
+        """Return how many rows so many of the remaining tokens take."""
+        return count - self.padding_ahead + self.drafted_behind(count) if count else 0
+
+    def drafted_behind(self, count: int) -> int:
+        """Return how many tokens of the draft are computed with so many of the remaining tokens: with the last one, all."""
+        return len(self.draft) if count == self.remaining else 0
+
+    def within(self, rows: int) -> int:
+        """Return how many of the remaining tokens a step with so many rows left computes."""
+        if rows >= self.rows:
+            return self.remaining
+        if rows < self.least:
+            return 0
+        return min(rows + self.padding_ahead, self.remaining - bool(self.draft))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the token that is coming is its last one."""
+        return self.most is not None and len(self.tokens) + self.in_flight >= self.most
+
+    def accept(self, right: int) -> None:
+        """Note that the draft was computed, and that so many of its tokens were right."""
+        self.tokens += self.draft[:right]
+        self.computed += right
+        self.accepted, self.draft = right, ()
+        self._bound()
+
+    def take_back(self) -> None:
+        """Forget that the draft was computed: what was right of it is one again."""
+        self.draft, self.accepted = self.tokens[self.prompt_tokens :], 0
+        del self.tokens[self.prompt_tokens :]
+
+    def _bound(self) -> None:
+        if self.ahead is not None:
+            most = len(self.tokens) + self.ahead
+            self.most = most if self.most is None else min(self.most, most)
+
+
+FIRST_BUDGET = 128
+SMALLEST_BUDGET = 16
+LARGEST_BUDGET = 4096
+
+LEAST_SHARE = 0.25
+"""The least share of the target that is left to prompts, however long the running replies alone take."""
+
+OF_THE_LAST_GOOD = 8
+"""The smallest budget is the last one that a step computed in time, divided by this."""
+
+ALONE = 3.0
+"""A step without replies may take this many times the target: nobody's text waits for it, and each step has fixed costs.
+Only its own cancel and new requests wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
+times as long with steps of the target's length.
+"""
+
+FULL_ROWS = 64
+"""From so many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
+
+ROWS = 16
+"""Rows are computed in groups of this size. The rows of a chunk beyond a multiple of it cost as much as a whole group."""
+
+LONGEST = 2.0
+"""A step of full rows may take this many times the target. Smaller steps would be hardly shorter, and twice as many."""
+
+FORGETS = 0.98
+"""The time of full rows is multiplied by this after each step of fewer rows, so that full rows are tried again."""
+
+NOISE = 0.1
+"""By how much steps of one kind differ, as a share of the expected time, and of the target."""
+
+DRIFT = 0.2
+"""By how much estimates may change from step to step, as a share, since replies come and go."""
+
+ODDEST = 3.0
+"""A step counts as at most this many times the expected time, since one odd step says little of the next ones."""
+
+_SHRINKS = 0.5
+"""The least share of an estimate that is left after one step."""
+
+HEADROOM = 16
+"""Tokens that each running reply must be able to grow by before another one is admitted."""
+
+
+@dataclass(slots=True)
+class PrefillBudget:
+    """Sizes prefill chunks so that a step takes about `target_s`, which is how long running replies and cancels wait."""
+
+    target_s: float
+    _steps: _StepTimes = field(init=False)
+    _largest_seen: int = FIRST_BUDGET // 2
+    _last_good: int = SMALLEST_BUDGET
+    _full_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._steps = _StepTimes(NOISE * self.target_s)
+
+    @property
+    def budget(self) -> int:
+        """The prompt tokens for the next step: never zero, and at most twice the most that was tried."""
+        return self._budget(max(self.target_s - self._steps.decode_s, LEAST_SHARE * self.target_s))
+
+    def _budget(self, left_s: float) -> int:
+        if not self._steps.token_s:
+            return FIRST_BUDGET
+        affordable = int(min(left_s / self._steps.token_s, LARGEST_BUDGET))
+        least = max(SMALLEST_BUDGET, self._last_good // OF_THE_LAST_GOOD)
+        return max(least, min(affordable, 2 * self._largest_seen))
+
+    def budget_beside(self, replies: int) -> int:
+        """Return the prompt tokens for a step with `replies` running replies: enough to fill its rows, if time allows."""
+        budget = self.budget if replies else self._budget(ALONE * self.target_s)
+        if self._full_s <= LONGEST * self.target_s:
+            budget = max(budget, FULL_ROWS - replies)
+        over = (replies + budget) % ROWS
+        return budget - over if replies + budget - over >= FULL_ROWS and budget > over else budget
+
+    def observe(self, *, prefill_tokens: int, decoding: bool, seconds: float) -> None:
+        """Learn from a step that took `seconds`. `decoding`: whether running replies took part."""
+        if prefill_tokens >= self.budget // 2 and seconds <= self.target_s:
+            self._last_good = min(prefill_tokens, LARGEST_BUDGET)
+        self._steps.learn(seconds, decoding=decoding or not prefill_tokens, tokens=prefill_tokens)
+        self._largest_seen = max(self._largest_seen, prefill_tokens)
+        if prefill_tokens >= FULL_ROWS // 2:
+            longest = OF_THE_LAST_GOOD * self.target_s
+            self._full_s = min(seconds * min(1.0, FULL_ROWS / prefill_tokens), longest)
+        elif prefill_tokens:
+            self._full_s *= FORGETS
+
+
+@dataclass(slots=True)
+class _StepTimes:
+    """Estimates the time of running replies in a step, and of each prompt token, by a Kalman filter (Kalman 1960).
+
+    A step that had both changes mostly the estimate that is less certain. So steps of different sizes tell them apart,
+    even if every step has a prompt. `_doubts`: the variances of both; their covariance is left out.
+    """
+
+    noise_s: float
+    decode_s: float = 0.0
+    token_s: float = 0.0
+    _doubts: tuple[float, float] = (0.0, 0.0)
+
+    def learn(self, seconds: float, *, decoding: bool, tokens: int) -> None:
+        """Take the time of a step, and what was in it."""
+        if decoding:
+            # Replies alone take no longer than replies with a prompt.
+            self.decode_s = min(self.decode_s, seconds) or (NOISE * seconds if tokens else seconds)
+        if tokens and not self.token_s:
+            self.token_s = max(seconds - decoding * self.decode_s, NOISE * seconds) / tokens
+        else:
+            self._correct(seconds, float(decoding), tokens)
+
+    def _correct(self, seconds: float, decoding: float, tokens: int) -> None:
+        of_decode, of_token = self._doubts
+        # The times may have changed since they were learned.
+        of_decode = min(of_decode + (DRIFT * self.decode_s) ** 2, self.decode_s**2)
+        of_token = min(of_token + (DRIFT * self.token_s) ** 2, self.token_s**2)
+        expected = decoding * self.decode_s + tokens * self.token_s
+        noise = self.noise_s**2 + (NOISE * expected) ** 2
+        doubt = decoding * of_decode + tokens**2 * of_token + noise
+        off = (min(seconds, ODDEST * expected) - expected) / doubt
+        self.decode_s = max(self.decode_s + off * decoding * of_decode, _SHRINKS * self.decode_s)
+        self.token_s = max(self.token_s + off * tokens * of_token, _SHRINKS * self.token_s)
+        self._doubts = (
+            of_decode - decoding * of_decode**2 / doubt,
+            of_token - (tokens * of_token) ** 2 / doubt,
+        )
 
 
 def _prefill(request: ScheduledRequest, count: int) -> Segment:

@@ -24,17 +24,106 @@ from msgspec import Meta
 
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
 from engine.fair_queue import Running, Waiting, WaitingQueue
-from engine.messages import ErrorCode, Message, Request
-from engine.reply_spec import ReplySpec
+from engine.messages import ErrorCode, Message, ReplySpec, Request
+from engine.upstream.completions import MOST_TOKENS, Completion, body_of, path_of, prompt_of, session_of
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
-from engine.upstream.reply import MOST_TOKENS, Completion
-from engine.upstream.request import body_of, path_of, prompt_of, session_of
+
+
+class UpstreamHttpClient:
+    """Asks one upstream."""
+
+    def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
+        self._client = client
+        self._options = options
+        self._sessions = RouterSessions(options.features)
+
+    async def reply(
+        self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
+    ) -> None:
+        """Pass the chunks of the answer to `on_chunk`, up to its end mark. `on_sent` is called when sending begins.
+
+        Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
+        """
+        options = self._options
+        http_request = self._client.build_request(
+            "POST",
+            path_of(request),
+            content=_encoder.encode(body_of(request, options, max_new_tokens)),
+            headers={
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream",
+                **self._sessions.headers_of(request),
+                **request.trace.headers,
+            },
+            extensions={"trace": _request_sent_trace(on_sent)},
+        )
+        listening = _ResponseReader(options, on_chunk, asyncio.get_running_loop().time)
+        with engine_errors(options.name):
+            response = await listening.in_time(self._client.send(http_request, stream=True))
+            try:
+                if response.status_code != httpx.codes.OK:
+                    raise await listening.in_time(refusal_of(options.name, response))
+                self._sessions.update(request, response.headers)
+                await listening.read_to_end(response)
+            finally:
+                await response.aclose()
+
+    async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
+        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
+        options = self._options
+        begins = {} if spec.raw else {"add_generation_prompt": True}
+        payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
+        with engine_errors(options.name):
+            response, body = await fetch(
+                self._client,
+                "POST",
+                path,
+                within_s=options.timeouts.connect_s,
+                content=_encoder.encode(payload),
+            )
+        if response.status_code != httpx.codes.OK:
+            raise _error(options.name, response, body)
+        try:
+            return msgspec.json.decode(body, type=_Tokenized).count
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
+
+
+class HttpTarget(Protocol):
+    """Where a server is, and how long it may take."""
+
+    @property
+    def url(self) -> str:
+        """The server's URL, with its base path."""
+
+    @property
+    def ca_file(self) -> str | None:
+        """A file of certificates to trust; None: the system's."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long each step may take."""
+
+
+def http_client(options: HttpTarget, key: str | None) -> httpx.AsyncClient:
+    """Return a client for one upstream. Its settings come only from the options, none from the environment."""
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    times = options.timeouts
+    return httpx.AsyncClient(
+        base_url=options.url.rstrip("/") + "/",
+        headers=headers,
+        timeout=httpx.Timeout(times.first_token_s, connect=times.connect_s, read=None),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
+        trust_env=False,
+        event_hooks={"response": [_refuse_compressed]},
+    )
+
 
 _SHED = {429, 503, 529}
 _OPERATORS = {401: "refuses our key", 403: "refuses our key", 404: "does not know the model or the path"}
 _SERVER_FAILED = 500
 _LATE = {408, 409, 425}
-
 _OVERFLOW = re.compile(
     r"context[ _]?(length|window|size)|maximum (context|sequence|model)|exceeds? (the )?(available|max\w*|model)"
     r"|prompt is too long|input (is )?too long|longer than the (model|maximum)",
@@ -43,7 +132,6 @@ _OVERFLOW = re.compile(
 
 LONGEST_REST_S = 60.0
 """The longest pause that an upstream is granted; then one request tries."""
-
 _FAILURE = re.compile(r"[45]\d\d", re.ASCII)
 _LONGEST_WORDS = 200
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
@@ -59,7 +147,6 @@ KEPT_TOKENS = 16_384
 
 TOKEN_CHARS = 1024
 """The longest token that is remembered."""
-
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
 _MOST_FETCHED = 1024 * 1024
@@ -322,37 +409,6 @@ class _Tokenized(msgspec.Struct, frozen=True):
     count: Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
 
 
-class HttpTarget(Protocol):
-    """Where a server is, and how long it may take."""
-
-    @property
-    def url(self) -> str:
-        """The server's URL, with its base path."""
-
-    @property
-    def ca_file(self) -> str | None:
-        """A file of certificates to trust; None: the system's."""
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """How long each step may take."""
-
-
-def http_client(options: HttpTarget, key: str | None) -> httpx.AsyncClient:
-    """Return a client for one upstream. Its settings come only from the options, none from the environment."""
-    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    times = options.timeouts
-    return httpx.AsyncClient(
-        base_url=options.url.rstrip("/") + "/",
-        headers=headers,
-        timeout=httpx.Timeout(times.first_token_s, connect=times.connect_s, read=None),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-        verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
-        trust_env=False,
-        event_hooks={"response": [_refuse_compressed]},
-    )
-
-
 async def _refuse_compressed(response: httpx.Response) -> None:
     """Raise DecodingError for a compressed answer, which was not asked for: its size is not bounded by what is received."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
@@ -406,66 +462,6 @@ class RouterSessions:
             self._tokens.move_to_end(session)
             if len(self._tokens) > KEPT_TOKENS:
                 self._tokens.popitem(last=False)
-
-
-class UpstreamHttpClient:
-    """Asks one upstream."""
-
-    def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
-        self._client = client
-        self._options = options
-        self._sessions = RouterSessions(options.features)
-
-    async def reply(
-        self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
-    ) -> None:
-        """Pass the chunks of the answer to `on_chunk`, up to its end mark. `on_sent` is called when sending begins.
-
-        Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
-        """
-        options = self._options
-        http_request = self._client.build_request(
-            "POST",
-            path_of(request),
-            content=_encoder.encode(body_of(request, options, max_new_tokens)),
-            headers={
-                "Content-Type": "application/json",
-                "Accept": "text/event-stream",
-                **self._sessions.headers_of(request),
-                **request.trace.headers,
-            },
-            extensions={"trace": _request_sent_trace(on_sent)},
-        )
-        listening = _ResponseReader(options, on_chunk, asyncio.get_running_loop().time)
-        with engine_errors(options.name):
-            response = await listening.in_time(self._client.send(http_request, stream=True))
-            try:
-                if response.status_code != httpx.codes.OK:
-                    raise await listening.in_time(refusal_of(options.name, response))
-                self._sessions.update(request, response.headers)
-                await listening.read_to_end(response)
-            finally:
-                await response.aclose()
-
-    async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
-        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
-        options = self._options
-        begins = {} if spec.raw else {"add_generation_prompt": True}
-        payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
-        with engine_errors(options.name):
-            response, body = await fetch(
-                self._client,
-                "POST",
-                path,
-                within_s=options.timeouts.connect_s,
-                content=_encoder.encode(payload),
-            )
-        if response.status_code != httpx.codes.OK:
-            raise _error(options.name, response, body)
-        try:
-            return msgspec.json.decode(body, type=_Tokenized).count
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
 
 
 async def refusal_of(name: str, response: httpx.Response) -> EngineError:

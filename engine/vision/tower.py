@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.cache.layout import Span
+from engine.step_layout import Span
 from engine.vision.image import Image, PlacedImage, Tiling, plain
 
 PIECE = 1_000_000_000

@@ -19,26 +19,25 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
 from sessions.events import Cause, Journalled, Languages, Text
-from sessions.interpreting.interpretation import Interpretation
-from sessions.limits.slots import CappedFairSlots
+from sessions.generation import SourceReplies
+from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
-from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
+from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.replicas.relay import Subscriptions
 from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
-from sessions.store.history.history import Beginning, Duplicate, Since, StaleFacts
-from sessions.store.history.replay import covered, merged, rebuilt_turn
+from sessions.store.history import Beginning, Duplicate, Since, StaleFacts
+from sessions.store.journal import covered, merged, rebuilt_turn
 from sessions.store.storage import Storage
 from sessions.titles import first_title
-from sessions.translation.translator import refuse_unable, trial_request
+from sessions.turn.interfaces import Player
 from sessions.turn.message_request import (
     Append,
     Continue,
     GenerationConfig,
     MessageRequest,
     Placement,
-    Playback,
     Regenerate,
     stored_message,
 )
@@ -71,6 +70,7 @@ class MessageAcceptor:
         storage: Storage,
         *,
         prompts: HistoryPromptBuilder,
+        sources: SourceReplies,
         policy: Policy,
         observer: Observer,
         watching: Subscriptions,
@@ -82,12 +82,13 @@ class MessageAcceptor:
         self._replica = storage.ownership.replica
         self._unsettled = storage.unsettled
         self._prompts = prompts
+        self._sources = sources
         self._filters = policy.filters
         self._watching = watching
         self._forwarder = forwarder
         self._storage = storage
         self._queue = TurnQueue(storage, prompts=prompts, observer=observer, at_most=policy.max_queued)
-        self._at_once = CappedFairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
+        self._at_once = FairSlots(MAX_CONCURRENT, heavy_slots=MAX_CONCURRENT_HEAVY)
 
     async def take(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig
@@ -166,7 +167,7 @@ class MessageAcceptor:
                 await self._forwarder.close_left_turns(conversation)
             except RunsElsewhere as elsewhere:
                 conversation.forget()
-                if live.playback is not None:
+                if live.player is not None:
                     raise Busy("Another reply of this conversation is written by another server.") from None
                 answer = await self._forwarder.send(conversation, live, generation, runner=elsewhere.runner)
                 if answer is not None and not answer.already:
@@ -229,29 +230,29 @@ class MessageAcceptor:
         """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
         self._prompts.choice.requested(generation.model, only=generation.only)
         _refuse_bound(generation)
-        if (interpreting := live.send.interprets) is not None:
-            await self._check_interprets(conversation, live, generation, interpreting)
+        if (source := live.send.source) is not None:
+            await self._check_source(conversation, live, generation, source)
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
         if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
-    async def _check_interprets(
-        self, conversation: Conversation, live: Turn, generation: GenerationConfig, interpreting: Interpreting
+    async def _check_source(
+        self, conversation: Conversation, live: Turn, generation: GenerationConfig, source: SourceState
     ) -> None:
-        """Raise BadParams if the model that will be asked can't interpret."""
+        """Raise BadParams if the model that will be asked can't answer a source."""
         kept = await self._history.load(conversation.keys)
         requested = self._prompts.choice.requested(
             generation.model,
             kept.model if kept is not None else "",
             only=generation.only,
-            translates=interpreting,
+            translates=source,
         )
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
-                refuse_unable(await model.engine.ready(), interpreting)
+                self._sources.refuse_unable(await model.engine.ready(), source)
 
         await live.engine.in_time(self._prompts.choice.first_that_can(requested, able))
 
@@ -275,13 +276,13 @@ class MessageAcceptor:
             placement.model,
             meta.model,
             only=generation.only,
-            translates=live.send.interprets or generation.translation,
+            translates=live.send.source or generation.translation,
         )
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
-        if live.send.interprets is not None:
+        if live.send.source is not None:
             facts = self._prompts.choice.facts(requested)
-            tried, generation = trial_request(message, generation, live.send.interprets, facts)
+            tried, generation = self._sources.trial_request(message, generation, live.send.source, facts)
             messages = [tried]
         check = self._prompts.check(messages, generation, meta, requested=requested, client=client)
         await live.engine.in_time(check)
@@ -292,13 +293,13 @@ class MessageAcceptor:
             meta, placement = await self._look(conversation, live)
         if placement.continued is not None:
             live.continue_from(placement.continued)
-        interprets = live.send.interprets or placement.interprets
+        source = live.send.source or placement.source
         requested = self._prompts.choice.requested(
             generation.model,
             placement.model,
             meta.model,
             only=generation.only,
-            translates=interprets or generation.translation,
+            translates=source or generation.translation,
         )
         record = live.record = msgspec.structs.replace(
             live.record,
@@ -306,7 +307,7 @@ class MessageAcceptor:
             message_id=placement.answered.message_id if placement.answered else live.record.message_id,
             parent_id=placement.parent_id,
             accepted_seq=meta.seq + 1,
-            interprets=interprets,
+            source=source,
         )
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, record, live.send
@@ -315,13 +316,13 @@ class MessageAcceptor:
         # a cancelled turn is accepted without its prompt if the engine takes too long, as during a restart
         client = client_key(conversation.owner, live.send.group)
         last_message = placement.prompt_tail(message)[-1]
-        if interprets is not None:
+        if source is not None:
             facts = self._prompts.choice.facts(requested)
             if facts is not None:
-                refuse_unable(facts, interprets)
+                self._sources.refuse_unable(facts, source)
             text = "" if placement.continued is None else placement.continued.content
-            live.tool_round.interpretation = Interpretation(interprets, message, text)
-            last_message, generation = trial_request(message, generation, interprets, facts)
+            live.source = self._sources.open(source, message, text)
+            last_message, generation = self._sources.trial_request(message, generation, source, facts)
         prompt: Prompt | None = None
         if generation.given is None:
             making = self._prompts.prompt(
@@ -342,10 +343,10 @@ class MessageAcceptor:
             titled_by=titled_by,
             system=system.named,
             context_from=prompt.context_from
-            if prompt and interprets is None
+            if prompt and source is None
             else meta.context_from or record.message_id,
             continues=live.send.place == Append(),
-            model="" if interprets is not None else self._prompts.choice.named(generation.model),
+            model="" if source is not None else self._prompts.choice.named(generation.model),
         )
         async with self._at_once.slot(live.send.group or live.send.client_id):
             await self._storage.register_turn(
@@ -432,7 +433,7 @@ def register_turn(
     names: TurnMessageIds,
     generation: GenerationConfig,
     *,
-    playback: Playback | None = None,
+    player: Player | None = None,
 ) -> Turn:
     """Register a message; from here on a cancel of its conversation finds it."""
     ids = TurnIds(
@@ -446,11 +447,11 @@ def register_turn(
         reply_id=names.reply_id,
         parent_id=None,
         accepted_seq=0,
-        interprets=send.interprets,
+        source=send.source,
     )
-    live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), playback=playback)
-    if playback is not None:
-        playback.begin(names.turn_id)
+    live = Turn(TurnState(ids), record, send, sender, tool_round=ToolRound(generation), player=player)
+    if player is not None:
+        player.begin(names.turn_id)
     conversation.accepting.append(live)
     return live
 
@@ -474,8 +475,8 @@ def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None
     event = accepted_event(
         conversation, live.record, arrival.send, conversation.published.epoch, duplicate=True
     )
-    if (interpretation := live.tool_round.interpretation) is not None:
-        event = msgspec.structs.replace(event, content=interpretation.source.text)
+    if live.source is not None:
+        event = msgspec.structs.replace(event, content=live.source.message.content)
     reader.publish(event)
     conversation.attach(reader)
     if live.record.done is not None:  # published, but not saved yet
@@ -556,7 +557,7 @@ def _refuse_bound(generation: GenerationConfig) -> None:
 
 def _titled_by(message: MessageRecord) -> Languages | None:
     """Return the languages that title a new conversation: those of a live translation without words."""
-    return None if message.content.strip() else message.interprets
+    return None if message.content.strip() else message.languages
 
 
 def _title(message: MessageRecord, titled_by: Languages | None) -> str:

@@ -13,11 +13,11 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import page_of, read_branch
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Reason
-from sessions.records import Interpreting, MessageRecord, Meta, TurnRecord
+from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.running import runner
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
-from sessions.store.redis.client import ACTIVATE, run_script
+from sessions.store.client import ACTIVATE, run_script
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.turn.message_request import Append, Continue, Edit, Placement, Regenerate
 from sessions.turn.turn import Subscriber
 
@@ -34,14 +34,14 @@ class ResolvedPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
     That may be a reply whose calls are settled: then their results are answered again. `continued`: the reply that is continued.
 
-    `model`: the model of the reply that gets a sibling, or empty. `interprets`: how the continued reply translates, if it does.
+    `model`: the model of the reply that gets a sibling, or empty. `source`: how the turn answers a source, if the message is one.
     """
 
     parent_id: str | None
     answered: MessageRecord | None = None
     continued: MessageRecord | None = None
     model: str = ""
-    interprets: Interpreting | None = None
+    source: SourceState | None = None
 
     def prompt_tail(self, message: MessageRecord) -> list[MessageRecord]:
         """The end of the prompt: a message, and the reply that is continued."""
@@ -73,7 +73,7 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
             return ResolvedPlacement(
                 parent_id=edited.parent_id,
                 model=await _requested_model(history, keys, edited.turn_id),
-                interprets=_retranslation(edited),
+                source=_answered_again(edited),
             )
         case Regenerate(reply_id) | Continue(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
@@ -87,19 +87,19 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
                 parent_id=answered.parent_id,
                 answered=answered,
                 model=model,
-                interprets=_retranslation(answered),
+                source=_answered_again(answered),
             )
             if isinstance(placement, Regenerate):
                 return found
             record = await _refuse_complete(history, keys, reply)
-            return msgspec.structs.replace(found, continued=reply, interprets=record.interprets)
+            return msgspec.structs.replace(found, continued=reply, source=record.source)
 
 
-def _retranslation(source: MessageRecord) -> Interpreting | None:
-    """Return how a source is translated again, if the message is one."""
-    if (languages := source.interprets) is None:
+def _answered_again(message: MessageRecord) -> SourceState | None:
+    """Return how a whole source is answered again, if the message is one."""
+    if (languages := message.languages) is None:
         return None
-    return Interpreting(languages.source, languages.target, "segment", 0, is_final=True)
+    return SourceState(languages.source, languages.target, "segment", 0, is_final=True)
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
@@ -113,7 +113,7 @@ async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -
     record = await history.turn(keys, reply.turn_id)
     if record is None or record.done is None or record.done.reason not in _CUT:
         raise Conflict("This reply is complete; only one that was stopped or cut can be continued.")
-    if not (reply.content or reply.reasoning or record.interprets):
+    if not (reply.content or reply.reasoning or record.source):
         raise Conflict("This reply is empty; ask for another one.")
     if await history.children(keys, reply.message_id):
         raise Conflict(

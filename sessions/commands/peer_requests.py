@@ -8,12 +8,11 @@ from contextlib import suppress
 
 import msgspec
 
-from engine import trace
+from engine.messages import current_trace
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, refusal_of
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.records import Owner
 from sessions.replicas.rpc import (
@@ -27,7 +26,8 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.tool_round.tool_runner import AnswerOutcome
+from sessions.tool_round import AnswerOutcome
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets
 
@@ -71,11 +71,11 @@ class PeerRequestHandler:
 
         Its tasks carry the id of the client's request at the other replica.
         """
-        before = trace.current.set(order.trace)
+        before = current_trace.set(order.trace)
         try:
             self._begin(order)
         finally:
-            trace.current.reset(before)
+            current_trace.reset(before)
 
     def _begin(self, order: RpcRequest) -> None:
         match order.ask:

@@ -14,14 +14,12 @@ from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
 from sessions.replicas.rpc import Forwarder
 from sessions.running import runner
-from sessions.store.history.history import History, StaleFacts
-from sessions.store.history.index import Index
-from sessions.store.history.journal import Compaction
-from sessions.store.history.notes import Notes
+from sessions.store.history import History, Notes, StaleFacts
 from sessions.store.images import Images
+from sessions.store.index import Index
+from sessions.store.journal import Compaction
 from sessions.store.ledger import Ledger
-from sessions.store.owner_data import OwnerData
-from sessions.store.sharing import Sharing
+from sessions.store.owner_data import OwnerData, Sharing
 from sessions.turn.turn import Turn
 
 ATTEMPTS = 5

@@ -12,8 +12,8 @@ from sessions.conversation.conversation import Conversation, accepted_event
 from sessions.errors import NotFound
 from sessions.events import Event, Journalled, Resumed
 from sessions.running import runner
-from sessions.store.history.history import History, Since
-from sessions.store.history.replay import READ_BYTES, covered, is_too_long, replayed
+from sessions.store.history import History, Since
+from sessions.store.journal import READ_BYTES, covered, is_too_long, replayed
 from sessions.turn.turn import Subscriber, Turn
 
 

@@ -1,4 +1,4 @@
-"""Takes what clients add to a running exchange: results of calls, decisions, and growth of a source."""
+"""Takes what clients say to the calls of a running exchange: results and decisions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.events import CallState
 from sessions.filters.chain import Filters
-from sessions.interpreting.interpretation import Grown, Growth, Source
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord
 from sessions.replicas.rpc import Forwarder
-from sessions.store.history.history import History
+from sessions.store.history import History
 from sessions.store.ledger import COPIES, Ledger
-from sessions.tool_round.tool_runner import AnswerOutcome, CallStates
-from sessions.translation.translator import SourceGrowth
+from sessions.tool_round import AnswerOutcome, CallStates
 from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
 from sessions.turn.turn import Turn
 
 ATTEMPTS = 3
 _CALL_MOVES = "The call is moving to another server; send it again in a moment."
-_TRANSLATION_MOVES = "The interpretation is moving to another server; send it again in a moment."
 
 
 class ToolResultHandler:
@@ -132,83 +129,6 @@ class ToolResultHandler:
         size = sum(len(text.encode()) for text in texts if text)
         if size := size + (0 if then is None else len(msgspec.json.encode(then))):
             await self._ledger.admit(Subject(str(conversation.owner)), COPIES * size, lifetime_s=0)
-
-
-_OVER = "The interpretation has ended; later text is not translated."
-
-
-class SourceUpdateHandler:
-    """Grows sources for one replica. Methods raise Refused."""
-
-    def __init__(self, *, history: History, grower: SourceGrowth, forwarder: Forwarder) -> None:
-        self._history = history
-        self._grower = grower
-        self._forwarder = forwarder
-
-    async def grow(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome of a growth, wherever its source is translated."""
-        for _ in range(ATTEMPTS):
-            if (grown := await self._here(conversation, growth)) is not None:
-                return grown
-            if (runner := await self._forwarder.runner_of(conversation)) is None:
-                return await self._known(conversation, growth)
-            if (there := await self._forwarder.grow(conversation, runner, growth)) is not None:
-                return there
-        raise StoreDown(_TRANSLATION_MOVES)
-
-    async def grow_here(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome of a growth that another replica passed on."""
-        return await self._here(conversation, growth) or await self._known(conversation, growth)
-
-    async def _here(self, conversation: Conversation, growth: Growth) -> Grown | None:
-        """Return None if the source is not translated here."""
-        while (live := _target_turn(conversation, growth)) is not None:
-            if not await asyncio.shield(live.accepted):
-                continue
-            await _ready(live)
-            if (interpretation := live.tool_round.interpretation) is None:
-                return None
-            try:
-                return await self._grower.grow(conversation, live, interpretation, growth)
-            except OwnershipLost:  # another replica closed it while this one stalled
-                await live.released.wait()
-        return None
-
-    async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome from the store, for an interpretation that has ended."""
-        record = (
-            None if growth.turn_id is None else await self._history.turn(conversation.keys, growth.turn_id)
-        )
-        if record is None or record.interprets is None:
-            raise NotFound("Nothing is being translated in this conversation; begin with `interpret.start`.")
-        message = await self._history.message(conversation.keys, record.message_id)
-        source = Source(message.content if message is not None else "", is_final=record.interprets.is_final)
-        if message is None or source.news(growth) is not None:
-            raise Conflict(_OVER)
-        return Grown(turn_id=record.turn_id, chars=len(source.text), final=source.is_final, already=True)
-
-
-def _target_turn(conversation: Conversation, growth: Growth) -> Turn | None:
-    """Return the newest turn that translates, or may turn out to."""
-    coming = [*conversation.turns, *conversation.accepting]
-    meant = (live for live in reversed(coming) if growth.turn_id in (None, live.record.turn_id))
-    return next((live for live in meant if _may_translate(live)), None)
-
-
-def _may_translate(live: Turn) -> bool:
-    is_coming = not live.accepted.done() and not live.forwarded
-    goes_on = is_coming and live.tool_round.generation.continues
-    return live.tool_round.interpretation is not None or live.send.interprets is not None or goes_on
-
-
-async def _ready(live: Turn) -> None:
-    """Wait until an accepted turn can use its journal, or has ended."""
-    waits = [asyncio.ensure_future(one.wait()) for one in (live.ready, live.released)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 class CallOutcome(msgspec.Struct, frozen=True):

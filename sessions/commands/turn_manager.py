@@ -20,9 +20,10 @@ from sessions.limits.shares import Admission, Admitted
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.running.runner import TurnRunner
-from sessions.store.history.history import History
-from sessions.tool_round.waiting_turns import WaitingTurns
-from sessions.turn.message_request import Continue, GenerationConfig, MessageRequest, Playback
+from sessions.store.history import History
+from sessions.tool_round import WaitingTurns
+from sessions.turn.interfaces import Player
+from sessions.turn.message_request import Continue, GenerationConfig, MessageRequest
 from sessions.turn.turn import Cancel, Cancelled, Subscriber, Turn
 from sessions.turn.turn_state import TurnMessageIds
 
@@ -72,12 +73,12 @@ class TurnManager:
         generation: GenerationConfig,
         names: TurnMessageIds | None = None,
         *,
-        playback: Playback | None = None,
+        player: Player | None = None,
     ) -> asyncio.Task[Refused | None]:
         """Take a message; once this returns, a cancel finds it.
 
         Its events are published. The task returns the refusal, if any; cancelling the wait changes nothing. `names`: ids of its
-        turn and messages, if another replica chose them; `playback`: who speaks the reply. Raises Refused if the server takes
+        turn and messages, if another replica chose them; `player`: plays the reply. Raises Refused if the server takes
         no messages at all.
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Continue))
@@ -93,7 +94,7 @@ class TurnManager:
         )
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = register_turn(
-            conversation, subscriber, send, names or TurnMessageIds.new(), generation, playback=playback
+            conversation, subscriber, send, names or TurnMessageIds.new(), generation, player=player
         )
         arrival.hold = admitted.hold
         arrival.accepted.add_done_callback(lambda _: admitted.end_acceptance())

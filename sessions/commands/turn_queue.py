@@ -22,9 +22,9 @@ from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
-from sessions.store.history.codec import encode_message, encode_turn, now_ms
-from sessions.store.history.history import Duplicate, History
-from sessions.store.history.journal import TurnJournal
+from sessions.store.codec import encode_message, encode_turn, now_ms
+from sessions.store.history import Duplicate, History
+from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
 from sessions.turn.message_request import Append, Continue, GenerationConfig, stored_message
 from sessions.turn.prompt import (
@@ -85,7 +85,7 @@ class TurnQueue:
         if (known := await self._history.turn_of(conversation.keys, live.send.client_msg_id)) is not None:
             raise Duplicate(known)
         placement = await self._resolve_placement(conversation, live)
-        if placement.interprets is not None:
+        if placement.source is not None:
             raise BadParams(_NO_QUEUE, field="on_busy")
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send

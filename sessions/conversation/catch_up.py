@@ -12,8 +12,8 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.events import Delta, Done, Event, Gap, Journalled, Reasoning, Snapshot
 from sessions.records import CallRecord, MessageRecord
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History, Since
+from sessions.store.codec import Keys
+from sessions.store.history import History, Since
 from sessions.turn.tool_calls import calls_of
 
 _ALL = 2**53

@@ -36,7 +36,7 @@ from sessions.events import (
     attachments_of,
 )
 from sessions.records import MessageRecord, Meta, Owner, TurnRecord
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import MessageRequest
 from sessions.turn.turn import NullSubscriber, SentOffsets, Subscriber, Turn
@@ -327,8 +327,8 @@ class Conversation:
         )
         if cut is None:
             return False
-        if live.playback is not None:
-            live.playback.stop()
+        if live.player is not None:
+            live.player.stop()
         for subscriber in self.subscribers:
             subscriber.withdraw(turn_id, cut.kept.chars, cut.kept.reasoning)
         return True
@@ -390,8 +390,8 @@ class Conversation:
         self.published.seq = text.seq
         if isinstance(text, Delta):
             live.published_off = text.off + len(text.text)
-            if live.playback is not None:
-                live.playback.feed(text)
+            if live.player is not None:
+                live.player.feed(text)
         else:
             live.published_reasoning_off = text.off + len(text.text)
 
@@ -479,21 +479,8 @@ def accepted_event(
     duplicate: bool = False,
 ) -> Accepted:
     """Return a turn's `accepted`; `ref` is for a duplicate, which goes to one connection."""
-    return Accepted(
-        conversation_id=conversation.conversation_id,
-        client_msg_id=record.client_msg_id,
-        turn_id=record.turn_id,
-        message_id=record.message_id,
-        epoch=epoch,
-        seq=record.accepted_seq,
-        ref=send.ref if duplicate else None,
-        duplicate=duplicate,
-        parent_id=record.parent_id,
-        model=record.model or None,
-        follows=record.follows or None,
-        continues=None if record.continues is None else record.reply_id,
-        interprets=None if record.interprets is None else record.interprets.languages,
-    )
+    event = record.accepted(conversation.conversation_id, epoch)
+    return msgspec.structs.replace(event, ref=send.ref, duplicate=True) if duplicate else event
 
 
 def with_content(event: Accepted, message: MessageRecord) -> Accepted:

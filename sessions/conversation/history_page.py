@@ -11,9 +11,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import NotFound
 from sessions.events import Attachment, Event, Languages, ShownCall, Status, Usage, attachments_of
 from sessions.records import MessageRecord, Meta, Owner, TurnRecord, status_of
-from sessions.store.history.codec import Keys, now_ms
-from sessions.store.history.history import Branch, History, Siblings
-from sessions.store.history.notes import Notes
+from sessions.store.codec import Keys, now_ms
+from sessions.store.history import Branch, History, Notes, Siblings
 from sessions.turn.turn import Subscriber, Turn
 
 
@@ -271,7 +270,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
         model=message.model,
         reasoning=message.reasoning or msgspec.UNSET,
         calls=tuple(call.shown() for call in message.calls) or msgspec.UNSET,
-        interprets=message.interprets or msgspec.UNSET,
+        interprets=message.languages or msgspec.UNSET,
         attachments=attachments_of(message.images) or msgspec.UNSET,
     )
 

@@ -23,47 +23,70 @@ IsHeavy = Callable[[], bool]
 Waiters = deque[asyncio.Future[None]]
 
 
-class FairSlots:
-    """A number of slots. Callers bound how many wait.
+class Slot(NamedTuple):
+    """A slot that a caller holds, until it is released. `heavy`: the one among those of heavy clients, if the caller is heavy."""
 
-    A group alone holds at most as much as is free, among others half of that: some slots are free for newcomers, and little of
-    its work comes before theirs. A group with no slot and no waiter goes first, then the groups take turns (the lists of new
-    and old flows of RFC 8290, section 4.2, with equal weights).
+    group: str
+    heavy: Slot | None = None
+
+
+class FairSlots:
+    """A number of slots. Callers bound how many wait. The group is the caller's, unless it is named.
+
+    `heavy_slots`: how many of them heavy clients may hold, whatever is free: the others have less work to wait for.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, heavy_slots: int | None = None) -> None:
         self._free = slots
+        self._heavy = None if heavy_slots is None else FairSlots(heavy_slots)
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, Waiters] = OrderedDict()
 
     @asynccontextmanager
-    async def slot(self, group: str) -> AsyncIterator[None]:
+    async def slot(self, group: str | None = None) -> AsyncIterator[None]:
         """Wait for a slot, and hold it within the block."""
-        await self.take(group)
+        slot = await self.take(group)
         try:
             yield
         finally:
-            self.release_slot(group)
+            self.release(slot)
 
-    async def take(self, group: str) -> None:
-        """Wait for a slot, and hold it until it is given back."""
-        if not self.take_nowait(group):
-            await self._wait(group)
+    async def take(self, group: str | None = None) -> Slot:
+        """Wait for a slot, and hold it until it is released."""
+        group = caller_group() if group is None else group
+        heavy = await self._heavy.take(group) if self._heavy is not None and is_heavy_caller() else None
+        slot = Slot(group, heavy)
+        try:
+            if not self._may_take_now(group):
+                await self._wait(group)
+            else:
+                self._take(group)
+        except BaseException:
+            if self._heavy is not None and heavy is not None:
+                self._heavy.release(heavy)
+            raise
+        return slot
 
-    def take_nowait(self, group: str) -> bool:
-        """Hold a slot, if nobody of the group has to wait for one; return whether there was one."""
-        if group in self._waiting or not self._may_take(group):
-            return False
+    def take_nowait(self) -> Slot | None:
+        """Take a slot for the caller's group, if nobody of it has to wait for one, and the caller is not heavy."""
+        group = caller_group()
+        if (self._heavy is not None and is_heavy_caller()) or not self._may_take_now(group):
+            return None
         self._take(group)
-        return True
+        return Slot(group)
 
-    def release_slot(self, group: str) -> None:
-        """End what `take` began for this group."""
+    def release(self, slot: Slot) -> None:
+        """Give a slot back."""
         self._free += 1
-        self._taken[group] -= 1
-        if not self._taken[group]:
-            del self._taken[group]
+        self._taken[slot.group] -= 1
+        if not self._taken[slot.group]:
+            del self._taken[slot.group]
         self._fill()
+        if self._heavy is not None and slot.heavy is not None:
+            self._heavy.release(slot.heavy)
+
+    def _may_take_now(self, group: str) -> bool:
+        return group not in self._waiting and self._may_take(group)
 
     def _may_take(self, group: str) -> bool:
         if group == OWN:
@@ -90,7 +113,7 @@ class FairSlots:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self.release_slot(group)  # it was granted at the same moment
+                self.release(Slot(group))  # it was granted at the same moment
             raise
 
     def _fill(self) -> None:
@@ -105,64 +128,12 @@ class FairSlots:
                 turn.set_result(None)
 
 
-class Slot(NamedTuple):
-    """A slot that a caller holds, until it is released."""
-
-    group: str
-    is_heavy: bool
-
-
-class CappedFairSlots:
-    """Fair slots of which heavy clients may hold a few, whatever is free: the others have less work to wait for.
-
-    The group is the caller's, unless it is named.
-    """
-
-    def __init__(self, slots: int, *, heavy_slots: int) -> None:
-        self._slots = FairSlots(slots)
-        self._heavy = FairSlots(heavy_slots)
-
-    @asynccontextmanager
-    async def slot(self, group: str | None = None) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it within the block."""
-        slot = await self.take(group)
-        try:
-            yield
-        finally:
-            self.release(slot)
-
-    async def take(self, group: str | None = None) -> Slot:
-        """Wait for a slot, and hold it until it is released."""
-        slot = Slot(caller_group() if group is None else group, is_heavy_caller())
-        if slot.is_heavy:
-            await self._heavy.take(slot.group)
-        try:
-            await self._slots.take(slot.group)
-        except BaseException:
-            if slot.is_heavy:
-                self._heavy.release_slot(slot.group)
-            raise
-        return slot
-
-    def take_nowait(self) -> Slot | None:
-        """Take a slot for the caller's group, if nobody of it has to wait for one, and the caller is not heavy."""
-        group = caller_group()
-        return None if is_heavy_caller() or not self._slots.take_nowait(group) else Slot(group, False)
-
-    def release(self, slot: Slot) -> None:
-        """Give a slot back."""
-        self._slots.release_slot(slot.group)
-        if slot.is_heavy:
-            self._heavy.release_slot(slot.group)
-
-
 def never_heavy() -> bool:
     """Return that no work is heavy."""
     return False
 
 
 _group: ContextVar[str] = ContextVar("midstream_asker", default="")
-"""Set once, when a request arrives, and inherited by its tasks; empty for the replica's own work."""
 _is_heavy: ContextVar[IsHeavy] = ContextVar("midstream_is_crowd", default=never_heavy)
 
 

@@ -16,7 +16,7 @@ from sessions.events import (
 from sessions.limits.slots import as_service
 from sessions.records import Meta, TurnRecord
 from sessions.running.runner import close_orphaned
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
 

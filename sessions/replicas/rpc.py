@@ -14,18 +14,18 @@ import msgspec
 import structlog
 from redis.asyncio import Redis
 
-from engine.trace import NOBODYS, Trace, current
+from engine.messages import NO_TRACE, Trace, current_trace
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Refused, SessionError, StoreDown
 from sessions.events import CallState, Done
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.limits.slots import is_heavy_caller
 from sessions.records import Meta, Owner
 from sessions.replicas.relay import Subscriptions
-from sessions.store.history.history import History
+from sessions.store.client import COLLECT, POST, run_script
+from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.redis.client import COLLECT, POST, run_script
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Turn
@@ -128,7 +128,7 @@ class RpcRequest(msgspec.Struct, frozen=True, kw_only=True, tag="order", omit_de
     conversation_id: str
     ask: RequestBody
     at_ms: int = 0
-    trace: Trace = NOBODYS
+    trace: Trace = NO_TRACE
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -222,7 +222,7 @@ class Rpc:
             owner=owner,
             conversation_id=conversation_id,
             ask=ask,
-            trace=current.get(),
+            trace=current_trace.get(),
         )
         answer = self._pending[order.number] = asyncio.get_running_loop().create_future()
         try:

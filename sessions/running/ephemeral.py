@@ -20,19 +20,20 @@ import structlog
 
 from engine.api import Engine, has_feature
 from engine.messages import (
+    PLAIN,
     ChosenToken,
     Message,
     ModelFacts,
     Params,
     Prefilling,
     Queued,
+    ReplySpec,
     Request,
     Retried,
     Started,
     ToolCall,
     ToolCallOutput,
 )
-from engine.reply_spec import PLAIN, ReplySpec
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import BackgroundTasks
 from sessions.errors import BadParams, ContextOverflow

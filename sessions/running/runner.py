@@ -30,15 +30,14 @@ from sessions.events import (
     Timing,
     Usage,
 )
-from sessions.generation import Generation, Generator, Outcome, TokenLatency
+from sessions.generation import Generation, Generator, Outcome, SourceReplies, TokenLatency
 from sessions.observer import Observer
 from sessions.records import Client, MessageRecord, Owner, TurnRecord, digest, status_of
-from sessions.store.history.codec import now_ms
-from sessions.store.history.history import Ending, Follow
-from sessions.store.history.journal import PATIENCE_S, TurnJournal
+from sessions.store.codec import now_ms
+from sessions.store.history import Ending, Follow
+from sessions.store.journal import PATIENCE_S, TurnJournal
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.translation.translator import Translator
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import calls_of, cancelled
@@ -98,19 +97,20 @@ def with_calls(live: Turn, end: Done, *, may_call: bool) -> Done:
     calls, cut = live.tool_round.calls, live.turn.cut
     if end.reason is Reason.TOOLS and may_call:
         return msgspec.structs.replace(end, open=tuple(call.call_id for call in calls.open))
-    if cut is not None:
-        calls.keep(-1 if cut.is_rollback else cut.kept.chars)
-    for call in calls.open:
-        calls.put(cancelled(call))
+    if calls.records:
+        if cut is not None:
+            calls.keep(-1 if cut.is_rollback else cut.kept.chars)
+        for call in calls.open:
+            calls.put(cancelled(call))
     reason = Reason.STOP if end.reason is Reason.TOOLS else end.reason
     return msgspec.structs.replace(end, reason=reason)
 
 
 def with_precision(live: Turn, end: Done) -> Done:
-    """Return the end of a turn; if it was cut while it was spoken, with the precision of the cut."""
-    if live.playback is None or end.cancel is None:
+    """Return the end of a turn; if it was cut while it was played, with the precision of the cut."""
+    if live.player is None or end.cancel is None:
         return end
-    facts = msgspec.structs.replace(end.cancel, precision=live.playback.precision)
+    facts = msgspec.structs.replace(end.cancel, precision=live.player.precision)
     return msgspec.structs.replace(end, cancel=facts)
 
 
@@ -159,14 +159,14 @@ class TurnRunner:
         storage: Storage,
         *,
         generator: Generator,
-        interpreter: Translator,
+        sources: SourceReplies,
         observer: Observer,
         tools: ToolLimits,
         titler: TitleGenerator | None = None,
     ) -> None:
         """`titler`: writes titles of new conversations; None: nobody does."""
         self._generator = generator
-        self._interpreter = interpreter
+        self._sources = sources
         self._journal = storage.journal
         self._history = storage.history
         self._ownership = storage.ownership
@@ -205,8 +205,8 @@ class TurnRunner:
         )
         self._observer.began(run.turn_id, request.model, live.turn.accepted_at or monotonic())
         try:
-            await self._end(run, await self._after_playback(live, await self._outcome(run, request)))
-            is_generated = live.tool_round.interpretation is None and live.tool_round.generation.given is None
+            await self._end(run, await self._after_player(live, await self._outcome(run, request)))
+            is_generated = live.source is None and live.tool_round.generation.given is None
             if self._titler is not None and is_generated:
                 self._titler.consider(conversation, live, request)
         except OwnershipLost:
@@ -216,8 +216,8 @@ class TurnRunner:
         except Exception:  # noqa: BLE001 - a task's boundary: the reaper closes what could not be ended here
             _log.exception("turn not ended", turn_id=run.turn_id)
         finally:
-            if live.playback is not None:
-                live.playback.stop()
+            if live.player is not None:
+                live.player.stop()
             journal.drop()
             conversation.forget()
             conversation.release(live)
@@ -231,20 +231,20 @@ class TurnRunner:
             return Outcome(Reason.TOOLS if given.calls else Reason.STOP)
         if run.live.record.fallback:
             run.publish("fallback", model=request.model)
-        if run.live.tool_round.interpretation is not None:
-            return await self._interpreter.outcome(run, request)
+        if run.live.source is not None:
+            return await self._sources.outcome(run, request)
         return await self._generator.outcome(run, request)
 
     @staticmethod
-    async def _after_playback(live: Turn, outcome: Outcome) -> Outcome:
-        """Wait until a spoken reply was played, or where it was cut, until it is known what was heard."""
-        if (playback := live.playback) is None:
+    async def _after_player(live: Turn, outcome: Outcome) -> Outcome:
+        """Wait until the reply was played to its end, or where it was cut, until it is known what was heard."""
+        if (player := live.player) is None:
             return outcome
         if not live.turn.is_over:
-            await playback.over()
+            await player.over()
         if live.turn.cut is not None and not live.turn.cut.is_rollback:
-            await playback.settled()
-            live.turn.shorten(playback.heard)
+            await player.settled()
+            live.turn.shorten(player.heard)
         return outcome
 
     async def _end(self, run: Generation, outcome: Outcome) -> None:
@@ -486,8 +486,8 @@ def _ending(live: Turn, done: Done, written: str, follow: Follow | None) -> Endi
     turn = msgspec.structs.replace(
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
-    if (interpretation := live.tool_round.interpretation) is not None:
-        turn = msgspec.structs.replace(turn, interprets=interpretation.state(chars=done.chars))
+    if live.source is not None:
+        turn = msgspec.structs.replace(turn, source=live.source.state(chars=done.chars))
     is_whole = live.turn.cut is None and not live.tool_round.has_more
     return Ending(
         reply=reply_of(live, done, written if is_whole else ""),

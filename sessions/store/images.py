@@ -23,9 +23,9 @@ from engine.vision.image import NOT_SEEN, Image, Seen, in_order, joined
 from sessions.errors import NotFound
 from sessions.limits.shares import Subject
 from sessions.records import Owner
-from sessions.store.history.codec import Keys
+from sessions.store.client import KEEP_IMAGE, hash_fields, pipelined, queue_script, run_script
+from sessions.store.codec import Keys
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import KEEP_IMAGE, pipelined, queue_script, run_script
 from sessions.store_errors import store_errors
 
 UNSENT_S = 3600
@@ -155,11 +155,11 @@ class Images:
         for digest in digests if location.is_upload else ():
             pipe.hget(location.key(digest), digest)
         kept: list[Any] = []
-        with store_errors():
-            if digests and location.is_upload:
+        if digests and location.is_upload:
+            with store_errors():
                 kept = await pipe.execute()
-            elif digests:
-                kept = await cast("Any", self._client.hmget(location.name, digests))
+        elif digests:
+            kept = await hash_fields(self._client, location.name, *digests)
         return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def _named(self, location: _Location, sizes: Mapping[str, int]) -> dict[str, Image]:

@@ -7,7 +7,7 @@ share, so a few can't take all of it. Redis holds the counts, by the time at whi
 
 - What a message, an upload or an image will write is counted before it is written, in a round trip that is made anyway. The count
   lasts as long as the journal: from then on the conversation itself is counted.
-- A conversation is weighed when a turn of it ends (`weigh.lua`). The ledgers take the difference up to a second later, in batches.
+- A conversation is weighed when a turn of it ends (`WEIGH` in `ledger.lua`). The ledgers take the difference up to a second later, in batches.
 
 The counts are approximate. What was written in the last minutes may count twice. Expired bytes count for up to an eighth of their
 lifetime longer. A crash, or an outage, may lose a second of differences, until what they count has expired.
@@ -31,7 +31,7 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import Refused, StoreDown, StoreFault
 from sessions.limits.shares import Subject, group_limit, owner_limit
 from sessions.limits.slots import as_service
-from sessions.store.redis.client import ADMIT, CHARGE, pipelined, queue_script
+from sessions.store.client import ADMIT, CHARGE, pipelined, queue_script
 from sessions.store_errors import CLIENT_ERRORS, store_errors
 
 GROWTH_PART = 0.8

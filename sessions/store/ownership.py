@@ -20,7 +20,7 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.redis.client import ENROLL, PUT, pipelined, run_script
+from sessions.store.client import PUT, pipelined, run_script
 from sessions.store_errors import store_errors
 
 LEASE_S = 8.0
@@ -91,7 +91,7 @@ class Ownership:
         self._held_until = requested_at + LEASE_S
 
     async def _enroll(self) -> None:
-        await run_script(self._priority_client, ENROLL, [_RUNNERS], [self.replica])
+        await run_script(self._priority_client, PUT, [_RUNNERS], [self.replica])
 
     async def is_alive(self, replica: str) -> bool:
         """Return whether a replica's lease holds, or may have expired only because the store was down."""

@@ -11,17 +11,14 @@ from redis.asyncio.client import Pipeline
 
 from sessions.limits.shares import Subject
 from sessions.records import Owner
-from sessions.store.history.history import History
-from sessions.store.history.index import Index
-from sessions.store.history.journal import Compaction, Journal
-from sessions.store.history.notes import Notes
+from sessions.store.client import Durability
+from sessions.store.history import History, Notes
 from sessions.store.images import Images
+from sessions.store.index import Index, Search
+from sessions.store.journal import Compaction, Journal
 from sessions.store.ledger import JOURNAL_S, Admission, Ledger, Memory, StoreFull
-from sessions.store.owner_data import OwnerData
+from sessions.store.owner_data import OwnerData, Sharing
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.redis.servers import Durability
-from sessions.store.search import Search
-from sessions.store.sharing import Sharing
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):

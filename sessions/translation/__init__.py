@@ -1,1 +1,1 @@
-"""Runs live translations: an engine decodes the source so far while it grows."""
+"""Live translation: its rules, its growing source, and the decodes of that. It registers itself with sessions as `SourceReplies`."""

@@ -24,22 +24,21 @@ from engine.messages import (
     Prefilling,
     Queued,
     Reasoning,
+    ReplySpec,
     Request,
     Retried,
     Started,
     ToolCallOutput,
+    Translation,
 )
-from engine.reply_spec import ReplySpec, Translation
 from engine.served_models import served_models
-from sessions.conversation.conversation import Conversation
-from sessions.errors import BadParams, Conflict, StoreDown, StoreFault
-from sessions.events import Reason, SourceText
+from sessions.errors import BadParams
+from sessions.events import Reason
 from sessions.filters.chain import NO_FILTERS, Filters
 from sessions.generation import FilteredReplyStream, Generation, Outcome, guarded_outcome, outcome_of
-from sessions.interpreting.interpretation import Grown, Growth, Interpretation, SegmentDecode
-from sessions.interpreting.languages import AUTO, language_code, language_name
-from sessions.records import Interpreting, MessageRecord
-from sessions.store.history.codec import encode_message, encode_turn
+from sessions.languages import AUTO, language_code, language_name
+from sessions.records import MessageRecord, SourceState
+from sessions.translation.interpretation import Alignment, GrowingText, SegmentDecode, Target
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.turn import Turn
 from sessions.turn.turn_state import EngineCount
@@ -58,7 +57,7 @@ _ANY = "any language"
 
 def segment_request(
     base: Request,
-    interpreting: Interpreting,
+    interpreting: SourceState,
     ask: SegmentDecode,
     *,
     prompt: str,
@@ -93,40 +92,7 @@ def segment_request(
     )
 
 
-def trial_request(
-    message: MessageRecord,
-    generation: GenerationConfig,
-    interpreting: Interpreting,
-    facts: ModelFacts | None,
-) -> tuple[MessageRecord, GenerationConfig]:
-    """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
-    known = None if facts is None else facts.languages
-    translation = None if known is None else _translation(interpreting, known)
-    return (
-        msgspec.structs.replace(message, content=PROMPT, parent_id=None),
-        msgspec.structs.replace(generation, continues=False, translation=translation),
-    )
-
-
-def refuse_unable(facts: ModelFacts, interpreting: Interpreting) -> None:
-    """Raise BadParams if a model can't continue words that were published, or does not know the languages."""
-    if (known := facts.languages) is not None:
-        if not known.targets:
-            why = "This model does not say which languages it translates, so it can't interpret."
-            raise BadParams(why, field="model")
-        if interpreting.source != AUTO and not known.sources:
-            why = "Leave `source` out: this model does not say which languages it reads."
-            raise BadParams(why, field="source")
-        if interpreting.source != AUTO and language_code(interpreting.source, known.sources) is None:
-            raise BadParams(f"`source` is one of {_listed(known.sources)} for this model.", field="source")
-        if language_code(interpreting.target, known.targets) is None:
-            raise BadParams(f"`target` is one of {_listed(known.targets)} for this model.", field="target")
-    elif "continue" not in facts.features:
-        why = "This model can't interpret: the server behind it can't continue a reply."
-        raise BadParams(why, field="model")
-
-
-def _translation(interpreting: Interpreting, known: Languages, prefix: str = "") -> Translation:
+def _translation(interpreting: SourceState, known: Languages, prefix: str = "") -> Translation:
     """Return the request to a translation model, in its own codes."""
     source = "" if interpreting.source == AUTO else language_code(interpreting.source, known.sources)
     return Translation(language_code(interpreting.target, known.targets) or "", source or "", prefix)
@@ -137,7 +103,7 @@ def _listed(known: Sequence[str]) -> str:
     return f"{names}, …" if len(known) > MOST_LISTED else names
 
 
-def _messages(interpreting: Interpreting, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
+def _messages(interpreting: SourceState, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
     source = _ANY if interpreting.source == AUTO else language_name(interpreting.source)
     filled = (
         prompt.replace("{source}", source)
@@ -158,83 +124,74 @@ def most_tokens(text: str) -> int:
     return TOKENS_A_CHAR * len(text) + SPARE_TOKENS
 
 
-_LATE = "The store does not answer in time; send it again in a moment."
-_OVER = "The interpretation was ended; further text is not translated."
-FILTERED_CHARS = 1000
-"""Characters before a growth that filters read again: a match may begin there."""
+class Interpretation:
+    """The `Source` of a turn that translates. A growth cancels the decode of a sentence that it continues.
 
+    `growing`: held while the source grows; `news`: set whenever it grew. `options`: the languages.
+    """
 
-class SourceGrowth:
-    """Grows sources of turns that run here."""
+    __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
 
-    def __init__(self, filters: Filters) -> None:
-        self._filters = filters
+    def __init__(self, options: SourceState, message: MessageRecord, text: str = "") -> None:
+        """Begin with the source in the message; `text`: the translation that was told before."""
+        self.options = options
+        self.source = GrowingText(message.content, is_final=options.is_final)
+        alignment = Alignment(options.src, options.off)
+        self.translation = Target(options.told, wait=options.wait, text=text, alignment=alignment)
+        self.growing = asyncio.Lock()
+        self.news = asyncio.Event()
+        self._message = message
+        self._decode: OutputStream | None = None
 
-    async def grow(
-        self, conversation: Conversation, live: Turn, interpretation: Interpretation, growth: Growth
-    ) -> Grown:
-        """Take more of a source; text that was known before counts once.
+    @property
+    def message(self) -> MessageRecord:
+        """The source as the history has it."""
+        return msgspec.structs.replace(self._message, content=self.source.text)
 
-        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown if it may or may not be stored: it
-        may be sent again.
-        """
-        source = interpretation.source
-        async with interpretation.growing:
-            if (new := source.news(growth)) is not None:
-                await self._filters.check(source.text[-FILTERED_CHARS:] + new)
-            async with conversation.order_lock:
-                await _write_rest(live)
-                if new is not None:
-                    await self._take(conversation, live, interpretation, new, final=growth.final)
-        return Grown(
-            turn_id=live.record.turn_id, chars=len(source.text), final=source.is_final, already=new is None
+    @property
+    def read_off(self) -> int:
+        """How much of the source had been read for the last published words."""
+        return self.translation.src_off
+
+    def state(self, *, chars: int | None = None) -> SourceState:
+        """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
+        end = len(self.translation.text) if chars is None else chars
+        alignment = self.translation.alignment_at(end)
+        return msgspec.structs.replace(
+            self.options, src=alignment.src, off=alignment.off, is_final=self.source.is_final
         )
 
-    @staticmethod
-    async def _take(
-        conversation: Conversation,
-        live: Turn,
-        interpretation: Interpretation,
-        new: str,
-        *,
-        final: bool,
-    ) -> None:
-        if live.turn.is_over or live.journal is None:
-            raise Conflict(_OVER)
-        event = SourceText(
-            conversation_id=conversation.conversation_id,
-            turn_id=live.record.turn_id,
-            seq=conversation.next_seq(),
-            off=len(interpretation.source.text),
-            text=new,
-            final=final,
-        )
-        interpretation.grow(new, final=final)
-        live.record = msgspec.structs.replace(live.record, interprets=interpretation.state())
-        try:
-            saved = await live.journal.write(event, _patch(live, interpretation))
-        except StoreFault:
-            conversation.publish_control(event)  # the reader knows as much as this replica
-            raise
-        conversation.publish_control(event)
-        if not saved:
-            raise StoreDown(_LATE)
+    @property
+    def is_done(self) -> bool:
+        """Whether all of the source is translated, and it does not grow any more."""
+        rest = self.source.text[self.translation.alignments[-1].src :]
+        return self.source.is_final and not rest.strip()
+
+    def grow(self, new: str, *, final: bool) -> None:
+        """Grow the source by what `news` of the source returned. Synchronous."""
+        self.source.grow(new, final=final)
+        self.news.set()
+        if self._decode is not None and self.translation.is_outdated(self.source):
+            self._decode.cancel()
+
+    def begin(self, ask: SegmentDecode, decode: OutputStream) -> None:
+        """Note that a segment is being decoded."""
+        self.translation.begin(ask)
+        self._decode = decode
+
+    def extend(self, text: str) -> str:
+        """Take more decoded text; return what is told of it."""
+        return self.translation.extend(text, self.source)
+
+    def end(self, *, finished: bool, enough: bool = False) -> str:
+        """End the current decode; return what is published after it. See `Target.end`."""
+        self._decode = None
+        return self.translation.end(self.source, finished=finished, enough=enough)
 
 
-async def _write_rest(live: Turn) -> None:
-    """Write earlier events, which may include this growth. Raises StoreDown if that is impossible now."""
-    if live.journal is not None and not live.turn.is_over and not await live.journal.catch_up():
-        raise StoreDown(_LATE)
-
-
-def _patch(live: Turn, interpretation: Interpretation) -> bytes:
-    """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
-    message = interpretation.message
-    kept = [f"message:{message.message_id}", encode_message(message).decode()]
-    live.settled = live.record.interprets.off if live.record.interprets is not None else 0
-    return msgspec.json.encode(
-        {"set": [*kept, f"turn:{live.record.turn_id}", encode_turn(live.record).decode()]}
-    )
+def interpretation_of(live: Turn) -> Interpretation | None:
+    """Return what a turn translates, if it does."""
+    return live.source if isinstance(live.source, Interpretation) else None
 
 
 IDLE_S = 600.0
@@ -313,7 +270,7 @@ class _TurnUsage:
 
 
 class Translator:
-    """Interprets. `prompt`: asks a chat model for a translation."""
+    """The `SourceReplies` of live translation. `prompt`: asks a chat model for a translation."""
 
     def __init__(
         self,
@@ -330,8 +287,50 @@ class Translator:
         self._pause_s = pause_s
         self._idle_s = idle_s
 
+    @staticmethod
+    def refuse_unable(facts: ModelFacts, interpreting: SourceState) -> None:
+        """Raise BadParams if a model can't continue words that were published, or does not know the languages."""
+        if (known := facts.languages) is not None:
+            if not known.targets:
+                why = "This model does not say which languages it translates, so it can't interpret."
+                raise BadParams(why, field="model")
+            if interpreting.source != AUTO and not known.sources:
+                why = "Leave `source` out: this model does not say which languages it reads."
+                raise BadParams(why, field="source")
+            if interpreting.source != AUTO and language_code(interpreting.source, known.sources) is None:
+                raise BadParams(
+                    f"`source` is one of {_listed(known.sources)} for this model.", field="source"
+                )
+            if language_code(interpreting.target, known.targets) is None:
+                raise BadParams(
+                    f"`target` is one of {_listed(known.targets)} for this model.", field="target"
+                )
+        elif "continue" not in facts.features:
+            why = "This model can't interpret: the server behind it can't continue a reply."
+            raise BadParams(why, field="model")
+
+    @staticmethod
+    def trial_request(
+        message: MessageRecord,
+        generation: GenerationConfig,
+        interpreting: SourceState,
+        facts: ModelFacts | None,
+    ) -> tuple[MessageRecord, GenerationConfig]:
+        """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
+        known = None if facts is None else facts.languages
+        translation = None if known is None else _translation(interpreting, known)
+        return (
+            msgspec.structs.replace(message, content=PROMPT, parent_id=None),
+            msgspec.structs.replace(generation, continues=False, translation=translation),
+        )
+
+    @staticmethod
+    def open(source: SourceState, message: MessageRecord, text: str) -> Interpretation:
+        """Begin a translation, or continue one after its `text`."""
+        return Interpretation(source, message, text)
+
     async def outcome(self, run: Generation, request: Request) -> Outcome:
-        """Tell a run its translation; return how it ended. Raises OwnershipLost if the run does."""
+        """Translate the source of a run; return how that ended. Raises OwnershipLost if the run does."""
         return await guarded_outcome(run, self._in_time(run, request))
 
     async def _in_time(self, run: Generation, request: Request) -> Outcome:
@@ -345,7 +344,7 @@ class Translator:
         return ended or Outcome(Reason.CANCELLED)
 
     async def _interpret(self, run: Generation, request: Request, usage: _TurnUsage) -> Outcome:
-        interpretation, losses = run.interpretation, 0
+        interpretation, losses = _interpretation(run), 0
         pieces = FilteredReplyStream(run, self._filters)
         await pieces.begin()
         while not run.engine.stopping.is_set():
@@ -370,7 +369,7 @@ class Translator:
 
     async def _next(self, run: Generation) -> SegmentDecode | None:
         """Wait for something to decode; None if all is translated, or the source does not grow for too long."""
-        interpretation, stopping = run.interpretation, run.engine.stopping
+        interpretation, stopping = _interpretation(run), run.engine.stopping
         paused = False
         while not stopping.is_set():
             interpretation.news.clear()
@@ -394,7 +393,7 @@ class Translator:
         usage: _TurnUsage,
     ) -> Outcome | None:
         """Decode a segment until its end or until the source grows; return an outcome only if it ends the turn."""
-        interpretation = run.interpretation
+        interpretation = _interpretation(run)
         if run.engine.stopping.is_set():
             return None
         usage.begin(len(ask.prefix), most=most_tokens(ask.text))
@@ -423,7 +422,6 @@ class Translator:
             return outcome_of(run.turn, finished)
         if whole and ask.is_closed:
             interpretation.translation.settle(ask)
-            run.settle()
         if whole or finished.reason is FinishReason.CANCELLED:
             return None
         return outcome_of(run.turn, finished)
@@ -453,8 +451,8 @@ class Translator:
     async def _take_chunk(
         self, run: Generation, pieces: FilteredReplyStream, chunk: Chunk, usage: _TurnUsage
     ) -> None:
-        translation = run.interpretation.translation
-        committed = run.interpretation.extend(chunk.text)
+        translation = _interpretation(run).translation
+        committed = _interpretation(run).extend(chunk.text)
         usage.extend(translation.hypothesis_chars, chunk.tokens)
         await self._publish(run, pieces, committed, usage)
         if (translation.is_enough or usage.is_overlong) and run.engine.stream is not None:
@@ -463,7 +461,7 @@ class Translator:
     @staticmethod
     async def _publish(run: Generation, pieces: FilteredReplyStream, text: str, usage: _TurnUsage) -> None:
         if text:
-            tokens = usage.commit(run.interpretation.translation.committed_in_segment)
+            tokens = usage.commit(_interpretation(run).translation.committed_in_segment)
             await pieces.take(Chunk(run.turn.ids.turn_id, text, tokens))
 
     @staticmethod
@@ -474,6 +472,12 @@ class Translator:
             run.turn.start(
                 prompt_tokens=report.prompt_tokens, cached_tokens=report.cached_tokens, now=monotonic()
             )
+
+
+def _interpretation(run: Generation) -> Interpretation:
+    if (interpretation := interpretation_of(run.live)) is None:
+        raise RuntimeError("The turn translates nothing.")
+    return interpretation
 
 
 async def _set_within(within_s: float, *events: asyncio.Event) -> bool:

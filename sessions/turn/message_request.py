@@ -1,20 +1,19 @@
-"""A client's message: its place in the tree, its parameters, and what speaks the reply."""
+"""A client's message: its place in the tree, and its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine.messages import Params, ToolCall
-from engine.reply_spec import Format, ReplySpec, Tool, Translation
+from engine.messages import Format, Params, ReplySpec, Tool, ToolCall, Translation
 from engine.vision.image import Detail
-from sessions.events import Delta, Needs, Where
+from sessions.events import Needs, Where
 from sessions.limits.shares import Subject
-from sessions.records import Interpreting, MessageRecord, Owner, TurnRecord, digest, user_message
-from sessions.store.history.codec import Keys, now_ms
+from sessions.records import MessageRecord, Owner, SourceState, TurnRecord, digest, user_message
+from sessions.store.codec import Keys, now_ms
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES
 
@@ -73,8 +72,8 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
     `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
     or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
-    conversation that it begins keeps its first words as a title. `interprets`: the message is empty at first and grows, and
-    its reply is a translation.
+    conversation that it begins keeps its first words as a title. `source`: the message is empty at first and grows; how its
+    reply answers it.
     """
 
     client_msg_id: str
@@ -92,7 +91,7 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     client_id: str = ""
     untitled: bool = False
-    interprets: Interpreting | None = None
+    source: SourceState | None = msgspec.field(default=None, name="interprets")
 
     def subject(self, owner: Owner) -> Subject:
         """Return whose limits and ledgers count it."""
@@ -107,11 +106,9 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Tells requests apart that came under one `client_msg_id`."""
-        if (interpreting := self.interprets) is None:
+        if (source := self.source) is None:
             return digest_of(self.content, self.place, self.images)
-        return digest(
-            f"interpret\0{interpreting.source}\0{interpreting.target}\0{interpreting.told}\0{interpreting.wait}"
-        )
+        return digest(f"interpret\0{source.source}\0{source.target}\0{source.told}\0{source.wait}")
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,42 +191,6 @@ class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Choice = Literal["auto", "none", "required"]
 _CHOICES: tuple[Choice, ...] = ("auto", "none", "required")
-
-Precision = Literal["word", "chunk"]
-
-
-class Playback(Protocol):
-    """Speaks the reply of one turn. The turn ends when it was played; a cut keeps what was heard. Only `over` waits."""
-
-    @property
-    def heard(self) -> int:
-        """Return how much of the text was heard."""
-        ...
-
-    @property
-    def precision(self) -> Precision:
-        """The precision of that."""
-        ...
-
-    def begin(self, turn_id: str) -> None:
-        """Begin: the message was accepted, and its turn has this id."""
-        ...
-
-    def feed(self, text: Delta) -> None:
-        """Add published text."""
-        ...
-
-    async def over(self) -> None:
-        """End the text: return once all of it was played, or it was stopped."""
-        ...
-
-    async def settled(self) -> None:
-        """The turn was cut: return once it is known how much was heard, which may be less than it seemed."""
-        ...
-
-    def stop(self) -> None:
-        """Stop playing, since the turn's end is decided. May be called again."""
-        ...
 
 
 async def stored_message(

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from sessions.filters.chain import NO_FILTERS, Filters
-from sessions.store.redis.servers import Durability
+from sessions.store.client import Durability
 
 
 class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     `system_prompt` is used if neither the conversation nor its client sets one; empty: none. `filters`: for messages and
     replies. `durability`: of `accepted` and `done` before they are published. `tools`: the limits of tool calls.
     `unsupported_tools`: what happens to tools that a model can't call, or no longer may, if it need not call one. `titles`: the
-    model writes titles of new conversations. `sharing`: people may share conversations by a link. `interpret_prompt`: asks a
-    chat model for a translation. `store_bytes`: how much each of the store's servers may hold; None: its own limit.
+    model writes titles of new conversations. `sharing`: people may share conversations by a link. `store_bytes`: how much each of
+    the store's servers may hold; None: its own limit.
     """
 
     ttl_s: float
@@ -44,4 +44,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     titles: bool = False
     sharing: bool = False
     store_bytes: int | None = None
-    interpret_prompt: str = "Translate into {target}: {text}"

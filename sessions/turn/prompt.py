@@ -13,22 +13,31 @@ import msgspec
 
 from engine.api import Engine, has_feature, messages_not_served, not_served, spec_not_served
 from engine.errors import EngineBusy, EngineError, EngineUnavailable, PromptRejected
-from engine.messages import GROUP_SEPARATOR, REPLY_TOKENS, Message, ModelFacts, Params, Request
-from engine.reply_spec import PLAIN, ReplySpec, Translation
+from engine.messages import (
+    GROUP_SEPARATOR,
+    PLAIN,
+    REPLY_TOKENS,
+    Message,
+    ModelFacts,
+    Params,
+    ReplySpec,
+    Request,
+    Translation,
+)
 from engine.served_models import ServedModel, served_models
 from engine.vision.image import NOT_SEEN, Seen, joined
 from sessions.errors import BadParams, ContextOverflow, EngineDown, Forbidden, ModelNotFound, Overloaded
-from sessions.interpreting.languages import has_languages
-from sessions.records import Interpreting, MessageRecord, Meta, Owner
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.languages import has_languages
+from sessions.records import MessageRecord, Meta, Owner, SourceState
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.store.images import Images
 from sessions.turn.message_request import GenerationConfig
 from sessions.turn.tool_calls import as_written, result_text
 from sessions.turn.turn import Turn
 
 T = TypeVar("T")
-TranslationTask = Interpreting | Translation
+TranslationTask = SourceState | Translation
 """A translation of a growing source, by any model that can continue a reply; or at once, by models that do nothing else."""
 
 
@@ -145,7 +154,7 @@ def _supports(facts: ModelFacts | None, task: TranslationTask) -> bool:
     if facts is None:
         return True
     if facts.languages is None:
-        return isinstance(task, Interpreting) and "continue" in facts.features
+        return isinstance(task, SourceState) and "continue" in facts.features
     return has_languages(facts.languages, task.source, task.target)
 
 

@@ -21,7 +21,7 @@ from sessions.errors import BadParams, Conflict, ContentTooLong
 from sessions.events import CallState, Journalled, Question, ShownCall, ToolState
 from sessions.events import ToolCall as ToolCalled
 from sessions.records import CallRecord, QuestionAnswer, digest
-from sessions.tools.forms import form_of, validation_error
+from sessions.tools.calls import form_of, validation_error
 from sessions.turn.message_request import GenerationConfig
 
 RESULTS_CHARS = 256 * 1024
@@ -63,14 +63,11 @@ class ToolCalls:
 
     def __init__(self, records: Iterable[CallRecord] = ()) -> None:
         self._records = {record.call_id: record for record in records}
+        self.records = tuple(self._records.values())
+        """All of them."""
 
     def __len__(self) -> int:
-        return len(self._records)
-
-    @property
-    def records(self) -> tuple[CallRecord, ...]:
-        """All of them."""
-        return tuple(self._records.values())
+        return len(self.records)
 
     @property
     def open(self) -> tuple[CallRecord, ...]:
@@ -84,12 +81,14 @@ class ToolCalls:
     def put(self, record: CallRecord) -> None:
         """Add a call, or its new state."""
         self._records[record.call_id] = record
+        self.records = tuple(self._records.values())
 
     def keep(self, chars: int) -> list[str]:
         """Drop the calls after so much of the text, and return their ids."""
         gone = [record.call_id for record in self.records if record.off > chars]
         for call_id in gone:
             del self._records[call_id]
+        self.records = tuple(self._records.values())
         return gone
 
     def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:

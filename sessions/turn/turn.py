@@ -11,10 +11,10 @@ import msgspec
 
 from engine.api import OutputStream
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
-from sessions.interpreting.interpretation import Interpretation
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
-from sessions.store.history.journal import TurnJournal
-from sessions.turn.message_request import GenerationConfig, MessageRequest, Playback
+from sessions.store.journal import TurnJournal
+from sessions.turn.interfaces import Player, Source
+from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import ToolCalls
 from sessions.turn.turn_state import TurnIds, TurnState
 
@@ -168,8 +168,7 @@ class ToolRound:
     that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
     changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
     once it has ended. `idle`: no server tool runs here for it.
-    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before. `interpretation`: what its reply
-    translates, if it does.
+    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before.
     """
 
     __slots__ = (
@@ -181,7 +180,6 @@ class ToolRound:
         "generation",
         "has_more",
         "idle",
-        "interpretation",
         "is_lost",
         "news",
         "round",
@@ -197,7 +195,6 @@ class ToolRound:
         self.has_more = False
         self.awaited = awaited
         self.base: MessageRecord | None = None
-        self.interpretation: Interpretation | None = None
         self.round = rounds
         self.news = asyncio.Event()
         self.following: Turn | None = None
@@ -248,7 +245,7 @@ class Turn:
         "grace",
         "hold",
         "journal",
-        "playback",
+        "player",
         "published_off",
         "published_reasoning_off",
         "ready",
@@ -259,6 +256,7 @@ class Turn:
         "sender",
         "sent",
         "settled",
+        "source",
         "status",
         "tool_round",
         "turn",
@@ -274,7 +272,7 @@ class Turn:
         sender: Subscriber,
         *,
         tool_round: ToolRound | None = None,
-        playback: Playback | None = None,
+        player: Player | None = None,
     ) -> None:
         self.turn = turn
         self.tool_round = tool_round or ToolRound(GenerationConfig())
@@ -285,7 +283,8 @@ class Turn:
         self.journal: TurnJournal | None = None
         self.failure: Failure | None = None  # why it can't run
         self.grace: asyncio.TimerHandle | None = None  # cancels it if nobody reconnects
-        self.playback = playback  # who speaks it, if anybody does
+        self.player = player  # plays its reply
+        self.source: Source | None = None  # what it answers, if that grows meanwhile
 
         self.was_attached = False  # its sender was attached before it arrived
         self.forwarded: str | None = None  # the replica that it was forwarded to
@@ -303,7 +302,7 @@ class Turn:
         self.status: Status | None = None  # the last published one
         self.unsaved = False  # connections were notified that its text is not journalled
         self.fallback = ""  # the answering model that the store knows of
-        self.settled = 0  # up to where the store has matching source and target of an interpretation
+        self.settled = 0  # up to where the store has matching parts of its source and its reply
         self.end: Done | None = None  # how it ends, before that is published
 
     @classmethod
@@ -343,10 +342,10 @@ class Turn:
             self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
 
     def seen(self, seen_off: int | None) -> int | None:
-        """Return how much of its text was seen, or heard if it is spoken; None: only the transports know."""
-        if (playback := self.playback) is None:
+        """Return how much of its text was seen, or heard if it is played; None: only the transports know."""
+        if (player := self.player) is None:
             return seen_off
-        return playback.heard if seen_off is None else min(seen_off, playback.heard)
+        return player.heard if seen_off is None else min(seen_off, player.heard)
 
     @property
     def waits(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.events import (
     CancelFacts,
     Cause,
@@ -201,10 +201,10 @@ class TurnState:
         self._started_at = now
         self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 
-    def extend(self, text: str, *, tokens: int, seq: int, now: float, src_off: int | None = None) -> Delta:
-        """Add text. Raises IllegalTransition once the end is decided."""
+    def extend(self, text: str, *, tokens: int, seq: int, now: float, read_off: int | None = None) -> Delta:
+        """Add text; `read_off`: of a source that grows. Raises IllegalTransition once the end is decided."""
         self._speak(now)
-        return self.pieces.extend(text, tokens=tokens, seq=seq, src_off=src_off)
+        return self.pieces.extend(text, tokens=tokens, seq=seq, read_off=read_off)
 
     def add_reasoning(self, text: str = "", *, tokens: int, seq: int, now: float) -> Reasoning:
         """Add reasoning. Raises IllegalTransition once the end is decided."""
@@ -324,7 +324,7 @@ Kind = Literal["", "text", "thought", "call"]
 class PieceMark(NamedTuple):
     """A reply's state after one piece: its seq and kind, and the lengths so far.
 
-    `src_off`: how much of a source had been read for it, if it is a translation.
+    `read_off`: how much of a source that grows had been read for it.
     """
 
     seq: int
@@ -332,7 +332,7 @@ class PieceMark(NamedTuple):
     chars: int
     reasoning_off: int
     tokens: int
-    src_off: int | None = None
+    read_off: int | None = None
 
 
 class ReplyPieces:
@@ -388,12 +388,12 @@ class ReplyPieces:
         """The state before the first piece."""
         return KeptLength(self._marks[0].chars, self._marks[0].reasoning_off)
 
-    def extend(self, text: str, *, tokens: int, seq: int, src_off: int | None = None) -> Delta:
+    def extend(self, text: str, *, tokens: int, seq: int, read_off: int | None = None) -> Delta:
         """Add text."""
         _, _, chars, reasoning_off, total, _ = self.end
         self._text.append(text)
-        self._marks.append(PieceMark(seq, "text", chars + len(text), reasoning_off, total + tokens, src_off))
-        return self._delta(text, tokens=tokens, seq=seq, off=chars, src_off=src_off)
+        self._marks.append(PieceMark(seq, "text", chars + len(text), reasoning_off, total + tokens, read_off))
+        return self._delta(text, tokens=tokens, seq=seq, off=chars, read_off=read_off)
 
     def add_reasoning(self, text: str, *, tokens: int, seq: int) -> Reasoning:
         """Add reasoning."""
@@ -459,7 +459,7 @@ class ReplyPieces:
         merged: Text
         if kind == "text":
             text = self.text[before.chars : end.chars]
-            merged = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars, src_off=end.src_off)
+            merged = self._delta(text, tokens=tokens, seq=end.seq, off=before.chars, read_off=end.read_off)
         elif kind == "thought":
             text = self.reasoning[before.reasoning_off : end.reasoning_off]
             merged = self._reasoning(text, tokens=tokens, seq=end.seq, off=before.reasoning_off)
@@ -467,7 +467,7 @@ class ReplyPieces:
             return None
         return msgspec.structs.replace(merged, first_seq=self._marks[places[0]].seq)
 
-    def _delta(self, text: str, *, tokens: int, seq: int, off: int, src_off: int | None) -> Delta:
+    def _delta(self, text: str, *, tokens: int, seq: int, off: int, read_off: int | None) -> Delta:
         return Delta(
             conversation_id=self._conversation_id,
             turn_id=self._turn_id,
@@ -476,7 +476,7 @@ class ReplyPieces:
             off=off,
             text=text,
             tokens=tokens,
-            src_off=src_off,
+            src_off=read_off,
         )
 
     def _reasoning(self, text: str, *, tokens: int, seq: int, off: int) -> Reasoning:

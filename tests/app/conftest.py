@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app.operations import logs
-from connections.api.admin import audit
+from app import logs
+from connections.api.admin import AUDIT_LOGGER
 from tests.app.in_process_service import InProcessService, serving
 
 
@@ -28,7 +28,7 @@ def logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     root.handlers = handlers
     root.setLevel(level)
-    for named in (*logs.OURS, *logs.QUOTING, audit.NAME):
+    for named in (*logs.OURS, *logs.QUOTING, AUDIT_LOGGER):
         logging.getLogger(named).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 

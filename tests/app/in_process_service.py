@@ -15,11 +15,10 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
-from app.composition import composed
-from app.server.server import address, listen
-from app.service import Service
+from app.server import address, listen
+from app.service import Service, composed
 from app.settings import Settings
-from connections.authentication.session_validity import REFRESH_S
+from connections.authentication.access import REFRESH_S
 from engine.scripted import ScriptedEngine
 from sessions.limits.bounds import HELLO_S
 

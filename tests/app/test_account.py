@@ -16,14 +16,14 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from app.operations import key_file
-from connections.api import owner_data
-from connections.api.owner_data import AT_ONCE
+from app.keys import add_key, revoke_key
+from connections.api import endpoint
+from connections.api.endpoint import AT_ONCE
 from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from sessions.commands import removal
 from sessions.records import Owner
-from sessions.store.history.index import list_name
+from sessions.store.index import list_name
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_frames import send_and_wait
 from tests.jwt_signing import KEY, SECRET, token
@@ -158,7 +158,7 @@ async def test_a_running_reply_ends_and_its_readers_are_told_though_another_repl
 
 
 async def test_an_applications_key_names_its_user(guarded: InProcessService, keys: Path) -> None:
-    key = key_file.add(keys, "app", kind=Kind.APPLICATION)
+    key = add_key(keys, "app", kind=Kind.APPLICATION)
     async with guarded.socket({"token": key, "client_id": "bob"}) as socket:
         await send_and_wait(socket, "I am Bob.")
     headers = {"Authorization": f"Bearer {key}"}
@@ -196,9 +196,9 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader who takes nothing holds a place, and no more memory than a part of the answer; no longer than the key is good."""
-    monkeypatch.setattr(owner_data, "PART_S", owner_data.LONGEST_S)
+    monkeypatch.setattr(endpoint, "PART_S", endpoint.LONGEST_S)
     engine = ScriptedEngine(reply="much" * 60_000)
-    key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
+    key = add_key(keys, "ann", kind=Kind.PERSONAL)
     known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET}
     async with serving(tmp_path, engine, **known, message_rate=1000, read_rate=1000) as running:
         names = [key, *(token(sub=f"reader{number}") for number in range(1, AT_ONCE))]
@@ -207,7 +207,7 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
         assert (await call_api(running, "GET", "/v1/export", mine)).status_code == 503
         await until_status(running, 503)
         assert (await call_api(running, "DELETE", "/v1/me", mine)).json() == {"conversations": 1}
-        key_file.revoke(keys, "ann")
+        revoke_key(keys, "ann")
         await until_status(running, 200)
         for one in stuck:
             one.close()
@@ -216,8 +216,8 @@ async def test_few_are_served_at_a_time_one_of_each_and_whoever_leaves_gives_the
 async def test_an_export_that_is_read_too_slowly_is_cut_off_and_gives_its_place_back(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner_data, "PART_S", 0.2)
-    key = key_file.add(keys, "ann", kind=Kind.PERSONAL)
+    monkeypatch.setattr(endpoint, "PART_S", 0.2)
+    key = add_key(keys, "ann", kind=Kind.PERSONAL)
     engine = ScriptedEngine(reply="much" * 60_000)
     async with serving(tmp_path, engine, api_keys=str(keys), message_rate=1000) as running:
         with capture_logs() as log, suppress(ConnectionResetError):
@@ -252,7 +252,7 @@ def make_personal(keys: Path) -> None:
 async def test_a_key_that_became_personal_exports_and_erases_its_former_users_conversations(
     guarded: InProcessService, keys: Path, store: Redis
 ) -> None:
-    key = key_file.add(keys, "ann", kind=Kind.APPLICATION)
+    key = add_key(keys, "ann", kind=Kind.APPLICATION)
     for client_id in ("laptop", "phone"):
         async with guarded.socket({"client_id": client_id, "token": key}) as socket:
             await send_and_wait(socket, "Hello?")

@@ -20,9 +20,9 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.operations import key_file, logs
-from connections.api.admin.endpoint import PATH
-from connections.api.admin.operations import AdminOperations
+from app import logs
+from app.keys import add_key, revoke_key
+from connections.api.admin import PATH, AdminOperations
 from connections.authentication.api_keys import KeyPolicy, Kind, digest_of, parse_policy
 from engine.scripted import ScriptedEngine
 from sessions.replicas import rpc
@@ -48,7 +48,7 @@ EVERY = [
 
 @pytest.fixture
 def operator(keys: Path) -> str:
-    return key_file.add(keys, "olga", kind=Kind.ADMIN)
+    return add_key(keys, "olga", kind=Kind.ADMIN)
 
 
 @pytest.fixture
@@ -107,15 +107,15 @@ def hello(name: str, **more: str) -> Frame:
 async def test_only_an_operators_key_opens_it(  # noqa: PLR0917 - fixtures
     method: str, path: str, first_replica: InProcessService, keys: Path, operator: str, audit: Lines
 ) -> None:
-    persons, applications = key_file.add(keys, "ann"), key_file.add(keys, "app", kind=Kind.APPLICATION)
-    old = key_file.add(keys, "old", kind=Kind.ADMIN, policy=KeyPolicy(expires_at=time.time() - 1))
+    persons, applications = add_key(keys, "ann"), add_key(keys, "app", kind=Kind.APPLICATION)
+    old = add_key(keys, "old", kind=Kind.ADMIN, policy=KeyPolicy(expires_at=time.time() - 1))
     for shown in (None, persons, applications, old, token(sub="olga"), "msk_wrong", operator[:-1]):
         status, body = await call_api(first_replica, shown, method, path)
         assert (status, body["error"]["code"]) == (401, "unauthenticated")
     assert {(line["operator"], line["outcome"]) for line in admin_entries(audit)} == {
         (None, "unauthenticated")
     }
-    key_file.revoke(keys, "olga")
+    revoke_key(keys, "olga")
     assert (await call_api(first_replica, operator, method, path))[0] == 401
     reported = json.dumps(audit)
     assert not any(shown in reported for shown in (persons, applications, operator))
@@ -316,7 +316,7 @@ async def test_a_turn_is_listed_and_stopped_from_any_replica(
 async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_replica(
     first_replica: InProcessService, second_replica: InProcessService, keys: Path, operator: str, audit: Lines
 ) -> None:
-    shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    shop = add_key(keys, "shop", kind=Kind.APPLICATION)
     chat = {"model": "midstream-demo", "messages": [{"role": "user", "content": "Hello?"}], "stream": True}
     headers = {"Authorization": f"Bearer {shop}"}
     async with (
@@ -338,7 +338,7 @@ async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_
 async def test_what_an_applications_key_asked_by_other_doors_is_exported_and_erased(
     first_replica: InProcessService, keys: Path, operator: str
 ) -> None:
-    shop = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    shop = add_key(keys, "shop", kind=Kind.APPLICATION)
     for client_id in ("/openai", "/openai/ours", "/ai-sdk/chat1"):
         query = f"?principal=key:shop&client_id={client_id}"
         assert (await call_api(first_replica, operator, "GET", f"/export{query}"))[0] == 200
@@ -390,7 +390,7 @@ async def test_an_operator_exports_and_erases_what_a_person_has(  # noqa: PLR091
 async def test_an_owner_who_can_not_be_meant_is_told_so_and_nothing_is_erased(
     query: str, param: str, first_replica: InProcessService, keys: Path, operator: str
 ) -> None:
-    key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    add_key(keys, "shop", kind=Kind.APPLICATION)
     for method, path in (("GET", "/export"), ("DELETE", "/owner")):
         status, body = await call_api(first_replica, operator, method, f"{path}{query}")
         assert (status, body["error"]["param"]) == (400, param), body
@@ -410,10 +410,10 @@ async def test_a_page_that_can_not_be_had_is_told_so(
 async def test_keys_are_listed_with_their_terms_and_their_use(
     keys: Path, operator: str, tmp_path: Path
 ) -> None:
-    key = key_file.add(
+    key = add_key(
         keys, "ann", policy=parse_policy(["messages_per_day=5", "expires=2100-01-01", "scopes=chat"])
     )
-    free = key_file.add(keys, "bob")
+    free = add_key(keys, "bob")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for shown, messages in ((key, 2), (free, 1)):
             async with running.socket({"token": shown}) as socket:
@@ -506,13 +506,13 @@ async def test_a_defect_is_answered_by_a_number_that_the_log_has(
 async def test_an_export_ends_with_the_key_of_its_operator(
     tmp_path: Path, keys: Path, operator: str, audit: Lines
 ) -> None:
-    persons = key_file.add(keys, "ann")
+    persons = add_key(keys, "ann")
     engine = ScriptedEngine(
         reply="much" * 60_000
     )  # more than the kernel takes for a reader who reads nothing
     async with serving(tmp_path, engine, api_keys=str(keys), read_rate=1000) as running:
         reader = await reads_nothing(running, persons, f"{PATH}/export?principal=key:ann", operator)
-        key_file.revoke(keys, "olga")
+        revoke_key(keys, "olga")
         while not admin_entries(audit):
             await call_api(running, persons, "GET", "/keys")
             audit[:] = [line for line in audit if line.get("outcome") != "unauthenticated"]

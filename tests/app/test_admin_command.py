@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from app.administration import AdminClient, AdminRequestError
 from app.cli import main
-from app.operations import key_file
+from app.keys import add_key
 from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture
 def operator(keys: Path) -> str:
-    return key_file.add(keys, "olga", kind=Kind.ADMIN)
+    return add_key(keys, "olga", kind=Kind.ADMIN)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_what_the_service_refuses_is_told_in_its_words(
 
 
 async def test_another_key_is_refused_and_not_repeated(guarded: InProcessService, keys: Path) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     result = await run("--url", guarded.url, "keys", key=key)
     assert (result.exit_code, result.stderr) == (1, "midstream: The admin API needs an admin key.\n")
 

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from connections.api.agui.stored_threads import StoredThreads
+from connections.api.agui.endpoint import StoredThreads
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import StoreDown
 from sessions.events import Deleted
-from sessions.tools.functions.declaration import tool
+from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app.operations import key_file
-from connections.api.ai_sdk.service import CODE_HEADER
+from app.keys import add_key, revoke_key
+from connections.api.ai_sdk.requests import CODE_HEADER
 from connections.authentication.api_keys import KeyPolicy
-from connections.protocol.scopes import Grant, KeyScope
+from connections.protocol.base import Grant, KeyScope
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.ai_sdk_client import CHAT, AiSdkChat, Chunk, ai_sdk_socket, text_in, text_of, user
 from tests.app.in_process_service import InProcessService, serving
@@ -238,7 +238,7 @@ async def test_what_asks_the_store_before_it_is_answered_counts_as_a_read(tmp_pa
 
 
 async def test_a_key_that_may_not_read_is_told_no_reply_of_before(keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
+    key = add_key(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
     async with serving(tmp_path, ScriptedEngine(), api_keys=str(keys)) as running:
         chat = AiSdkChat(running, Authorization=f"Bearer {key}")
         running.engine.script([BERN])
@@ -286,7 +286,7 @@ async def test_a_tool_of_the_servers_waits_for_its_approval(
 
 async def test_a_key_sees_its_own_chats_alone_and_refusals_are_sentences(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        ann, bob = (f"Bearer {key_file.add(keys, name)}" for name in ("ann", "bob"))
+        ann, bob = (f"Bearer {add_key(keys, name)}" for name in ("ann", "bob"))
         mine = AiSdkChat(running, authorization=ann)
         check(await mine.send_text("Hello!"))
         assert len(await mine.messages()) == 2
@@ -467,12 +467,12 @@ async def test_a_server_that_stops_says_so_in_the_stream(tmp_path: Path) -> None
 
 async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedEngine(by_hand=True), api_keys=str(keys)) as running:
-        chat = AiSdkChat(running, authorization=f"Bearer {key_file.add(keys, 'ann')}")
+        chat = AiSdkChat(running, authorization=f"Bearer {add_key(keys, 'ann')}")
         async with chat.sent(user("Count!")) as answer:
             await wait_for_requests(running)
             running.engine.step(1)
             chunks = [await answer.next() for _ in range(4)]
-            key_file.revoke(keys, "ann")
+            revoke_key(keys, "ann")
             assert (await running.get(f"{CHAT}/c/messages"))[0] == 401
             chunks += await answer.rest()
     check(chunks)
@@ -481,8 +481,8 @@ async def test_a_key_that_is_revoked_ends_its_stream_with_a_sentence(keys: Path,
 
 async def test_a_key_does_what_its_scopes_allow(keys: Path, tmp_path: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
-        reads = key_file.add(keys, "eve", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.READ}))))
-        chats = key_file.add(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
+        reads = add_key(keys, "eve", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.READ}))))
+        chats = add_key(keys, "ann", policy=KeyPolicy(grant=Grant(scopes=frozenset({KeyScope.CHAT}))))
         async with httpx.AsyncClient(base_url=running.url) as client:
             answers = [
                 await client.request(

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.operations import key_file
+from app.keys import add_key
 from connections.authentication.api_keys import parse_policy
 from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.messages import Message
@@ -20,7 +20,7 @@ from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import NOT_SEEN
 from sessions.limits import bounds, shares
 from sessions.store import images
-from sessions.store.redis.client import KEEP_IMAGE, run_script
+from sessions.store.client import KEEP_IMAGE, run_script
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.sample_images import JPEG, PNG, chunk, png
 from tests.sessions.store.storage_quotas import MIB
@@ -236,7 +236,7 @@ async def test_an_upload_that_no_model_could_see_is_refused(tmp_path: Path) -> N
 
 async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    token = key_file.add(keys, "reader", policy=parse_policy(["scopes=read"]))
+    token = add_key(keys, "reader", policy=parse_policy(["scopes=read"]))
     shown = {"Authorization": f"Bearer {token}"}
     async with (
         serving(tmp_path, vision_engine(), api_keys=str(keys)) as running,

@@ -17,11 +17,11 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app.operations import key_file
+from app import parts
+from app.keys import add_key, revoke_key
 from app.settings import SettingsError
-from app.setup import config_reload
 from engine.scripted import ScriptedEngine
-from sessions.store.redis.embedded import embedded_store
+from sessions.store.embedded import embedded_store
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token
 
@@ -61,7 +61,7 @@ async def ticket(running: InProcessService, shown: str) -> str:
 
 
 async def test_tickets_are_given_so_often_and_no_more(keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys), read_rate=0.2) as running:
         await ticket(running, key)
         status, _, body = await running.get("/v1/tickets", method="POST", Authorization=f"Bearer {key}")
@@ -85,8 +85,8 @@ AGENT: Frame = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "contex
 async def test_a_key_that_is_revoked_ends_its_replies_over_http(
     path: str, body: Frame, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_reload, "CHECK_S", SOON)
-    key = key_file.add(keys, "ann")
+    monkeypatch.setattr(parts, "CHECK_S", SOON)
+    key = add_key(keys, "ann")
     engine = ScriptedEngine(by_hand=True, reply="word " * 50)
     headers = {"Authorization": f"Bearer {key}"}
     async with (
@@ -95,7 +95,7 @@ async def test_a_key_that_is_revoked_ends_its_replies_over_http(
         client.stream("POST", path, json={"model": "midstream-demo"} | body) as reply,
     ):
         assert reply.status_code == 200
-        key_file.revoke(keys, "ann")
+        revoke_key(keys, "ann")
         with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
             await reply.aread()
 
@@ -106,7 +106,7 @@ async def send_message(socket: Socket) -> None:
 
 
 async def test_a_key_opens_in_hello_and_in_the_header(guarded: InProcessService, keys: Path) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with guarded.socket({"token": key}) as one, guarded.socket(**bearer(key)) as other:
         assert one.ready["client_id"] != other.ready["client_id"]
 
@@ -181,7 +181,7 @@ async def test_another_principal_with_the_same_client_id_sees_nothing(
     guarded: InProcessService, keys: Path
 ) -> None:
     """The key of ann, the key of bob and the JWT of ann are three principals."""
-    ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
+    ann, bob = add_key(keys, "ann"), add_key(keys, "bob")
     async with guarded.socket({"client_id": "same", "token": ann}) as socket:
         await send_message(socket)
     for other in (bob, token(sub="ann"), token(sub="key:ann")):
@@ -197,7 +197,7 @@ async def test_another_principal_with_the_same_client_id_sees_nothing(
 
 
 async def test_a_ticket_opens_once(guarded: InProcessService, keys: Path) -> None:
-    single = await ticket(guarded, key_file.add(keys, "ann"))
+    single = await ticket(guarded, add_key(keys, "ann"))
     async with guarded.socket({"token": single}):
         await refusal(guarded, single)
 
@@ -221,15 +221,15 @@ async def test_a_ticket_of_one_replica_opens_another_once(
 
 
 async def test_a_ticket_opens_nothing_once_its_key_is_revoked(guarded: InProcessService, keys: Path) -> None:
-    single = await ticket(guarded, key_file.add(keys, "ann"))
-    key_file.revoke(keys, "ann")
+    single = await ticket(guarded, add_key(keys, "ann"))
+    revoke_key(keys, "ann")
     await refusal(guarded, single)
 
 
 async def test_a_ticket_buys_no_ticket_and_neither_does_nothing(
     guarded: InProcessService, keys: Path
 ) -> None:
-    single = await ticket(guarded, key_file.add(keys, "ann"))
+    single = await ticket(guarded, add_key(keys, "ann"))
     for headers in ({"Authorization": f"Bearer {single}"}, {}, {"Authorization": "Bearer msk_wrong"}):
         status, answered, body = await guarded.get("/v1/tickets", method="POST", **headers)
         assert (status, answered["www-authenticate"]) == (401, "bearer")
@@ -255,7 +255,7 @@ async def test_tickets_are_not_for_pages_of_other_origins(tmp_path: Path) -> Non
 async def test_without_the_store_there_are_no_tickets_and_keys_open_all_the_same(
     tmp_path: Path, keys: Path
 ) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with AsyncExitStack() as stack:
         gone = await stack.enter_async_context(AsyncExitStack())
         url = await gone.enter_async_context(embedded_store(tmp_path / "store"))
@@ -276,14 +276,14 @@ async def test_without_the_store_there_are_no_tickets_and_keys_open_all_the_same
 async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
     notice: str, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_reload, "CHECK_S", SOON if notice == "time" else 3600)
-    ann, bob = key_file.add(keys, "ann"), key_file.add(keys, "bob")
+    monkeypatch.setattr(parts, "CHECK_S", SOON if notice == "time" else 3600)
+    ann, bob = add_key(keys, "ann"), add_key(keys, "bob")
     async with (
         serving(tmp_path, api_keys=str(keys)) as running,
         running.socket({"token": ann}) as theirs,
         running.socket({"token": bob}) as others,
     ):
-        key_file.revoke(keys, "ann")
+        revoke_key(keys, "ann")
         match notice:
             case "a signal":
                 os.kill(os.getpid(), signal.SIGHUP)
@@ -299,10 +299,10 @@ async def test_a_revoked_key_opens_nothing_and_what_it_opened_is_closed(
 async def test_a_new_key_of_the_same_name_does_not_keep_the_old_ones_connections(
     guarded: InProcessService, keys: Path
 ) -> None:
-    old = key_file.add(keys, "ann")
+    old = add_key(keys, "ann")
     async with guarded.socket({"client_id": "a", "token": old}) as socket:
-        key_file.revoke(keys, "ann")
-        new = key_file.add(keys, "ann")
+        revoke_key(keys, "ann")
+        new = add_key(keys, "ann")
         async with guarded.socket({"client_id": "a", "token": new}) as same:
             assert (await socket.closed())[0] == 4401
             assert (await same.ask(type="ping"))["type"] == "pong"
@@ -316,7 +316,7 @@ def spoil(keys: Path) -> None:
 async def test_a_file_that_became_unusable_lets_nobody_new_in_and_throws_nobody_out(
     guarded: InProcessService, keys: Path
 ) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with guarded.socket({"token": key}) as socket:
         spoil(keys)
         async with guarded.socket({"token": key}):

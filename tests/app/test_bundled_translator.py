@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 
 import midstream
-from app.settings import Settings
-from app.setup.models import (
+from app.models import (
     TRANSLATOR_FACTS,
     TRANSLATOR_NAME,
     serves_translator,
@@ -21,12 +20,12 @@ from app.setup.models import (
     with_names,
     with_translator,
 )
+from app.settings import Settings
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.messages import Chunk, Finished, Message, Request
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
+from engine.messages import Chunk, Finished, Message, ReplySpec, Request, Translation
 from engine.process.client import EngineClient, EngineOnDemand
-from engine.reply_spec import ReplySpec, Translation
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.in_process_service import InProcessService, serving

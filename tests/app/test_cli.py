@@ -19,7 +19,7 @@ UPSTREAM = '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "
 
 
 IMPATIENT = (
-    "import runpy; from sessions.store.redis import server_config; server_config.PATIENCE_S = 1.5; "
+    "import runpy; from sessions.store import server_config; server_config.PATIENCE_S = 1.5; "
     "runpy.run_module('app', run_name='__main__', alter_sys=True)"
 )
 """The command, which waits for its store for a second instead of a minute."""

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from sessions.errors import StoreDown
 from sessions.limits.quotas import ConnectionLeases, TooManyConnections
 from sessions.records import Client
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.store_faults import without_memory
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

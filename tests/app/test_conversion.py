@@ -18,9 +18,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from app.models import PACKAGES, convert, converted_folder, with_folder, with_models
 from app.settings import Settings
-from app.setup.conversion import PACKAGES, convert, converted_folder, with_folder
-from app.setup.models import with_models
 from engine.errors import ModelNotUsable
 from tests.app.test_cli import complaint, midstream
 from tests.engine.gguf_files import some_llama, write_gguf
@@ -85,7 +84,7 @@ def test_an_outdated_conversion_whose_removal_is_interrupted_is_no_model(
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr("app.setup.conversion.shutil.rmtree", interrupt)
+        patch.setattr("app.models.shutil.rmtree", interrupt)
         with pytest.raises(SystemExit):
             convert(settings(tmp_path, file))
     moved.rename(other)

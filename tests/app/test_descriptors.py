@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.server.network import SPARE, raise_file_limit
+from app.server import SPARE, raise_file_limit
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from transformers import FalconConfig
 
 from app import doctor
 from app.doctor import Finding, Verdict, machine, network
-from app.operations.key_file import add
+from app.keys import add_key
 from app.settings import Settings
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
+from sessions.store.embedded import embedded_store
 from tests.app.test_cli import midstream
 from tests.engine.conftest import small_tokenizer
 from tests.engine.gguf_files import some_llama, write_gguf
@@ -147,7 +147,7 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is BAD
     keys.write_text("")
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is POOR
-    add(keys, "ann")
+    add_key(keys, "ann")
     assert local_findings(tmp_path, api_keys=str(keys))["keys"].verdict is GOOD
     keys.chmod(0o666)
     assert "Others may write" in local_findings(tmp_path, api_keys=str(keys))["keys"].words

@@ -15,13 +15,13 @@ import pytest
 from openai import AsyncOpenAI
 from starlette.responses import JSONResponse
 
-from app.operations import key_file
+from app.keys import add_key
+from app.models import file_of
 from app.settings import Settings, SettingsError
-from app.setup.models import file_of
 from connections.authentication.api_keys import parse_policy
 from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
-from engine.upstream.embedder import EmbedderOptions, UpstreamEmbedder
+from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder
 from engine.upstream.options import Timeouts
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of
@@ -145,7 +145,7 @@ async def test_a_client_that_leaves_has_its_request_given_up(
 
 async def test_a_key_asks_the_models_that_it_names(tmp_path: Path, server: UpstreamServer) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann", policy=parse_policy(["models=bge"]))
+    key = add_key(keys, "ann", policy=parse_policy(["models=bge"]))
     async with embedding(tmp_path, server, api_keys=str(keys)) as service, client_of(service, key) as sdk:
         assert (await sdk.embeddings.create(model="bge", input="a")).data
         with pytest.raises(openai.PermissionDeniedError, match='may not use the model "other"'):
@@ -195,7 +195,7 @@ async def test_what_was_lost_is_asked_again_and_what_was_refused_is_not(server: 
 async def test_who_makes_no_vectors_in_time_or_too_many_is_told_so(
     server: UpstreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.upstream.embedder.MOST_BYTES", 64)
+    monkeypatch.setattr("engine.upstream.engine.MOST_BYTES", 64)
     async with embedder(server) as one:
         with pytest.raises(PromptRejected, match="send fewer texts"):
             await one.embed(Texts(("a",)))

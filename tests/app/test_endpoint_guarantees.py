@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.operations import key_file
+from app.keys import add_key
 from connections.authentication.api_keys import parse_policy
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
@@ -62,8 +62,8 @@ async def test_who_may_not_is_refused_in_the_doors_words(
     models = ServedModels(
         [ServedModel(name="big", engine=ScriptedEngine()), ServedModel(name="small", engine=small)]
     )
-    reads = key_file.add(keys, "reader", policy=parse_policy(["scopes=read|manage"]))
-    of_small = key_file.add(keys, "small", policy=parse_policy(["models=small"]))
+    reads = add_key(keys, "reader", policy=parse_policy(["scopes=read|manage"]))
+    of_small = add_key(keys, "small", policy=parse_policy(["models=small"]))
     async with serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running:
         bad = await no_from(running, endpoint, key="msk_wrong")
         assert bad.status == (None if endpoint.sends_hello or endpoint.name == "ai sdk socket" else 401)

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 from redis.asyncio import Redis
 
-from app.operations import key_file
+from app.keys import add_key
+from connections.authentication.access import TICKET_S
 from connections.authentication.api_keys import parse_policy
-from connections.authentication.tickets import TTL_S
 from tests.app.in_process_service import serving
 from tests.app.test_account import call_api
 from tests.app.test_attachments import vision_engine
@@ -44,7 +44,7 @@ PASSING = {
     "ms:charged:client:{CLIENT}": 86_400,
     "ms:seats:client:{CLIENT}:ID": 3600,
     "ms:seats:key:{KEY}:ID": 3600,
-    "ms:ticket:ID": TTL_S,
+    "ms:ticket:ID": TICKET_S,
 }
 """Numbers of limits and unused tickets, which hold nothing that was said: for how many seconds at most they stay."""
 
@@ -92,7 +92,7 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
     keys: Path, tmp_path: Path, store_url: str, store: Redis
 ) -> None:
     terms = parse_policy(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
-    key = key_file.add(keys, "ann", policy=terms)
+    key = add_key(keys, "ann", policy=terms)
     limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "max_key_connections": 9}
     async with (
         serving(tmp_path, vision_engine(), api_keys=str(keys), redis_url=store_url, **limits) as running,

@@ -12,7 +12,7 @@ from connections.connection import MAX_REQUESTS
 from engine.scripted import ScriptedEngine
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store.history import journal
+from sessions.store import journal
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import pid_of, refusing_writes, stalled

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connections.http.refusal_counters import MAX_CODES, EndpointName, RefusalCounters
+from connections.http import MAX_CODES, EndpointName, RefusalCounters
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.raw_http import peer

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.operations import key_file
-from connections.api import event_transport as transport
-from connections.http.refusal_counters import Refusal
+from app.keys import add_key, revoke_key
+from connections.api import endpoint as transport
+from connections.http import RefusalReason
 from connections.protocol.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from sessions.limits.bounds import OUTBOX_BYTES
@@ -197,7 +197,7 @@ async def test_readers_count_as_connections_of_their_client(tmp_path: Path) -> N
             await view.next("history")
             assert await error_response(running, params=ANN) == (429, "too_many_connections")
             refusals = running.service._lifecycle._limiters.refusals
-            assert refusals.statistics()[Refusal.CONNECTIONS] == 1
+            assert refusals.statistics()[RefusalReason.CONNECTIONS] == 1
         while await connections(running) > 1:
             pass
         async with open_event_source(running, "ann") as view:
@@ -283,7 +283,7 @@ async def test_names_that_nothing_can_have_are_refused(
 
 async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
             await run_exchange(speaker)
@@ -299,13 +299,13 @@ async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: 
 
 async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
         async with running.socket(ANN | {"token": key}) as speaker:
             await run_exchange(speaker)
         async with open_event_source(running, "ann", token=key) as view:
             await view.next("history")
-            key_file.revoke(keys, "ann")
+            revoke_key(keys, "ann")
             (error,) = await view.rest()
     assert (error["type"], error["code"]) == ("error", "unauthenticated")
 

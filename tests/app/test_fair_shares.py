@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.api import fields
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from connections.api import requests
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.limits import rates as frame_budget
 from sessions.limits.bounds import Bound
@@ -163,7 +162,7 @@ async def test_others_are_answered_while_a_long_body_is_read(
         started.set()
         assert goes_on.wait(30)
 
-    monkeypatch.setattr(fields, "check_json_limits", slowly)
+    monkeypatch.setattr(requests, "check_json_limits", slowly)
     body = json.dumps({"model": "midstream-demo", "messages": [], "user": " " * 300_000}).encode()
     async with serving(tmp_path) as running, running.socket() as socket:
         reading = asyncio.create_task(chat(running, body))

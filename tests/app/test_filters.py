@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.operations import logs
+from app import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving

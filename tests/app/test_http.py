@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from app.operations.readiness import Readiness
+from app.metrics import Readiness
+from engine.machine import EngineOptions
 from engine.messages import EngineStatistics
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import served_models
+from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.server_config import WriteProbe
 from tests.app.in_process_service import InProcessService, serving
 from tests.store_faults import refusing_writes, without_memory
 
@@ -142,7 +142,7 @@ async def test_a_service_whose_store_takes_no_writes_is_not_ready(
         assert (report.ready, report.store) == (False, "refuses_writes")
         assert "takes no writes" in (report.store_message or "")
     assert (await readiness.report()).store == "refuses_writes"
-    monkeypatch.setattr("app.operations.readiness.monotonic", lambda: 2 * monotonic())
+    monkeypatch.setattr("app.metrics.monotonic", lambda: 2 * monotonic())
     report = await readiness.report()
     assert (report.ready, report.store, report.store_message) == (True, "ok", None)
 

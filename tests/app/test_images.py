@@ -14,7 +14,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from app.composition import engines_of
+from app.service import engines_of
 from app.settings import Settings
 from connections.images import MAX_IMAGES
 from engine.messages import Message

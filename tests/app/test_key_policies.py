@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.operations import key_file
+from app import parts
+from app.keys import add_key
 from app.settings import SettingsError
-from app.setup import config_reload
 from connections.authentication.api_keys import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
@@ -44,8 +44,8 @@ async def call_api(
 async def test_a_key_that_expires_ends_its_connections_and_opens_no_door(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_reload, "CHECK_S", 0.05)
-    key = key_file.add(keys, "ann", policy=KeyPolicy(expires_at=time.time() + 2.0))
+    monkeypatch.setattr(parts, "CHECK_S", 0.05)
+    key = add_key(keys, "ann", policy=KeyPolicy(expires_at=time.time() + 2.0))
     async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
         theirs = await ticket(running, key)
         error = await socket.next("error")
@@ -86,7 +86,7 @@ ROUTES = (
 
 @pytest.mark.parametrize("scope", ["chat", "read", "manage"])
 async def test_a_key_does_what_its_scope_names_on_a_socket(scope: str, keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    key = add_key(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for shown in (key, await ticket(running, key)):
             async with running.socket({"token": shown}) as socket:
@@ -102,7 +102,7 @@ async def test_a_key_does_what_its_scope_names_on_a_socket(scope: str, keys: Pat
 async def test_another_branch_is_shown_to_who_may_read_and_manage(
     scope: str, keys: Path, tmp_path: Path
 ) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    key = add_key(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
     async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
         refused = await socket.ask(type="history", leaf="msg_1")
         other = "manage" if scope == "read" else "read"
@@ -118,7 +118,7 @@ async def answer_to(socket: Socket, frame: Frame) -> Frame:
 
 @pytest.mark.parametrize("scope", ["chat", "read", "manage"])
 async def test_a_key_does_what_its_scope_names_over_http(scope: str, keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
+    key = add_key(keys, "ann", policy=parse_policy([f"scopes={scope}"]))
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for needs, method, path in ROUTES:
             status, body = await call_api(running, method, path, key, json=CHAT)
@@ -140,7 +140,7 @@ async def test_a_key_does_what_its_scope_names_over_http(scope: str, keys: Path,
 async def test_a_key_without_the_scope_chat_has_no_reply_at_doors_of_other_protocols(
     path: str, keys: Path, tmp_path: Path
 ) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
+    key = add_key(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
     async with serving(tmp_path, api_keys=str(keys)) as running:
         status, body = await call_api(running, "POST", path, key, json=CHAT)
         assert (status, "it lacks the scope `chat`" in body) == (403, True), body
@@ -148,7 +148,7 @@ async def test_a_key_without_the_scope_chat_has_no_reply_at_doors_of_other_proto
 
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 async def test_a_key_without_the_scope_chat_hears_and_speaks_nothing(keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
+    key = add_key(keys, "ann", policy=parse_policy(["scopes=read|manage"]))
     async with serving(tmp_path, api_keys=str(keys), speech="both") as running:
         for path in ("/v1/audio/transcriptions", "/v1/audio/speech"):
             status, _, body = await running.get(path, method="POST", Authorization=f"Bearer {key}")
@@ -163,7 +163,7 @@ async def test_a_key_asks_its_models_alone(keys: Path, tmp_path: Path) -> None:
             ServedModel(name="small", engine=small, aliases=("s",), fallbacks=("big",)),
         ]
     )
-    key = key_file.add(keys, "ann", policy=parse_policy(["models=s"]))
+    key = add_key(keys, "ann", policy=parse_policy(["models=s"]))
     async with (
         serving(tmp_path, cast("ScriptedEngine", models), api_keys=str(keys)) as running,
         running.socket({"token": key}) as socket,
@@ -207,8 +207,8 @@ def change(keys: Path, name: str, words: str) -> None:
 
 
 async def test_a_key_has_limits_of_its_own_which_change_while_it_is_open(keys: Path, tmp_path: Path) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy(["messages_per_day=2", "messages_per_minute=50"]))
-    free = key_file.add(keys, "bob")
+    key = add_key(keys, "ann", policy=parse_policy(["messages_per_day=2", "messages_per_minute=50"]))
+    free = add_key(keys, "bob")
     async with (
         serving(tmp_path, api_keys=str(keys), key_messages_per_minute=100) as running,
         running.socket({"token": key}) as socket,
@@ -260,7 +260,7 @@ async def refused_by(socket: Socket, limit: str) -> None:
 async def test_a_key_that_may_do_other_things_ends_its_connections(
     words: str, keys: Path, tmp_path: Path
 ) -> None:
-    key = key_file.add(keys, "ann", policy=parse_policy(["scopes=chat|read"]))
+    key = add_key(keys, "ann", policy=parse_policy(["scopes=chat|read"]))
     async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
         change(keys, "ann", words)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -276,7 +276,7 @@ async def test_a_key_that_may_do_other_things_ends_its_connections(
 async def test_limits_change_while_the_service_runs(
     notice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_reload, "CHECK_S", 0.05 if notice == "time" else 3600)
+    monkeypatch.setattr(parts, "CHECK_S", 0.05 if notice == "time" else 3600)
     file = tmp_path / "limits.toml"
     file.write_text("messages_per_minute = 1")
     async with (
@@ -311,7 +311,7 @@ async def test_a_file_of_limits_that_became_unusable_changes_nothing(tmp_path: P
 async def test_a_look_at_files_that_fails_ends_no_service(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_reload, "CHECK_S", 0.01)
+    monkeypatch.setattr(parts, "CHECK_S", 0.01)
     failed = asyncio.Event()
 
     def reload_if_changed() -> None:

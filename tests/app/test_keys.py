@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main
-from app.operations import key_file
-from connections.authentication.api_key_store import ApiKeyStore
+from app.keys import add_key, listed_keys, revoke_key
+from connections.authentication.api_keys import ApiKeyStore
 from connections.protocol.errors import InvalidList
 
 
@@ -127,41 +127,41 @@ def test_where_there_is_no_file_it_is_told(file: str | None, status: int, messag
 
 def test_a_new_file_is_its_makers_alone_and_an_old_one_stays_whose_it_was(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    key_file.add(file, "ann")
+    add_key(file, "ann")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     file.chmod(0o640)
-    key_file.add(file, "bob")
+    add_key(file, "bob")
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").touch()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    key_file.add(tmp_path / "link", "ann")
+    add_key(tmp_path / "link", "ann")
     assert (tmp_path / "link").is_symlink()
-    assert [key.name for key in key_file.listed(tmp_path / "real")] == ["ann"]
+    assert [key.name for key in listed_keys(tmp_path / "real")] == ["ann"]
 
 
 def test_what_people_wrote_into_the_file_stays(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# the keys of our bots")
-    key_file.add(file, "ann")
-    key_file.revoke(file, "ann")
+    add_key(file, "ann")
+    revoke_key(file, "ann")
     assert file.read_text() == "# the keys of our bots\n"
 
 
 def test_two_operators_at_once_lose_nothing(tmp_path: Path) -> None:
     file, names = tmp_path / "keys", ["ann", "bob", "cat", "dan"]
     with ThreadPoolExecutor(len(names)) as operators:
-        assert len(set(operators.map(lambda name: key_file.add(file, name), names))) == len(names)
-    assert {key.name for key in key_file.listed(file)} == set(names)
+        assert len(set(operators.map(lambda name: add_key(file, name), names))) == len(names)
+    assert {key.name for key in listed_keys(file)} == set(names)
 
 
 def test_a_file_that_is_wrong_already_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("ann:msk_raw")
     with pytest.raises(InvalidList, match="entry 1 is not NAME:HASH"):
-        key_file.add(file, "bob")
+        add_key(file, "bob")
     assert file.read_text() == "ann:msk_raw"
 
 
@@ -169,7 +169,7 @@ def test_a_change_that_fails_leaves_the_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "keys"
-    key_file.add(file, "ann")
+    add_key(file, "ann")
     before = file.read_text()
 
     def full(_: int) -> None:

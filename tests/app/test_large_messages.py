@@ -107,7 +107,7 @@ async def test_few_bytes_of_images_wait_for_the_store(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who sends more than it takes in is told so; nothing that waits is lost."""
-    monkeypatch.setattr("connections.api.realtime.handler.MAX_PENDING_IMAGE_BYTES", 2 * len(LARGE.url) - 1)
+    monkeypatch.setattr("connections.api.realtime.endpoint.MAX_PENDING_IMAGE_BYTES", 2 * len(LARGE.url) - 1)
     is_well, keep = asyncio.Event(), Images.keep
 
     async def late(*args: Any, **options: Any) -> None:
@@ -153,6 +153,6 @@ async def test_a_large_message_comes_in_time(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who never ends one would hold its place for good."""
-    monkeypatch.setattr("app.server.websocket.LARGE_MESSAGE_S", 0.01)
+    monkeypatch.setattr("app.websocket_protocol.LARGE_MESSAGE_S", 0.01)
     async with session(running) as socket, unfinished_message(socket):
         assert await socket.closed() == (1008, "A large message comes within 0.01 s.")

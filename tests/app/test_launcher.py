@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from app import cli
-from app.composition import engines_of
+from app import cli, models
+from app.service import engines_of
 from app.settings import DEMO_MODEL, Settings, SettingsError
-from app.setup import models
 from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 
 PYTHON = {"engine": "vllm", "engine_python": sys.executable}

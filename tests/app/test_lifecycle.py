@@ -16,8 +16,8 @@ from socket import create_connection
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from app.operations import logs
-from app.server.server import address, listen
+from app import logs
+from app.server import address, listen
 from app.service import SIGNAL_MERGE_S, cancelled_by_signals
 from app.settings import SettingsError
 from engine.errors import EngineUnavailable
@@ -47,7 +47,7 @@ async def test_a_stop_says_goodbye_to_every_connection(tmp_path: Path) -> None:
 
 
 async def test_a_stop_wakes_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.server.TICK_S", 3600.0)
+    monkeypatch.setattr("app.server.TICK_S", 3600.0)
     async with serving(tmp_path) as running:
         running.service.stop()
         await running.serving

@@ -17,7 +17,7 @@ from sessions.limits.quotas import (
 )
 from sessions.limits.rates import RateLimited
 from sessions.records import Client
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.sessions.server_group import cluster
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")

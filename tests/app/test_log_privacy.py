@@ -11,8 +11,8 @@ from typing import Any
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect as store_client
+from sessions.store.client import connect as store_client
+from sessions.store.embedded import embedded_store
 from tests.app.in_process_service import Socket
 from tests.server_process import ServerProcess, serving
 

@@ -14,8 +14,8 @@ from typing import Literal
 import pytest
 import structlog
 
-from app.operations import logs
-from engine.process_log import Formatter
+from app import logs
+from engine.machine import Formatter
 from tests.app.in_process_service import serving
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")

@@ -13,14 +13,14 @@ import pytest
 
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
-from connections.http.exchange import Exchange
+from connections.http import Exchange
 from connections.limiters import Limiters
 from connections.native.server_info import ServerInfo
 from sessions.limits.bounds import LARGE_BODY_BYTES
 from tests.app.in_process_service import InProcessService
 
 ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "/v1/chat/completions": ("connections.api.openai_chat.endpoint.chat_turn_request", {"max_tokens": 5}),
+    "/v1/chat/completions": ("connections.api.openai_chat.chat_turn_request", {"max_tokens": 5}),
     "/v1/messages": ("connections.api.anthropic.endpoint.message_turn_request", {"max_tokens": 5}),
     "/v1/ag-ui": ("connections.api.agui.endpoint.ask_of", {"threadId": "t", "runId": "r"}),
     "/v1/responses": ("connections.api.responses.creator.messages_of", {"max_output_tokens": 5}),

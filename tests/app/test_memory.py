@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from app.operations import memory
-from app.server.http_protocol import HttpProtocol
-from app.server.websocket import LimitedProtocol, WebSocketProtocol
+from app import memory
+from app.http_protocol import HttpProtocol
+from app.websocket_protocol import LimitedProtocol, WebSocketProtocol
 from connections.connection import Connection
 from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
-from tests.chaos.sample_frames import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
+from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
 from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024
@@ -42,7 +42,7 @@ def test_holes_between_small_things_are_given_back() -> None:
 def test_large_blocks_between_small_things_are_given_back_at_once() -> None:
     """glibc keeps those that are no larger than one that was freed before, up to 32 MiB. In a process of its own."""
     program = """
-from app.operations import memory
+from app import memory
 from tests.app.test_memory import MB, os, resident_bytes
 memory.set_up()
 del [bytearray(6 * MB)][0]

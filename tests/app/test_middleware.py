@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.operations import key_file
+from app.keys import add_key
 from connections.authentication.api_keys import Kind
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import answer
@@ -147,7 +147,7 @@ async def test_metrics_are_for_this_machine_private_networks_and_operators(
     keys: Path, tmp_path: Path
 ) -> None:
     operator, ann = (
-        key_file.add(keys, name, kind=kind) for name, kind in (("op", Kind.ADMIN), ("ann", Kind.PERSONAL))
+        add_key(keys, name, kind=kind) for name, kind in (("op", Kind.ADMIN), ("ann", Kind.PERSONAL))
     )
     async with serving(tmp_path, api_keys=str(keys), trusted_proxies=("127.0.0.1",)) as running:
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.network import client_filter_of
+from app.server import client_filter_of
 from app.settings import Settings, SettingsError
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 
 
 @pytest.mark.parametrize("name", ["allowed_ips", "trusted_proxies"])

@@ -9,8 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from engine.messages import Message
-from engine.reply_spec import ReplySpec
+from engine.messages import Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of

@@ -16,8 +16,7 @@ import pytest
 
 from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.limits.bounds import LARGE_BODIES, MAX_BODY_BYTES
 from tests.app.in_process_service import InProcessService, serving

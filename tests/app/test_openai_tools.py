@@ -13,8 +13,7 @@ import pytest
 from openai import AsyncOpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
-from engine.messages import Message, ToolCall
-from engine.reply_spec import JsonSchema, ReplySpec, Tool
+from engine.messages import JsonSchema, Message, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import HELLO, MODEL, chunks_of, client_of

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 
-from app.operations import key_file
+from app.keys import add_key
 from connections.authentication.api_keys import Kind
 from connections.protocol import base
 from engine.scripted import ScriptedEngine
@@ -37,7 +37,7 @@ async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[InProcessService]
 
 def shown_by(kind: str, keys: Path) -> str:
     """Return a token of one person."""
-    return token() if kind == "a JWT" else key_file.add(keys, "ann")
+    return token() if kind == "a JWT" else add_key(keys, "ann")
 
 
 def rewrite(keys: Path, kind: str, other: str) -> None:
@@ -78,7 +78,7 @@ async def test_devices_of_a_person_see_one_list_and_one_running_reply(
 
 
 async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: Path, store_url: str) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with AsyncExitStack() as stack:
         one, other = [
             await stack.enter_async_context(
@@ -99,7 +99,7 @@ async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: P
 
 
 async def test_an_applications_key_keeps_its_users_apart(guarded: InProcessService, keys: Path) -> None:
-    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    key = add_key(keys, "shop", kind=Kind.APPLICATION)
     ann = guarded.socket({"client_id": "ann", "token": key})
     bob = guarded.socket({"client_id": "bob", "token": key})
     async with ann as one, bob as other:
@@ -112,7 +112,7 @@ async def test_an_applications_key_keeps_its_users_apart(guarded: InProcessServi
 
 async def test_a_line_without_a_kind_is_an_applications_key(guarded: InProcessService, keys: Path) -> None:
     """All were such keys: their users stay apart, and find their conversations."""
-    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    key = add_key(keys, "shop", kind=Kind.APPLICATION)
     rewrite(keys, ":app", "")
     async with guarded.socket({"client_id": "ann", "token": key}) as one:
         await begin(one)
@@ -125,7 +125,7 @@ async def test_a_line_without_a_kind_is_an_applications_key(guarded: InProcessSe
 async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
     guarded: InProcessService, keys: Path
 ) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with guarded.socket({"client_id": "laptop", "token": key}) as socket:
         rewrite(keys, ":personal", ":app")
         async with guarded.socket({"client_id": "laptop", "token": key}):
@@ -134,7 +134,7 @@ async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
 
 async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
     """Connections and messages of one device; the key's own limits count all of them."""
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     limits = {"max_client_connections": 1, "messages_per_minute": 1, "key_messages_per_minute": 2}
     async with serving(tmp_path, api_keys=str(keys), **limits) as running, AsyncExitStack() as stack:
         laptop, phone, tablet = [
@@ -154,7 +154,7 @@ async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
 async def test_tokens_count_for_the_device_that_sent(
     keys: Path, tmp_path: Path, store: Redis, store_url: str
 ) -> None:
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys), redis_url=store_url, tokens_per_day=10) as running:
         async with running.socket({"client_id": "laptop", "token": key}) as laptop:
             await laptop.send(type="send", client_msg_id="m1", content="A long question, or so.")
@@ -172,7 +172,7 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
     guarded: InProcessService, keys: Path
 ) -> None:
     """By OpenAI's endpoint too; an application's users don't learn by it what others said."""
-    personal, shop = key_file.add(keys, "ann"), key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    personal, shop = add_key(keys, "ann"), add_key(keys, "shop", kind=Kind.APPLICATION)
     for key in (personal, shop):
         for client_id in ("one", "other"):
             async with guarded.socket({"client_id": client_id, "token": key}) as socket:
@@ -195,7 +195,7 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
 
 async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, keys: Path) -> None:
     """A Realtime session and a reader without a client id are a person's, too."""
-    key = key_file.add(keys, "ann")
+    key = add_key(keys, "ann")
     guarded.engine.script("Well.")
     async with session(guarded, token=key, conversation_id="call") as call:
         await turn(call, "Hello?")
@@ -212,7 +212,7 @@ async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, ke
 
 
 async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService, keys: Path) -> None:
-    key = key_file.add(keys, "shop", kind=Kind.APPLICATION)
+    key = add_key(keys, "shop", kind=Kind.APPLICATION)
     status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
     assert (status, json.loads(body)["error"]["message"]) == (400, "client_id: is missing.")
 

@@ -13,8 +13,7 @@ import brotli
 import pytest
 from structlog.testing import capture_logs
 
-from app import routes
-from app.delivery import page_files
+from app import page_files, routes
 from app.routes import PAGE
 from tests.app.in_process_service import InProcessService, serving
 

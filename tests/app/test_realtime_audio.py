@@ -22,9 +22,9 @@ from openai import AsyncOpenAI
 
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
-from speech.sound.samples import converted, linear
-from speech.sound.wav import Coding
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
+from speech.interfaces import Coding
+from speech.samples import converted, linear
 from tests.app.in_process_service import InProcessService, serving
 from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import KEY
@@ -53,7 +53,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 
 async def synthesize(text: str) -> bytes:
-    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    spoken = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(spoken.pcm, "<i2")
     return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sessions.limits.bounds import Bound
 from tests.app.in_process_service import InProcessService, serving
@@ -183,3 +185,9 @@ async def test_the_time_for_a_request_ends_while_its_peer_sends_on(tmp_path: Pat
 async def test_no_path_has_a_control_character(running: InProcessService, path: str) -> None:
     """A proxy's rule for `/metrics` does not match such a path."""
     assert (await running.get(path))[0] == 404
+
+
+@pytest.mark.parametrize("name", ["_unset_keepalive_if_required", "_should_upgrade", "_start_asgi_task"])
+def test_uvicorn_has_the_private_methods_that_are_called_or_replaced(name: str) -> None:
+    assert name in vars(HttpToolsProtocol)
+    assert f"self.{name}(" in inspect.getsource(HttpToolsProtocol)

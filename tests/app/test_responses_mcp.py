@@ -13,13 +13,13 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from connections.api.replies import StoredReply
 from connections.api.responses import store as response_store
-from connections.api.responses.notes import MAX_NOTE_BYTES
+from connections.api.responses.encoder import MAX_NOTE_BYTES
 from connections.api.responses.store import ResponseStore
-from connections.api.stored_replies import StoredReply
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import Overloaded, StoreDown
-from sessions.tools.functions.declaration import tool
+from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import responses_socket
 from tests.jwt_signing import KEY

@@ -11,8 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 
-from engine.messages import Message, ToolCall
-from engine.reply_spec import JsonSchema
+from engine.messages import JsonSchema, Message, ToolCall
 from engine.scripted import Call, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY

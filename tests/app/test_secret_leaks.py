@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app.operations import key_file
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect as store_client
+from app.keys import add_key
+from sessions.store.client import connect as store_client
+from sessions.store.embedded import embedded_store
 from tests.chaos import gateway
 from tests.jwt_signing import SECRET, token
 from tests.server_process import ServerProcess, serving
@@ -64,7 +64,7 @@ async def dump_store(store: Redis) -> str:
 
 
 async def test_nothing_that_lets_in_is_ever_told(keys: Path, tmp_path: Path) -> None:
-    good, wrong, long = key_file.add(keys, "ann"), "msk_" + "w" * 43, "msk_" + "l" * 20_000
+    good, wrong, long = add_key(keys, "ann"), "msk_" + "w" * 43, "msk_" + "l" * 20_000
     jwt, old, forged = token(), token(exp=int(time.time()) - 3), token("a forger's secret of the same length")
     async with embedded_store(tmp_path / "store") as url, store_client(url) as store:
         environ = {

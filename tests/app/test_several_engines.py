@@ -6,23 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from app.composition import engines_of
-from app.operations.collectors import Sources
-from app.operations.metrics import Metrics
-from app.operations.readiness import Readiness
+from app.metrics import Metrics, Readiness, Sources
+from app.service import engines_of
 from app.settings import Settings
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.limiters import BoundCounters
 from connections.manager import ConnectionStatistics
-from engine.durations import Durations
-from engine.fleet import EngineFleet
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
-from engine.served_models import served_models
+from engine.served_models import EngineFleet, served_models
+from sessions.observer import Durations
 from sessions.service import SessionStatistics
+from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
-from sessions.store.redis.server_config import WriteProbe
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.server_config import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 
 FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)

@@ -13,14 +13,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.composition import engines_of
+from app.models import with_names
+from app.service import engines_of
 from app.settings import Settings, SettingsError
-from app.setup.models import with_names
 from engine.api import EngineState
-from engine.fleet import EngineFleet
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
-from engine.served_models import ServedModels
+from engine.served_models import EngineFleet, ServedModels
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 from tests.jwt_signing import KEY

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from sessions.errors import StoreDown
 from sessions.limits.quotas import Allowance, QuotaSettings, RedisCounters
 from sessions.records import Client
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.chaos.proxy import FAIR, Weather, proxy
 from tests.sessions.server_group import node
 from tests.store_faults import without_memory
@@ -156,7 +156,7 @@ async def test_a_store_whose_answers_come_too_late_counts_a_charge_once(
 ) -> None:
     """The store takes the command. The client has stopped waiting, and sends it again."""
     gauges = QuotaSettings(tokens_per_day=900).gauges(ANN)
-    monkeypatch.setattr("sessions.store.redis.servers.SOCKET_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sessions.store.client.SOCKET_TIMEOUT_S", 0.2)
     async with (
         node(tmp_path / "one") as one,
         proxy(one.port) as way,

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from app.models import convert
 from app.settings import DEMO_MODEL, Settings
-from app.setup.conversion import convert
 from app.sizing import (
     LISTED_BYTES,
     Assumptions,

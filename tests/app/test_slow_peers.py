@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.server import http_protocol
+from app import http_protocol
 from sessions.limits.bounds import MAX_HEAD_BYTES, MAX_HEADERS, PART_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import answer, peer
@@ -74,14 +75,14 @@ async def test_a_head_of_many_lines_is_not_read_to_its_end(
 ) -> None:
     """Each line of it would be an object or two, and a thousand sockets may send one each."""
     taken = 0
-    on_header = http_protocol.HttpToolsProtocol.on_header
+    on_header = HttpToolsProtocol.on_header
 
     def count(self: http_protocol.HttpProtocol, name: bytes, value: bytes) -> None:
         nonlocal taken
         taken += 1
         on_header(self, name, value)
 
-    monkeypatch.setattr(http_protocol.HttpToolsProtocol, "on_header", count)
+    monkeypatch.setattr(HttpToolsProtocol, "on_header", count)
     async with peer(running) as endless:
         endless.write(HEAD + "X: y\r\n" * 8_000 + "\r\n")
         assert (await endless.rest()).startswith("HTTP/1.1 431 ")

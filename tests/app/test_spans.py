@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
-from app.operations import spans as spans_module
-from app.operations.metrics import Metrics
-from app.operations.spans import CLOSE_S, Spans, _named
-from app.operations.tracing import traced
+from app import tracing as spans_module
+from app.metrics import Metrics
+from app.parts import traced
 from app.settings import SettingsError
+from app.tracing import CLOSE_S, Spans, _named
+from engine.messages import Trace
 from engine.scripted import Call, ScriptedEngine, Thought
-from engine.trace import Trace
 from sessions.observer import NullObserver
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.otlp_collector import Collector, ExportedSpan, running_collector
@@ -325,7 +325,7 @@ def test_a_span_that_is_none_is_not_told_as_a_parent() -> None:
 
 async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     enable_export(monkeypatch, "http://127.0.0.1:4318")
-    monkeypatch.delitem(sys.modules, "app.operations.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "app.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(SettingsError, match=r"pip install 'midstream-server\[otel\]'"):
         async with traced(NullObserver(), version="1"):

@@ -15,8 +15,8 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from app.settings import Settings, SettingsError
-from app.setup.speech import audio_of
-from speech.sound.wav import recording_of
+from app.speech import audio_of
+from speech.recordings import recording_of
 from tests.app.in_process_service import serving
 from tests.speech.compressed import compressed, tone
 from tests.speech.models import checkpoints

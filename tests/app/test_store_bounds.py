@@ -13,14 +13,14 @@ import yaml
 
 from app.settings import Settings
 from app.sizing import JOURNAL_BYTES, STORE_SPARE
-from connections.authentication.tickets import TTL_S
+from connections.authentication.access import TICKET_S
 from connections.images import MAX_BYTES
 from sessions.limits.bounds import GROUPS_TIMES, MAX_BODY_BYTES, MAX_FRAME_BYTES
 from sessions.limits.shares import ADDRESS, group_limit, owner_limit
-from sessions.store.history.notes import MOST_BYTES
+from sessions.store.embedded import EMBEDDED_BYTES
+from sessions.store.history import NOTES_BYTES
 from sessions.store.images import IMAGE_COSTS
 from sessions.store.ledger import COPIES, GROWTH_PART, MESSAGE_BYTES, ONCE_PART, UNSEEN_PART
-from sessions.store.redis.embedded import EMBEDDED_BYTES
 from tests.deploy.reverse_proxy import DEPLOY
 
 MIB = 1024**2
@@ -74,7 +74,7 @@ def reserve_usage(store: Shipped) -> dict[str, float]:
     return {
         "growth that other replicas have not measured": store.replicas * store.bytes * UNSEEN_PART,
         "replies that run when the store is full": store.replicas * SETTINGS.max_batch * longest_reply,
-        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TTL_S * TICKET_BYTES,
+        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TICKET_S * TICKET_BYTES,
         "connections": store.replicas * SETTINGS.max_connections * CONNECTION_BYTES,
         "buffers, lists and leases": BUFFERS,
     }
@@ -122,7 +122,7 @@ def test_those_who_take_all_that_they_may_leave_room_for_any_message_of_a_page(n
 def test_a_share_has_room_for_all_that_else_has_a_bound_of_its_own(name: str) -> None:
     alone = largest_share(growth(name), owner_limit)
     image = MAX_BYTES + IMAGE_COSTS
-    assert alone >= MOST_BYTES + 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
+    assert alone >= NOTES_BYTES + 2 * image + LONGEST_MESSAGE + LONGEST_REPLY * JOURNAL_BYTES
     assert image <= growth(name) // ONCE_PART
 
 

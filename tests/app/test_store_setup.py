@@ -11,14 +11,14 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from app.parts import durability_of, look_at_store, store_client, store_url
 from app.settings import Settings, SettingsError
-from app.setup.store import durability_of, look_at_store, store_client, store_url
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.service import Sessions
+from sessions.store import server_config
+from sessions.store.client import Durability, connect
 from sessions.store.ownership import Ownership
-from sessions.store.redis import server_config
-from sessions.store.redis.servers import Durability, connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import Node, node, restarted

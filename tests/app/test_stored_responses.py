@@ -13,7 +13,7 @@ from openai.types.responses import Response
 
 from connections.api.responses import store as response_store
 from engine.scripted import Call, ScriptedEngine, Thought
-from sessions.store.history import notes
+from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
@@ -386,7 +386,7 @@ async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(
     """Their turns stay in the history, and so does what somebody else keeps."""
     async with client_of(running, KEY[::-1]) as other:
         theirs = await create_response(other, "Mine?", metadata={"a": "x" * 500})
-        monkeypatch.setattr(notes, "MOST_BYTES", 6_000)
+        monkeypatch.setattr(history, "NOTES_BYTES", 6_000)
         large = {"a": "x" * 500, "b": "y" * 500}
         responses = [await create_response(sdk, "Hello?", metadata=large, conversation="mine")]
         responses += [await create_response(sdk, "Hello?", metadata=large) for _ in range(5)]

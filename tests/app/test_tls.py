@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from app.server.network import RenewableContext, tls_of
+from app.server import RenewableContext, tls_of
 from app.settings import Settings, SettingsError
 from tests.app.in_process_service import InProcessService, serving
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from app.parts import tool_box_of
 from app.settings import Settings, SettingsError
-from app.setup.tools import tool_box_of
-from sessions.tools.mcp_servers.server_file import servers_from
+from sessions.tools.mcp_options import servers_from
 
 SERVER = '[[server]]\nname = "shop"\nurl = "http://127.0.0.1:9/mcp"\ntools = ["price"]\n'
 
@@ -109,7 +109,7 @@ import sys
 sys.modules["mcp"] = None  # as if it were not installed
 from app.settings import SettingsError
 from app.settings import Settings
-from app.setup.tools import tool_box_of
+from app.parts import tool_box_of
 try:
     {code}
 except SettingsError as error:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from app.operations import logs
-from engine.trace import Trace
+from app import logs
+from engine.messages import Trace
 from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import peer
 

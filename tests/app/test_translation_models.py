@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

@@ -12,8 +12,8 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 
-from app.setup.models import TRANSLATOR
-from engine.options import EngineOptions
+from app.models import TRANSLATOR
+from engine.machine import EngineOptions
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels

@@ -12,9 +12,9 @@ import httpx
 import msgspec
 import pytest
 
-from app.composition import engines_of
+from app.models import file_of, shown_model
+from app.service import engines_of
 from app.settings import Settings, SettingsError
-from app.setup.models import file_of, shown_model
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import Call, ScriptedEngine, Step, Thought
 from engine.upstream.engine import UpstreamEngine, UpstreamFleet

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from app.settings import Settings
-from app.setup.speech import detected
+from app.speech import detected
 from connections.protocol.audio import HEAD, SOUND
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
@@ -215,7 +215,7 @@ async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_
         phone = await VoiceClient(socket, "killed").start()
         await phone.send_audio(SILENCE[:16000] + sound[: len(sound) // 2])
         await phone.until("speech", state="started")
-        listener = child_of(os.getpid(), "speech.listening")
+        listener = child_of(os.getpid(), "speech listening")
         assert listener is not None
         os.kill(listener, signal.SIGKILL)
         assert (await phone.until("error"))["code"] == "speech_unavailable"
@@ -274,7 +274,7 @@ async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: InP
 async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_started_before(
     tmp_path: Path,
 ) -> None:
-    listening = "speech.listening .*spoken.jsgf"
+    listening = "speech listening .*spoken.jsgf"
     async with serving(tmp_path, ScriptedEngine(reply=REPLY), speech="auto") as service:
         assert child_of(os.getpid(), listening) is None
         async with service.socket({"client_id": "kim", "features": ["audio"]}) as socket:

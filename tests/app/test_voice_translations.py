@@ -13,7 +13,7 @@ import pytest_asyncio
 import soxr
 
 from engine.scripted import ScriptedEngine
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_translations import close, session, transcript
 from tests.app.test_voice import GRAMMAR
@@ -40,7 +40,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 
 async def synthesize(text: str) -> bytes:
-    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    spoken = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(spoken.pcm, "<i2")
     return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from connections.protocol.audio import HEAD, LAST, SOUND
 from specs import schemas
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 from tests.app.in_process_service import Frame, Socket
 
 RATE = 16_000
@@ -27,7 +27,7 @@ FRAMES = Draft202012Validator(schemas.document())
 
 async def synthesize(text: str) -> bytes:
     """Return a text in the voice of espeak-ng, as 16-bit PCM."""
-    spoken = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    spoken = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(spoken.pcm, "<i2")
     return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
 

@@ -69,3 +69,37 @@ class Attack:
     def sockets_of(self, attackers: int) -> int:
         """Number of sockets of each of so many attackers."""
         return max(1, self.sockets // attackers) if self.together else self.sockets
+
+
+Life = Callable[["Attacker"], Awaitable[None]]
+
+ATTACKS: list[Attack] = []
+"""All attacks, in the order in which their modules note them."""
+
+
+def attack(
+    *,
+    sockets: int = 1,
+    together: bool = False,
+    ground: TargetKind = TargetKind.SCRIPTED,
+    cost: Cost = Cost.SOCKET,
+    warm: Callable[[], object] | None = None,
+    prepare: Callable[[Attacker], Awaitable[str]] | None = None,
+) -> Callable[[Life], Life]:
+    """Note the decorated life of a socket as an attack."""
+
+    def noted(run: Life) -> Life:
+        ATTACKS.append(
+            Attack(
+                run=run,
+                sockets=sockets,
+                together=together,
+                ground=ground,
+                cost=cost,
+                warm=warm,
+                prepare=prepare,
+            )
+        )
+        return run
+
+    return noted

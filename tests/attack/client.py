@@ -140,6 +140,13 @@ class Attacker:
         await one.send_hello(**hello | ({"token": self.key} if self.key else {}))
         return one
 
+    async def flood(self, one: Socket, make: Callable[[int], bytes], *, per_s: float) -> None:
+        """Send what `make` gives for 0, 1, 2, …, so many a second, and count all answers. Raises Refused, Dropped."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.listen(one))
+            async for number in beats(per_s):
+                await one.write(make(number))
+
     async def listen(self, one: Socket) -> None:
         """Read all that comes and count it. Raises Refused, Dropped."""
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.attack.attack import ATTACKS as NOTED
 from tests.attack.attack import Attack, TargetKind
 from tests.attack.families import (
     admin,
@@ -24,21 +25,8 @@ from tests.attack.families import (
 )
 
 FAMILIES = (
-    *(
-        baseline,
-        frames,
-        sockets,
-        turns,
-        slow_readers,
-        searches_and_links,
-        bodies,
-        vendor_apis,
-        all_endpoints,
-        stored_state,
-        sessions,
-        large_messages,
-    ),
-    *(tools, credentials, admin, audio, uploads),
+    *(baseline, frames, sockets, turns, slow_readers, searches_and_links, bodies, vendor_apis, all_endpoints),
+    *(stored_state, sessions, large_messages, tools, credentials, admin, audio, uploads),
 )
 FIRST_SEEN = (
     "empty-fragments",
@@ -52,9 +40,12 @@ FIRST_SEEN = (
 )
 """The eight attacks that a review found before there were guards."""
 
-_BY_GROUND = sorted(
-    (one for family in FAMILIES for one in family.ATTACKS), key=lambda one: list(TargetKind).index(one.ground)
-)
-"""The attacks, grouped by server: a server is ended once all attacks on it are done."""
+_FAMILIES = [family.__name__ for family in FAMILIES]
 
-ATTACKS: dict[str, Attack] = {attack.name: attack for attack in _BY_GROUND}
+
+def _place(attack: Attack) -> tuple[int, int]:
+    return list(TargetKind).index(attack.ground), _FAMILIES.index(attack.run.__module__)
+
+
+ATTACKS: dict[str, Attack] = {attack.name: attack for attack in sorted(NOTED, key=_place)}
+"""The attacks, grouped by server: a server is ended once all attacks on it are done."""

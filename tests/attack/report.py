@@ -8,9 +8,7 @@ import msgspec
 
 from tests.attack.attack import KB, MB, Cost
 from tests.attack.bystanders import Latencies
-from tests.bench.engine.report import Failure
-from tests.bench.machine import Machine
-from tests.bench.statistics import percentile
+from tests.bench.report import Failure, Machine, percentile
 
 GAP_TIMES = 1.5
 PING_MS = 50.0

@@ -24,11 +24,9 @@ from tests.attack.client import Job, Outcome
 from tests.attack.report import GIVEN_BACK_S, OWN_BYTES, AttackReport, Memory, Trial, figures
 from tests.attack.table import progress_line
 from tests.attack.target import Target, Targets
-from tests.bench.engine.report import Failure
-from tests.bench.machine import this_machine
+from tests.bench.report import Failure, this_machine
 from tests.server_process import serving
 
-PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 SETTLE_S = 0.3
 LOOK_S = 0.1
 RAID_S = 30.0
@@ -49,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_attacks(plan: Plan, log: Log) -> AttackReport:
     """Run the attacks; `log` gets a line for each."""
-    machine, started = this_machine(PACKAGES), time.monotonic()
+    machine, started = this_machine(), time.monotonic()
     if machine.warning:
         log(machine.warning)
     with (

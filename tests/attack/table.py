@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.attack.attack import Attack
 from tests.attack.registry import FIRST_SEEN
 from tests.attack.report import AttackReport, Mark, Trial
-from tests.bench.table import NOT_MEASURED, number
+from tests.bench.report import NOT_MEASURED, number
 
 HEADING = (
     "attack",

@@ -1,149 +1,303 @@
-"""`make bench`: Midstream and two other servers of the same model, in turns; a table, JSON and a picture."""
+"""`make bench`: Midstream and three other servers of the same model, in turns, then our endpoints; a table, and JSON."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from app.settings import DEMO_MODEL
 from engine.model.devices import choose_device, choose_dtype
-from tests.bench.endpoints import measure_endpoints
-from tests.bench.engine.plan import FULL as FULL_PLAN
-from tests.bench.engine.plan import QUICK as QUICK_PLAN
-from tests.bench.engine.report import Figure
-from tests.bench.engine.runner import run_measurements
-from tests.bench.engine.shapes import SMALL, TINY
-from tests.bench.engine.table import table as engine_table
-from tests.bench.engine.worker_pool import assembled
-from tests.bench.machine import this_machine
-from tests.bench.report import DEMO_TITLE, Report, encode, medians_of
-from tests.bench.rounds import Setup, rounds
-from tests.bench.servers import CONTENDERS, Contender
-from tests.bench.table import table
-from tests.bench.workload import FULL, QUICK
+from tests.bench.clients import ServerApi
+from tests.bench.load_generator import (
+    FIRST_TOKEN,
+    SILENT,
+    TOKENS_PER_REPLY,
+    TOKENS_PER_S,
+    Figures,
+    Job,
+    Measure,
+    Observed,
+    figures,
+    medians,
+    observe,
+)
+from tests.bench.report import (
+    NOT_MEASURED,
+    RESULTS,
+    TIMES,
+    Failure,
+    MeasurementFailed,
+    Report,
+    aligned,
+    number,
+    say,
+)
+from tests.bench.servers import CONTENDERS, MIDSTREAM, Contender, model_of, running
 
 ENDPOINTS = "endpoints"
-RESULTS = Path(__file__).parent.parent.parent / "docs" / "bench"
-SHAPES = {shape.name: shape for shape in (TINY, SMALL)}
+JOB_S = 90.0
+STOPPED_TOKENS = 512
+"""Requested tokens of a reply that is cancelled: more than are made until then."""
+WARM_UP_TOKENS = 8
+SAMPLES = 24
+"""The least replies of each measurement of an endpoint: few clients ask through several processes, one after the other."""
+NATIVE = ServerApi.WEBSOCKET
+APIS = (
+    NATIVE, ServerApi.CHAT, ServerApi.REALTIME, ServerApi.RESPONSES, ServerApi.MESSAGES, ServerApi.AI_SDK,
+)  # fmt: skip
+ENDPOINT_TARGET = 0.9
+"""Share of the native endpoint's figure that another endpoint must reach."""
+WITHOUT_RATIO = frozenset({"tokens per text", TOKENS_PER_REPLY, "steps after a cancel, most"})
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """The workload of every server. `levels`: by the number of clients, how many replies each asks for, one after the other.
+
+    `budget_s`: no round is begun that would probably end later than this. `cancel_after_texts`: what a reader has seen when it
+    cancels; each of several readers waits a little longer than the last.
+    """
+
+    levels: dict[int, int]
+    max_new_tokens: int
+    rounds: int
+    budget_s: float
+    endpoint_rounds: int
+    cancel_after_texts: int
+
+
+FULL = Workload(
+    levels={1: 8, 8: 2, 32: 1},
+    max_new_tokens=128,
+    rounds=3,
+    budget_s=450,
+    endpoint_rounds=7,
+    cancel_after_texts=8,
+)
+QUICK = Workload(
+    levels={1: 1, 4: 1}, max_new_tokens=32, rounds=1, budget_s=60, endpoint_rounds=1, cancel_after_texts=4
+)
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One server's turn in one round: seconds until it was ready, and its figures by the number of clients."""
+
+    contender: str
+    round: int
+    start_s: float
+    levels: dict[int, Figures]
+
+
+class Bench:
+    """Measures; its report fills up. All servers have the same `setup`: model, device and dtype."""
+
+    def __init__(self, workload: Workload, setup: dict[str, str]) -> None:
+        self.report = Report(details={"workload": workload, "setup": setup})
+        self.turns: list[Turn] = []
+        self._workload, self._setup = workload, setup
+
+    def rounds(self, contenders: Sequence[Contender]) -> None:
+        """Give every contender a turn, then again, as often as the workload says and its budget allows."""
+        work, started = self._workload, time.monotonic()
+        for index in range(work.rounds if contenders else 0):
+            elapsed = time.monotonic() - started
+            if index and elapsed * (index + 1) / index > work.budget_s:
+                self.report.cuts.append(f"{work.rounds - index} of {work.rounds} rounds, for want of time")
+                break
+            for contender in contenders:
+                say(f"Round {index + 1} of {work.rounds}: {contender.title}")
+                levels: dict[int, Figures] = {}
+                begun, start_s = time.monotonic(), 0.0
+                try:
+                    with running(contender, **self._setup) as (url, pid):
+                        start_s = round(time.monotonic() - begun, 1)
+                        self._turn(contender, url, pid, levels)
+                except MeasurementFailed as failure:
+                    self._failed(contender.title, failure)
+                self.turns.append(Turn(contender=contender.name, round=index, start_s=start_s, levels=levels))
+        self.report.details["turns"] = self.turns
+
+    def _turn(self, contender: Contender, url: str, pid: int, levels: dict[int, Figures]) -> None:
+        """Measure into `levels`, so that what was measured before a failure is kept. Raises MeasurementFailed."""
+        work = self._workload
+
+        def do(measure: Measure, clients: int, tokens: int, replies: int = 1) -> Observed:
+            texts = work.cancel_after_texts
+            return observe(Job(
+                measure=measure, api=contender.api, url=url, model=self._setup["model"], pid=pid, clients=clients,
+                replies=replies, max_new_tokens=tokens, cancel_after_texts=texts, limit_s=JOB_S,
+            ))  # fmt: skip
+
+        for clients in (1, max(work.levels)):  # the first, slow steps of all sizes
+            do(Measure.LOAD, clients, WARM_UP_TOKENS)
+        for clients, replies in work.levels.items():
+            load = do(Measure.LOAD, clients, work.max_new_tokens, replies)
+            levels[clients] = figures(load)
+            silenced = do(Measure.STOP_ALL, clients, STOPPED_TOKENS)
+            levels[clients] = figures(load, None, silenced)
+            if contender.api is NATIVE:  # nothing answers a closed HTTP connection
+                stopped = do(Measure.STOP_ONE, clients, STOPPED_TOKENS)
+                levels[clients] = figures(load, stopped, silenced)
+            found = levels[clients]
+            say(
+                f"  {clients:>2} at once: {', '.join(_named(found, one) for one in (TOKENS_PER_S, FIRST_TOKEN, SILENT))}"
+            )
+
+    def endpoints(self) -> dict[int, dict[str, Figures]]:
+        """Send the same prompts through each endpoint and the native one, in turns, on one server; return medians.
+
+        Shares are ratios to the native endpoint in the same round. A failure ends the measurement and is reported.
+        """
+        work = self._workload
+        samples: dict[int, dict[ServerApi, list[Figures]]] = {
+            clients: {api: [] for api in APIS} for clients in work.levels
+        }
+        try:
+            with running(MIDSTREAM, **self._setup) as (url, pid):
+                for number in range(-1, work.endpoint_rounds):  # the first round warms up
+                    say(f"Endpoints, round {number + 1} of {work.endpoint_rounds}")
+                    for clients, api, sample in self._endpoint_round(url, pid, number % len(APIS)):
+                        if number >= 0:
+                            samples[clients][api].append(sample)
+        except MeasurementFailed as failure:
+            self._failed(ENDPOINTS, failure)
+        return {clients: found for clients, by_api in samples.items() if (found := _compared(by_api))}
+
+    def _endpoint_round(self, url: str, pid: int, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
+        work, model = self._workload, model_of(url)
+        for clients, replies in work.levels.items():
+            times = max(1, min(replies, SAMPLES // clients)) if work.endpoint_rounds > 1 else 1
+            for api in (*APIS[turn:], *APIS[:turn]):
+                job = Job(
+                    api=api, url=url, model=model, pid=pid, clients=clients, max_new_tokens=work.max_new_tokens,
+                    limit_s=JOB_S, greets=True,
+                )  # fmt: skip
+                yield clients, api, medians([figures(observe(job)) for _ in range(times)])
+
+    def _failed(self, what: str, failure: MeasurementFailed) -> None:
+        self.report.failures.append(Failure(what, str(failure)))
+        say(f"  failed: {failure}")
+
+
+def _named(found: Figures, name: str) -> str:
+    return f"{name} {number(found[name]) if name in found else NOT_MEASURED}"
+
+
+def _compared(by_api: dict[ServerApi, list[Figures]]) -> dict[str, Figures]:
+    rounds = min(len(some) for some in by_api.values())
+    pairs = {
+        api: list(zip(by_api[NATIVE][:rounds], some[:rounds], strict=True)) for api, some in by_api.items()
+    }
+    return {
+        str(api): {
+            TOKENS_PER_S: median(here[TOKENS_PER_S] for _, here in both),
+            "  of the native endpoint's": median(
+                here[TOKENS_PER_S] / beside[TOKENS_PER_S] for beside, here in both
+            ),
+            FIRST_TOKEN: median(here[FIRST_TOKEN] for _, here in both),
+            "  native endpoint's / this one's": median(
+                beside[FIRST_TOKEN] / here[FIRST_TOKEN] for beside, here in both
+            ),
+        }
+        for api, both in pairs.items()
+        if both
+    }
+
+
+def server_table(contenders: Sequence[Contender], turns: Sequence[Turn], levels: Sequence[int]) -> str:
+    """Return a block for each number of clients: a column for each server, with its ratio to the first."""
+    rows: list[list[str]] = []
+    for clients in levels:
+        columns = [
+            medians(
+                [
+                    turn.levels[clients]
+                    for turn in turns
+                    if turn.contender == one.name and clients in turn.levels
+                ]
+            )
+            for one in contenders
+        ]
+        rows.append([_clients(clients), *(one.title for one in contenders)])
+        for name in dict.fromkeys(name for column in columns for name in column):
+            first, *others = (column.get(name) for column in columns)
+            rows.append(
+                [f"  {name}", _cell(name, first, None), *(_cell(name, other, first) for other in others)]
+            )
+        rows.append([""] * (len(contenders) + 1))
+    return aligned(rows, numbers=True)
+
+
+def _cell(name: str, value: float | None, first: float | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    ratio = f" ({number(value / first)}{TIMES})" if first and name not in WITHOUT_RATIO else ""
+    return f"{number(value)}{ratio}"
+
+
+def endpoint_table(levels: dict[int, dict[str, Figures]]) -> str:
+    """Return a block for each number of clients: a column for each endpoint; shares below the target are marked."""
+    rows: list[list[str]] = []
+    for clients, by_api in levels.items():
+        rows.append([_clients(clients), *by_api])
+        for name in by_api[NATIVE]:
+            values = [column[name] for column in by_api.values()]
+            short = [name.startswith("  ") and value < ENDPOINT_TARGET for value in values]
+            marks = [f" (short of {ENDPOINT_TARGET})" if one else "" for one in short]
+            rows.append(
+                [f"  {name}", *(number(value) + mark for value, mark in zip(values, marks, strict=True))]
+            )
+    return aligned(rows, numbers=True) if rows else ""
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'s' if count > 1 else ''}"
 
 
 def main() -> int:
     """Measure; return 0 if everything was measured."""
     options = _options()
-    if options.engine_share:
-        return _engine_share(options)
     contenders = [one for one in CONTENDERS if one.name in options.only]
     if missing := sorted({name for one in contenders for name in one.missing()}):
         install = f"{sys.executable} -m pip install --constraint constraints.txt --editable midstream --editable '.[bench]'"
         print(f"Not installed: {', '.join(missing)}. Run: {install}", file=sys.stderr)
         return 2
-    report = _measure(contenders, options)
-    print(f"\n{table(report)}")
+    device = choose_device(options.device)
+    dtype = str(choose_dtype(options.dtype, device)).removeprefix("torch.")
+    workload = QUICK if options.quick else FULL
+    bench = Bench(
+        workload, {"model": str(Path(options.model).resolve()), "device": str(device), "dtype": dtype}
+    )
+    say(str(bench.report.machine))
+    bench.rounds(contenders)
+    if contenders:
+        print(f"\n{server_table(contenders, bench.turns, list(workload.levels))}")
+    if ENDPOINTS in options.only:
+        found = bench.report.details[ENDPOINTS] = bench.endpoints()
+        print(f"\n{endpoint_table(found)}")
     if options.out:
-        _write(report, options.out)
-    return 0 if report.is_whole else 1
+        bench.report.write(options.out / ("bench.json" if contenders else "endpoints.json"))
+    return 1 if bench.report.failures else 0
 
 
 def _options() -> argparse.Namespace:
     names = [*(one.name for one in CONTENDERS), ENDPOINTS]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
-    parser.add_argument(
-        "--only", nargs="+", choices=names, default=names, help="what to measure: servers, and our endpoints"
-    )
-    parser.add_argument(
-        "--model",
-        default=str(DEMO_MODEL),
-        help="folder of the model (the demo model), or random weights: tiny, small",
-    )
-    parser.add_argument(
-        "--engine-share",
-        action="store_true",
-        help="Midstream alone: sockets beside its engine, with random weights",
-    )
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="servers, and our endpoints")
+    parser.add_argument("--model", default=str(DEMO_MODEL), help="folder of the model (the demo model)")
     parser.add_argument("--device", default="auto", help="as Midstream's --device")
     parser.add_argument("--dtype", default="auto", help="as Midstream's --dtype; the same for all servers")
     parser.add_argument("--out", type=Path, help="folder for results (docs/bench; with --quick: none)")
     options = parser.parse_args()
-    if options.engine_share and options.model not in SHAPES:
-        parser.error(f"--engine-share needs --model {' or '.join(SHAPES)}")
     if options.out is None and not options.quick and options.model == str(DEMO_MODEL):
         options.out = RESULTS
     return options
-
-
-def _engine_share(options: argparse.Namespace) -> int:
-    """Measure tokens per second over sockets, compared with the engine alone."""
-    plan = msgspec.structs.replace(
-        QUICK_PLAN if options.quick else FULL_PLAN, models=(SHAPES[options.model],)
-    )
-    with assembled() as crew:
-        report = run_measurements(plan, {Figure.SOCKETS}, crew, progress=partial(print, flush=True))
-    print(f"\n{engine_table(report)}")
-    return 1 if report.failures else 0
-
-
-@contextmanager
-def _model(options: argparse.Namespace) -> Iterator[Path]:
-    """Yield the folder of the model; random weights exist only inside the block. Raises MeasurementFailed."""
-    if options.model not in SHAPES:
-        yield Path(options.model).resolve()
-        return
-    with assembled() as crew:
-        yield crew.model(SHAPES[options.model])
-
-
-def _measure(contenders: list[Contender], options: argparse.Namespace) -> Report:
-    machine = this_machine()
-    if machine.warning:
-        print(machine.warning, flush=True)
-    device = choose_device(options.device)
-    workload = QUICK if options.quick else FULL
-    with _model(options) as folder:
-        setup = Setup(
-            model=str(folder),
-            device=str(device),
-            dtype=str(choose_dtype(options.dtype, device)).removeprefix("torch."),
-        )
-        progress = partial(print, flush=True)
-        turns = rounds(contenders, workload, setup, progress=progress)
-        endpoint_results = (
-            measure_endpoints(CONTENDERS[0], workload, msgspec.structs.asdict(setup), progress=progress)
-            if ENDPOINTS in options.only
-            else None
-        )
-    return Report(
-        date=datetime.now(UTC).date().isoformat(),
-        machine=machine,
-        device=setup.device,
-        dtype=setup.dtype,
-        workload=workload,
-        titles={one.name: one.title for one in contenders},
-        turns=turns,
-        medians=medians_of(turns),
-        doors=endpoint_results,
-        model=DEMO_TITLE if options.model == str(DEMO_MODEL) else Path(options.model).name,
-    )
-
-
-def _write(report: Report, folder: Path) -> None:
-    """Write a report; a report of endpoints alone keeps the servers' figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / ("bench.json" if report.titles else "endpoints.json")
-    file.write_bytes(encode(report))
-    print(f"Written: {file}")
-    if report.titles:
-        from tests.bench.chart import draw  # noqa: PLC0415 - matplotlib is slow to load and only drawing needs it
-
-        draw(report, folder / "bench.png")
-        print(f"Written: {folder / 'bench.png'}")
 
 
 if __name__ == "__main__":

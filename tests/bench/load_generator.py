@@ -1,32 +1,182 @@
-"""The clients' process: it reads a job on its standard input, runs it, and writes its observations.
+"""Clients that run a job, in a process of their own: no server shares an interpreter with its readers.
 
-It is a separate process, so that no server shares an interpreter with its readers.
+`observe` starts that process, which reads a job on its standard input and writes its observations. Times are in seconds of one
+monotonic clock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
-from tests.bench.client import Kind, ServerClient, ServerMisbehaved
-from tests.bench.formats import speech_of
-from tests.bench.idle_detection import ProcessTree, can_watch, watch
-from tests.bench.realtime_client import RealtimeClient
-from tests.bench.records import Job, Measure, Observed, Reply, ServerApi, Stop
-from tests.bench.sse_client import SseClient, of_openai, of_transformers
-from tests.bench.websocket_client import WebSocketClient
+from tests.bench.clients import (
+    Kind,
+    RealtimeClient,
+    ServerApi,
+    ServerClient,
+    ServerMisbehaved,
+    SseClient,
+    WebSocketClient,
+    http_api,
+)
+from tests.bench.report import MS, MeasurementFailed, percentile_ms
+
+PROMPT = "Count from 1 to 500."
+"""A prompt whose reply is longer than any that is measured. All clients send it, in conversations of their own: no server
+shares the work of equal prompts that are this short."""
+CLIENTS_START_S = 30.0
+WINDOW_S = 0.2
+IDLE_S = 0.003
+"""CPU seconds in a window that still counts as idle: heartbeats, a store's own chores and loops that look for work ten
+times a second take up to 2 ms. Stops shorter than this are reported as no time at all."""
+SAMPLE_S = 0.001
+CPUCLOCK_SCHED = 2
 
 
-def main() -> None:
-    """Run the job on standard input."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    observed = asyncio.run(do(job))
-    sys.stdout.buffer.write(msgspec.json.encode(observed))
+class Measure(StrEnum):
+    """What the clients do."""
+
+    LOAD = "load"
+    """Ask and read to the end."""
+    STOP_ONE = "stop_one"
+    """Ask, and cancel each separately while the others continue to read."""
+    STOP_ALL = "stop_all"
+    """Ask, cancel all at once, and watch until the server is idle."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement. `url` is the server's http address, `pid` the root of its processes.
+
+    Replies are greedy unless a `temperature` is named; over HTTP they always are, unless `more` says otherwise.
+    """
+
+    measure: Measure = Measure.LOAD
+    api: ServerApi
+    url: str
+    model: str
+    pid: int
+    clients: int
+    replies: int = 1
+    max_new_tokens: int
+    cancel_after_texts: int = 0
+    limit_s: float
+    prompt: str = PROMPT
+    temperature: float = 0.0
+    top_p: float = 1.0
+    prompts: tuple[str, ...] = ()
+    """One for each reply, client by client, where they are not all alike."""
+    more: dict[str, object] = {}
+    """Further fields of a chat completion's request."""
+    anew: bool = False
+    """Whether each chat completion goes over a connection of its own."""
+    greets: bool = False
+    """Whether a client over HTTP has asked something on its connection before, as one of a socket has said hello."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A reply as its reader saw it. `arrivals`: when each piece of text came; `tokens`: as the server counts."""
+
+    sent: float
+    arrivals: tuple[float, ...]
+    ended: float
+    tokens: int
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """A cancel as its sender saw it: seconds until `cancelled` and `done` came."""
+
+    cancelled_s: float
+    done_s: float
+    steps_after: int | None
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """A server after all its replies were cancelled: when it was idle again, and the CPU time until then."""
+
+    after_s: float
+    cpu_s: float
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """The outcome of a job. `silence` is None if nobody looked for it, or this system does not show it."""
+
+    replies: tuple[Reply, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    silence: Silence | None = None
+
+
+TOKENS_PER_S, TOKENS_PER_REPLY = "tokens/s, all clients", "tokens of the shortest reply"
+FIRST_TOKEN, SILENT = "first token p50, ms", "all cancelled → idle, ms"
+Figures = dict[str, float]
+"""Figures of one server at one level, by what they are; those that were not measured are missing."""
+
+
+def figures(load: Observed, stopped: Observed | None = None, silenced: Observed | None = None) -> Figures:
+    """Return the figures of up to three jobs. Pure.
+
+    Tokens/s count from the first prompt sent to the last end. More than one token in a text: the server merges, holds back or
+    sends in bursts. `steps after a cancel` are the most that a reply took after its cancel was read.
+    """
+    replies, stops = load.replies, stopped.stops if stopped else ()
+    silence = silenced.silence if silenced else None
+    gaps = [later - earlier for reply in replies for earlier, later in pairwise(reply.arrivals)]
+    steps = [stop.steps_after for stop in stops if stop.steps_after is not None]
+    found: Figures = {}
+    if replies:
+        took_s = max(reply.ended for reply in replies) - min(reply.sent for reply in replies)
+        found[TOKENS_PER_S] = sum(reply.tokens for reply in replies) / took_s
+    times = {
+        FIRST_TOKEN.partition(" p50")[0]: [reply.arrivals[0] - reply.sent for reply in replies],
+        "between texts": gaps,
+        "cancel → cancelled": [stop.cancelled_s for stop in stops],
+        "cancel → done": [stop.done_s for stop in stops],
+    }
+    for name, seconds in times.items():
+        if seconds:
+            found |= {f"{name} p{share}, ms": percentile_ms(seconds, share / 100) for share in (50, 99)}
+    if replies:
+        texts = sum(len(reply.arrivals) for reply in replies)
+        found["tokens per text"] = sum(reply.tokens for reply in replies) / texts
+        found[TOKENS_PER_REPLY] = min(reply.tokens for reply in replies)
+    if steps:
+        found["steps after a cancel, most"] = max(steps)
+    if silence:
+        found |= {SILENT: silence.after_s * MS, "all cancelled → idle, CPU ms": silence.cpu_s * MS}
+    return found
+
+
+def medians(turns: Sequence[Figures]) -> Figures:
+    """Return the median of each figure over the turns that have it."""
+    names = dict.fromkeys(name for turn in turns for name in turn)
+    return {name: median(turn[name] for turn in turns if name in turn) for name in names}
+
+
+def observe(job: Job) -> Observed:
+    """Have clients run a job in a process of their own. Raises MeasurementFailed."""
+    try:
+        clients = subprocess.run(
+            [sys.executable, "-m", "tests.bench.load_generator"],
+            input=msgspec.json.encode(job),
+            capture_output=True,
+            timeout=job.limit_s + CLIENTS_START_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise MeasurementFailed(error.stderr.decode().strip().splitlines()[-1]) from error
+    except subprocess.TimeoutExpired as error:
+        raise MeasurementFailed(f"the clients were not done in {error.timeout} s") from error
+    return msgspec.json.decode(clients.stdout, type=Observed)
 
 
 async def do(job: Job) -> Observed:
@@ -34,47 +184,37 @@ async def do(job: Job) -> Observed:
     async with asyncio.timeout(job.limit_s), _peers(job) as peers:
         match job.measure:
             case Measure.LOAD:
-                return await _load(peers, job)
+                replies = await asyncio.gather(
+                    *(_read(peer, number, job) for number, peer in enumerate(peers))
+                )
+                return Observed(replies=tuple(reply for some in replies for reply in some))
             case Measure.STOP_ONE:
-                return await _stop_each(peers, job)
+                stops = await asyncio.gather(
+                    *(_stop_one(peer, number, job) for number, peer in enumerate(peers))
+                )
+                return Observed(stops=tuple(stops))
             case Measure.STOP_ALL:
                 return await _stop_all(peers, job)
 
 
 @asynccontextmanager
 async def _peers(job: Job) -> AsyncIterator[list[ServerClient]]:
-    peers = [await _open(job) for _ in range(job.clients)]
+    peers = [await _connect(job) for _ in range(job.clients)]
     try:
         yield peers
     finally:
         await asyncio.gather(*(peer.close() for peer in peers))
 
 
-async def _open(job: Job) -> ServerClient:
-    peer = await _connect(job)
-    if job.greets and isinstance(peer, SseClient):
+async def _connect(job: Job) -> ServerClient:
+    if job.api is ServerApi.WEBSOCKET:
+        return await WebSocketClient.open(job.url, temperature=job.temperature, top_p=job.top_p)
+    if job.api is ServerApi.REALTIME:
+        return await RealtimeClient.open(job.url, model=job.model)
+    peer = await SseClient.open(job.url, http_api(job.api, job.model, job.more), anew=job.anew)
+    if job.greets:
         await peer.send_hello()
     return peer
-
-
-async def _connect(job: Job) -> ServerClient:
-    match job.api:
-        case ServerApi.WEBSOCKET:
-            return await WebSocketClient.open(job.url, temperature=job.temperature, top_p=job.top_p)
-        case ServerApi.SSE:
-            return await SseClient.open(job.url, of_transformers(job.model))
-        case ServerApi.CHAT:
-            return await SseClient.open(job.url, of_openai(job.model, job.more), anew=job.anew)
-        case ServerApi.REALTIME:
-            return await RealtimeClient.open(job.url, model=job.model)
-        case ServerApi.RESPONSES | ServerApi.MESSAGES | ServerApi.AI_SDK:
-            speech = speech_of(job.api, job.model)
-            return await SseClient.open(job.url, of_openai(job.model), speech=speech)
-
-
-async def _load(peers: list[ServerClient], job: Job) -> Observed:
-    replies = await asyncio.gather(*(_read(peer, number, job) for number, peer in enumerate(peers)))
-    return Observed(replies=tuple(reply for some in replies for reply in some))
 
 
 async def _read(peer: ServerClient, number: int, job: Job) -> list[Reply]:
@@ -94,21 +234,12 @@ async def _reply(peer: ServerClient, prompt: str, job: Job) -> Reply:
     return Reply(sent, tuple(arrivals), time.perf_counter(), heard.tokens)
 
 
-async def _stop_each(peers: list[ServerClient], job: Job) -> Observed:
-    """Cancel the replies at different times, so that each is cancelled while others are written."""
-    stops = await asyncio.gather(*(_stop_one(peer, number, job) for number, peer in enumerate(peers)))
-    return Observed(stops=tuple(stops))
-
-
 async def _stop_one(peer: ServerClient, number: int, job: Job) -> Stop:
+    """Cancel a reply, each a little later than the last, so that others are written; skip text that was on its way."""
     await peer.ask(job.prompt, job.max_new_tokens)
     for _ in range(job.cancel_after_texts + number // 2):
-        await _expect_text(peer)
-    return await _cancel(peer)
-
-
-async def _cancel(peer: ServerClient) -> Stop:
-    """Cancel, and wait for both answers; skip text that was on its way."""
+        if (heard := await peer.receive()).kind is not Kind.TEXT:
+            raise ServerMisbehaved(f"a reply ended before it was cancelled: {heard}")
     started = cancelled = time.perf_counter()
     await peer.cancel()
     while (heard := await peer.receive()).kind is not Kind.END:
@@ -121,7 +252,12 @@ async def _stop_all(peers: list[ServerClient], job: Job) -> Observed:
     """Cancel all replies as soon as one reader has seen enough, and watch the server's CPU time."""
     enough = asyncio.Event()
     readers = [asyncio.create_task(_read_on(peer, enough, job)) for peer in peers]
-    await _first(enough, readers)
+    waiting = asyncio.create_task(enough.wait())
+    done, _ = await asyncio.wait((waiting, *readers), return_when=asyncio.FIRST_COMPLETED)
+    if waiting not in done:
+        waiting.cancel()
+        done.pop().result()
+        raise ServerMisbehaved("a reply ended before it was cancelled")
     tree = ProcessTree(job.pid) if can_watch() else None
     started = tree.sample() if tree else None
     if job.api is ServerApi.SSE:  # a closed connection can't be read
@@ -129,26 +265,11 @@ async def _stop_all(peers: list[ServerClient], job: Job) -> Observed:
             reader.cancel()
     await asyncio.gather(*(peer.cancel() for peer in peers))
     silence = await watch(tree, started, limit_s=job.limit_s / 2) if tree and started else None
-    await _ended(readers)
-    return Observed(silence=silence)
-
-
-async def _first(enough: asyncio.Event, readers: list[asyncio.Task[None]]) -> None:
-    """Wait for one reader that has seen enough. Raises ServerMisbehaved, or the error of a reader."""
-    waiting = asyncio.create_task(enough.wait())
-    done, _ = await asyncio.wait((waiting, *readers), return_when=asyncio.FIRST_COMPLETED)
-    if waiting not in done:
-        waiting.cancel()
-        done.pop().result()
-        raise ServerMisbehaved("a reply ended before it was cancelled")
-
-
-async def _ended(readers: list[asyncio.Task[None]]) -> None:
-    """Wait for all readers. Raises the error of one of them."""
     await asyncio.wait(readers)
     for reader in readers:
         if not reader.cancelled():
             reader.result()
+    return Observed(silence=silence)
 
 
 async def _read_on(peer: ServerClient, enough: asyncio.Event, job: Job) -> None:
@@ -160,10 +281,70 @@ async def _read_on(peer: ServerClient, enough: asyncio.Event, job: Job) -> None:
             enough.set()
 
 
-async def _expect_text(peer: ServerClient) -> None:
-    heard = await peer.receive()
-    if heard.kind is not Kind.TEXT:
-        raise ServerMisbehaved(f"a reply ended before it was cancelled: {heard}")
+class Sample(NamedTuple):
+    """CPU time so far, and the time of its reading; both in seconds."""
+
+    at: float
+    cpu: float
+
+
+class ProcessTree:
+    """A process and its descendants, as they are now."""
+
+    def __init__(self, pid: int) -> None:
+        self._clocks = [clock_of(one) for one in _tree(pid)]
+
+    def sample(self) -> Sample:
+        """Read the CPU time of all threads, ended ones included. Raises OSError if one of the processes has ended."""
+        return Sample(time.perf_counter(), sum(time.clock_gettime(clock) for clock in self._clocks))
+
+
+def can_watch() -> bool:
+    """Return whether this system reports the CPU time of other processes: Linux does."""
+    return Path("/proc/self/task").is_dir()
+
+
+def clock_of(pid: int) -> int:
+    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) forms it."""
+    return (~pid << 3) | CPUCLOCK_SCHED
+
+
+def _tree(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return [pid, *(one for child in children for one in _tree(child))]
+
+
+async def watch(tree: ProcessTree, first: Sample, *, limit_s: float) -> Silence | None:
+    """Watch from a first sample on until the processes are idle; None if they aren't in `limit_s` seconds."""
+    samples = [first]
+    while samples[-1].at < first.at + limit_s:
+        await asyncio.sleep(SAMPLE_S)
+        samples.append(tree.sample())
+        if (found := silent_from(samples)) is not None:
+            return Silence(found.at - first.at, found.cpu - first.cpu)
+        while samples[-1].at - samples[0].at >= WINDOW_S:  # its window is over, and was not idle
+            del samples[0]
+    return None
+
+
+def silent_from(samples: Sequence[Sample]) -> Sample | None:
+    """Return the first sample whose next window is idle, or None if there is none yet. Samples are in order."""
+    end = 0
+    for sample in samples:
+        while end < len(samples) and samples[end].at < sample.at + WINDOW_S:
+            end += 1
+        if end == len(samples):
+            return None
+        if samples[end].cpu - sample.cpu <= IDLE_S:
+            return sample
+    return None
+
+
+def main() -> None:
+    """Run the job on standard input."""
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(do(job))))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,13 +22,10 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys, now_ms
-from sessions.store.history.journal import Compaction
+from sessions.store.codec import Keys, now_ms
+from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
-from tests.bench.engine.report import Failure, Measured
-from tests.bench.engine.table import table
-from tests.bench.machine import Machine, this_machine
-from tests.bench.statistics import percentile
+from tests.bench.report import RESULTS, Measured, Report, percentile_ms
 from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
@@ -38,8 +34,6 @@ from tests.server_process import serving
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
 
-RESULTS = Path(__file__).parents[2] / "docs" / "bench" / "many.json"
-PACKAGES = ("midstream", "uvicorn", "starlette", "websockets", "redis")
 TTL_S = 30 * 24 * 3600
 REPLY = "word " * 300
 WORDS = 1_000
@@ -54,24 +48,22 @@ PROBE = "probe"
 """The measured client: each of its messages goes to another one of its conversations."""
 EACH = 10
 """Conversations of most owners."""
-BATCH = 500
-AT_ONCE = 20
+BATCH, AT_ONCE = 500, 20
 SETTLE_S = 2.0
-
 T = TypeVar("T")
+Dumps = tuple[bytes, bytes | None]
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """The size of everything."""
 
-    stored: int
-    listed: int
-    live: int
-    exchanges: int
-    samples: int
+    stored: int = 100_000
+    listed: int = 10_000
+    live: int = 1_000
+    exchanges: int = 5
+    samples: int = 300
 
 
-FULL = Scale(stored=100_000, listed=10_000, live=1_000, exchanges=5, samples=300)
 QUICK = Scale(stored=500, listed=100, live=10, exchanges=2, samples=5)
 
 
@@ -83,86 +75,60 @@ class Measurement(msgspec.Struct, frozen=True):
     took_s: dict[str, list[float]]
 
 
-class ManyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole result. `date` is an ISO 8601 day."""
-
-    date: str
-    machine: Machine
-    scale: Scale
-    findings: tuple[Measured, ...]
-    failures: tuple[Failure, ...] = ()
-    cuts: tuple[str, ...] = ()
-
-
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.many_conversations", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a little of it, to see that it works")
     parser.add_argument(
-        "--out", type=Path, help=f"file for results ({RESULTS.name} in docs/bench; with --quick: none)"
+        "--out", type=Path, help="file for results (docs/bench/many.json; with --quick: none)"
     )
     options = parser.parse_args()
-    out = options.out or (None if options.quick else RESULTS)
-    report = asyncio.run(measure(QUICK if options.quick else FULL))
-    if report.machine.warning:
-        print(report.machine.warning)
-    print(table(report))
-    if out:
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-        print(f"Written: {out}")
-    return 0
+    report = asyncio.run(measure(QUICK if options.quick else Scale()))
+    return report.conclude(options.out or (None if options.quick else RESULTS / "many.json"))
 
 
-async def measure(scale: Scale) -> ManyReport:
+async def measure(scale: Scale) -> Report:
     """Measure a gateway with an almost empty store, with many conversations, and with live ones too."""
-    machine = this_machine(PACKAGES)
+    report = Report(details={"scale": scale})
     script = gateway.Script(words=WORDS, pace_s=PACE_S)
-    with tempfile.TemporaryDirectory(prefix="midstream-many-") as name:
-        folder = Path(name)
-        with store_server(folder / "store") as store:
-            environ = {
-                "MIDSTREAM_REDIS_URL": store.url,
-                "MIDSTREAM_LOG_LEVEL": "warning",
-                **gateway.UNHURRIED,
-            }
-            with serving(folder, environ, command=gateway.command(script)) as server:
-                assert server.process is not None
-                pid = server.process.pid
-                async with Redis(port=store.port) as client:
-                    copies = await _template(client, scale)
-                    await _plant(client, copies, Owner("anonymous", PROBE), scale.samples)
+    with (
+        tempfile.TemporaryDirectory(prefix="midstream-many-") as name,
+        store_server(Path(name) / "store") as store,
+    ):
+        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning", **gateway.UNHURRIED}
+        with serving(Path(name), environ, command=gateway.command(script)) as server:
+            assert server.process is not None
+            pid = server.process.pid
+            async with Redis(port=store.port) as client:
+                copies = await _template(client, scale)
+                await _plant(client, copies, Owner("anonymous", PROBE), scale.samples)
 
-                    async def look(lister: str = PROBE) -> Measurement:
-                        await asyncio.sleep(SETTLE_S)
-                        used = (await client.info("memory"))["used_memory"]
-                        return Measurement(
-                            resident_bytes(pid), used, await _times(server.port, scale, lister)
-                        )
+                async def look(lister: str = PROBE) -> Measurement:
+                    await asyncio.sleep(SETTLE_S)
+                    used = (await client.info("memory"))["used_memory"]
+                    return Measurement(resident_bytes(pid), used, await _times(server.port, scale, lister))
 
-                    await look()  # the first one warms up
-                    before = await look()
-                    await _plant_all(client, copies, scale)
-                    stored = await look(LISTED)
-                    async with _live(server.port, scale):
-                        live = await look(LISTED)
-    return ManyReport(
-        date=datetime.now(UTC).date().isoformat(),
-        machine=machine,
-        scale=scale,
-        findings=tuple(_findings(scale, before, stored, live)),
-    )
+                await look()  # the first one warms up
+                before = await look()
+                await _plant(client, copies, Owner("anonymous", LISTED), scale.listed)
+                for number in range((scale.stored - scale.listed) // EACH):
+                    await _plant(client, copies, _owner(number), EACH)
+                stored = await look(LISTED)
+                async with _live(server.port, scale):
+                    live = await look(LISTED)
+    report.findings += _findings(scale, before, stored, live)
+    return report
 
 
-async def _template(client: Redis, scale: Scale) -> tuple[bytes, bytes | None]:
+async def _template(client: Redis, scale: Scale) -> Dumps:
     """Have the product write one conversation, its journal compacted; return both keys' contents."""
     engine = ScriptedEngine(context_tokens=1_000_000)
     sessions = Sessions(client=client, engine=engine, policy=Policy(ttl_s=TTL_S, max_turns=10))
     chat = Chat(sessions, engine, Owner("anonymous", "template"), Recorder())
     async with sessions.running(alone=False):
         for number in range(scale.exchanges):
-            await chat.exchange(
-                f"Question {number}: what comes next, and why does it?", REPLY, client_msg_id=f"m{number}"
-            )
+            question = f"Question {number}: what comes next, and why does it?"
+            await chat.exchange(question, REPLY, client_msg_id=f"m{number}")
         await chat.wait_idle()
         for name in await client.keys("ms:compaction:*"):
             await client.zadd(name, dict.fromkeys(await client.zrange(name, 0, -1), 1))
@@ -174,13 +140,7 @@ async def _template(client: Redis, scale: Scale) -> tuple[bytes, bytes | None]:
     return dumped[0], dumped[1]
 
 
-async def _plant_all(client: Redis, copies: tuple[bytes, bytes | None], scale: Scale) -> None:
-    await _plant(client, copies, Owner("anonymous", LISTED), scale.listed)
-    for number in range((scale.stored - scale.listed) // EACH):
-        await _plant(client, copies, _owner(number), EACH)
-
-
-async def _plant(client: Redis, copies: tuple[bytes, bytes | None], owner: Owner, count: int) -> None:
+async def _plant(client: Redis, copies: Dumps, owner: Owner, count: int) -> None:
     for first in range(0, count, BATCH):
         names = [f"c{number}" for number in range(first, min(first + BATCH, count))]
         pipe = client.pipeline(transaction=False)
@@ -189,10 +149,8 @@ async def _plant(client: Redis, copies: tuple[bytes, bytes | None], owner: Owner
                 if dumped is not None:
                     pipe.restore(key, TTL_S * 1000, dumped)
         now = now_ms()
-        pipe.zadd(
-            f"ms:conversations:{{{owner}}}",
-            {name: now + place for place, name in enumerate(names, first - count)},
-        )
+        updated = {name: now + place for place, name in enumerate(names, first - count)}
+        pipe.zadd(f"ms:conversations:{{{owner}}}", updated)
         await pipe.execute()
 
 
@@ -203,36 +161,23 @@ def _owner(number: int) -> Owner:
 @asynccontextmanager
 async def _live(port: int, scale: Scale) -> AsyncIterator[None]:
     """Follow so many conversations; every fourth one has a reply that is being written, the others have ended."""
-    async with AsyncExitStack() as stack:
-        reading = await stack.enter_async_context(_tasks())
+    reading: list[asyncio.Task[None]] = []
+    try:
         for first in range(0, scale.live, AT_ONCE):
             some = range(first, min(first + AT_ONCE, scale.live))
-            reading += [
-                asyncio.create_task(_read(one))
-                for one in await asyncio.gather(*(_follow(port, number) for number in some))
-            ]
+            opened = await asyncio.gather(*(_follow(port, number) for number in some))
+            reading += [asyncio.create_task(_read(one)) for one in opened]
         yield
-
-
-@asynccontextmanager
-async def _tasks() -> AsyncIterator[list[asyncio.Task[None]]]:
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        yield tasks
     finally:
-        for task in tasks:
+        for task in reading:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*reading, return_exceptions=True)
 
 
 async def _follow(port: int, number: int) -> MinimalWebSocket:
-    one = await MinimalWebSocket.connect(("127.0.0.1", port))
-    await one.send_hello(client_id=_owner(number).client_id)
+    one = await _greeted(port, _owner(number).client_id)
     await _request(one, type="history", conversation_id="c0")
-    tokens = 1 if number % WRITTEN else WORDS
-    message = {"conversation_id": "c0", "client_msg_id": "new", "content": "Go on."}
-    answer = await _request(one, type="send", **message, params={"max_new_tokens": tokens})
-    assert answer["type"] == "accepted", answer
+    await _send(one, "c0", tokens=1 if number % WRITTEN else WORDS)
     return one
 
 
@@ -246,21 +191,20 @@ async def _read(one: MinimalWebSocket) -> None:
 
 async def _times(port: int, scale: Scale, lister: str) -> dict[str, list[float]]:
     """Send each request so often, one after the other. `lister`: the owner of the list."""
-    reader = await _greeted(port, lister)
-    probe = await _greeted(port, PROBE)
-    took: dict[str, list[float]] = {}
+    loop, took = asyncio.get_running_loop(), dict[str, list[float]]()
+    reader, probe = await _greeted(port, lister), await _greeted(port, PROBE)
 
     async def timed(name: str, request: Awaitable[T]) -> T:
-        started = asyncio.get_running_loop().time()
+        started = loop.time()
         answer = await request
-        took.setdefault(name, []).append(asyncio.get_running_loop().time() - started)
+        took.setdefault(name, []).append(loop.time() - started)
         return answer
 
     for number in range(scale.samples):
         (await timed("hello", _greeted(port, PROBE))).close()
         await timed("conversations", _request(reader, type="conversations", limit=50))
         await timed("history", _request(probe, type="history", conversation_id=f"c{number}"))
-        await timed("accepted", _send(probe, f"c{number}"))
+        await timed("accepted", _send(probe, f"c{number}", tokens=1))
     for one in (reader, probe):
         one.close()
     return took
@@ -272,11 +216,10 @@ async def _greeted(port: int, client_id: str) -> MinimalWebSocket:
     return one
 
 
-async def _send(one: MinimalWebSocket, conversation_id: str) -> dict[str, Any]:
+async def _send(one: MinimalWebSocket, conversation_id: str, *, tokens: int) -> None:
     message = {"conversation_id": conversation_id, "client_msg_id": f"at {now_ms()}", "content": "Go on."}
-    answer = await _request(one, type="send", **message, params={"max_new_tokens": 1})
+    answer = await _request(one, type="send", **message, params={"max_new_tokens": tokens})
     assert answer["type"] == "accepted", answer
-    return answer
 
 
 async def _request(one: MinimalWebSocket, **frame: Any) -> dict[str, Any]:
@@ -296,26 +239,21 @@ def _findings(
         f"{scale.live:,} of them live": live,
     }
     gateway_mb = {name: seen.gateway_bytes / 2**20 for name, seen in looks.items()}
-    yield Measured(
-        label="memory of the gateway", value=live.gateway_bytes / 2**20, unit="MB", readings=gateway_mb
-    )
-    live_kb = (live.gateway_bytes - stored.gateway_bytes) / 1024 / scale.live
-    yield Measured(
-        label="memory of the gateway: each live conversation with its socket", value=live_kb, unit="KB"
-    )
     store_mb = {name: seen.store_bytes / 2**20 for name, seen in looks.items()}
-    yield Measured(label="memory of Redis", value=live.store_bytes / 2**20, unit="MB", readings=store_mb)
+    live_kb = (live.gateway_bytes - stored.gateway_bytes) / 1024 / scale.live
     stored_kb = (stored.store_bytes - before.store_bytes) / 1024 / scale.stored
-    label = f"memory of Redis: each conversation of {scale.exchanges} exchanges of {len(REPLY.split())} words"
-    yield Measured(label=label, value=stored_kb, unit="KB")
+    each = f"each conversation of {scale.exchanges} exchanges of {len(REPLY.split())} words"
+    for label, value, unit, readings in (
+        ("memory of the gateway", live.gateway_bytes / 2**20, "MB", gateway_mb),
+        ("memory of the gateway: each live conversation with its socket", live_kb, "KB", {}),
+        ("memory of Redis", live.store_bytes / 2**20, "MB", store_mb),
+        (f"memory of Redis: {each}", stored_kb, "KB", {}),
+    ):
+        yield Measured(label=label, value=value, unit=unit, readings=readings)
     for name in live.took_s:
         for share, title in ((0.5, "p50"), (0.99, "p99")):
-            readings = {
-                look: (percentile(seen.took_s[name], share) or 0.0) * 1000 for look, seen in looks.items()
-            }
-            yield Measured(
-                label=f"{name}: {title}", value=list(readings.values())[-1], unit="ms", readings=readings
-            )
+            ms = {look: percentile_ms(seen.took_s[name], share) for look, seen in looks.items()}
+            yield Measured(label=f"{name}: {title}", value=list(ms.values())[-1], unit="ms", readings=ms)
 
 
 if __name__ == "__main__":

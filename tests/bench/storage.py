@@ -20,10 +20,10 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys
-from sessions.store.history.journal import Compaction
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
+from sessions.store.codec import Keys
+from sessions.store.embedded import embedded_store
+from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
@@ -31,38 +31,9 @@ from tests.sessions.recorder import Recorder
 OWNER = Owner("key:somebody", "00112233445566778899aabbccddeeff")
 PER_EXCHANGE = 1024
 PER_TEXT = 1.3
-_WORDS = [
-    "the",
-    "of",
-    "and",
-    "a",
-    "to",
-    "in",
-    "is",
-    "you",
-    "that",
-    "it",
-    "for",
-    "on",
-    "are",
-    "with",
-    "as",
-    "at",
-    "be",
-    "this",
-    "have",
-    "from",
-    "or",
-    "one",
-    "had",
-    "by",
-    "word",
-    "but",
-    "not",
-    "what",
-    "all",
-    "were",
-]
+_TEXT = """the of and a to in is you that it for on are with as at be this have from or one had by word but not what
+all were"""
+_WORDS = _TEXT.split()
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +63,7 @@ async def cost(store: Redis, *, exchanges: int, tokens: int) -> Cost:
     """Talk, and measure. The store must be empty."""
     engine = ScriptedEngine(context_tokens=1_000_000, by_hand=True)
     sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=10))
-    chat = Chat(
-        sessions, engine, OWNER, Recorder()
-    )  # one reader an exchange: each reader checks everything that it has received
+    chat = Chat(sessions, engine, OWNER, Recorder())
     words = random.Random(13)
     text = 0
     async with sessions.running(alone=True):
@@ -108,17 +77,12 @@ async def cost(store: Redis, *, exchanges: int, tokens: int) -> Cost:
             await chat.wait_idle()
             chat.reader.events.clear()
         before = await _bytes(store, chat.keys)
-        await store.zadd(await _list(store), {chat.keys.conversation: 1})
-        compaction = Compaction(store, ttl_s=3600, window_s=0)
-        await compaction.compact()
+        due: Any = await store.keys("ms:compaction:*")
+        await store.zadd(due[0], {chat.keys.conversation: 1})
+        await Compaction(store, ttl_s=3600, window_s=0).compact()
         after = await _bytes(store, chat.keys)
         chat.leave()
     return Cost(exchanges=exchanges, text=text, before=before, after=after)
-
-
-async def _list(store: Redis) -> str:
-    found: Any = await store.keys("ms:compaction:*")
-    return str(found[0].decode())
 
 
 async def _bytes(store: Redis, keys: Keys) -> int:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,42 +39,35 @@ class Stopped(StoppingCriteria):
 
     def __init__(self) -> None:
         self.steps = 0
-        self._cancelled = threading.Event()
-        self._steps_at_cancel: int | None = None
-
-    @property
-    def steps_after(self) -> int | None:
-        """Steps that ended after the cancel was read; None if there was no cancel."""
-        return None if self._steps_at_cancel is None else self.steps - self._steps_at_cancel
+        self.steps_at_cancel: int | None = None
+        self.event = threading.Event()
 
     def cancel(self) -> None:
         """Stop the generation."""
-        if self._steps_at_cancel is None:
-            self._steps_at_cancel = self.steps
-            self._cancelled.set()
+        if self.steps_at_cancel is None:
+            self.steps_at_cancel = self.steps
+            self.event.set()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
         """Return one truth value per row; `generate` calls it after each step."""
         self.steps += 1
-        return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)
+        return torch.full((input_ids.shape[0],), self.event.is_set(), device=input_ids.device)
 
 
 class Threads:
     """The model, and a thread for each of its requests."""
 
     def __init__(self, folder: str, device: str, dtype: str) -> None:
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-        self._tokenizer = tokenizer
         self._model = model.to(device).eval()
         self._pool = ThreadPoolExecutor(MOST_THREADS)
 
     async def texts(self, content: str, max_new_tokens: int, stopped: Stopped) -> AsyncIterator[str]:
         """Generate a greedy reply in a thread and yield its text as it comes. Raises what `generate` raises."""
         streamer = AsyncTextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
-        work = asyncio.get_running_loop().run_in_executor(
-            self._pool, self._generate, content, max_new_tokens, stopped, streamer
-        )
+        generate = partial(self._generate, content, max_new_tokens, stopped, streamer)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, generate)
         async for text in streamer:
             if text:
                 yield text
@@ -81,21 +75,15 @@ class Threads:
 
     def _generate(self, content: str, max_new_tokens: int, stopped: Stopped, streamer: Any) -> None:
         try:
+            messages = [{"role": "user", "content": content}]
             prompt = self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": content}],
-                add_generation_prompt=True,
-                return_tensors="pt",
-                return_dict=True,
+                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
             ).to(self._model.device)
+            criteria = StoppingCriteriaList([stopped])
             self._model.generate(
-                **prompt,
-                do_sample=False,
-                temperature=None,
-                top_p=None,
-                max_new_tokens=max_new_tokens,
-                streamer=streamer,
-                stopping_criteria=StoppingCriteriaList([stopped]),
-            )
+                **prompt, do_sample=False, temperature=None, top_p=None, max_new_tokens=max_new_tokens,
+                streamer=streamer, stopping_criteria=criteria,
+            )  # fmt: skip
         except BaseException:
             streamer.end()  # the reader of the texts would wait for ever
             raise
@@ -123,13 +111,13 @@ class Chat:
     async def _take(self, frame: dict[str, Any], replies: asyncio.TaskGroup) -> None:
         match frame["type"]:
             case "hello":
-                await self._put({"type": "ready"})
+                await self._put(type="ready")
             case "send":
                 replies.create_task(self._reply(frame))
             case "cancel":
                 if stopped := self._running.get(frame["conversation_id"]):
                     stopped.cancel()
-                await self._put({"type": "cancelled"})
+                await self._put(type="cancelled")
 
     async def _reply(self, frame: dict[str, Any]) -> None:
         stopped = self._running[frame["conversation_id"]] = Stopped()
@@ -137,20 +125,16 @@ class Chat:
             async for text in self._threads.texts(
                 frame["content"], frame["params"]["max_new_tokens"], stopped
             ):
-                await self._put({"type": "delta", "text": text})
+                await self._put(type="delta", text=text)
         finally:
             del self._running[frame["conversation_id"]]
-        cancelled = stopped.steps_after is not None
-        await self._put(
-            {
-                "type": "done",
-                "reason": "cancelled" if cancelled else "length",
-                "usage": {"generated_tokens": stopped.steps},
-                "cancel": {"steps_after": stopped.steps_after} if cancelled else None,
-            }
-        )
+        at = stopped.steps_at_cancel
+        cancel = {"reason": "length"} if at is None else {
+            "reason": "cancelled", "cancel": {"steps_after": stopped.steps - at}
+        }  # fmt: skip
+        await self._put(type="done", usage={"generated_tokens": stopped.steps}, **cancel)
 
-    async def _put(self, frame: dict[str, Any]) -> None:
+    async def _put(self, **frame: Any) -> None:
         await self._socket.send_text(msgspec.json.encode(frame).decode())
 
     def _stop_all(self) -> None:
@@ -158,8 +142,10 @@ class Chat:
             stopped.cancel()
 
 
-def build(threads: Threads) -> Starlette:
-    """Return the app."""
+def main() -> None:
+    """Serve: PORT MODEL DEVICE DTYPE."""
+    port, model, device, dtype = sys.argv[1:]
+    threads = Threads(model, device, dtype)
 
     async def chat(socket: WebSocket) -> None:
         await Chat(socket, threads).serve()
@@ -167,13 +153,8 @@ def build(threads: Threads) -> Starlette:
     async def ready(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("ready")
 
-    return Starlette(routes=[WebSocketRoute("/v1/ws", chat), Route("/readyz", ready)])
-
-
-def main() -> None:
-    """Serve: PORT MODEL DEVICE DTYPE."""
-    port, model, device, dtype = sys.argv[1:]
-    uvicorn.run(build(Threads(model, device, dtype)), host="127.0.0.1", port=int(port), log_level="warning")
+    app = Starlette(routes=[WebSocketRoute("/v1/ws", chat), Route("/readyz", ready)])
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.setup import store
-from sessions.store.redis.servers import WriteConfirmer
+from app import parts
+from sessions.store.client import WriteConfirmer
 from sessions.store_errors import store_errors
 from tests.chaos import gateway
 
@@ -88,8 +88,8 @@ def main() -> None:
     files = Path(os.environ["MIDSTREAM_DATA_DIR"]) / "store" / "appendonlydir"
     confirm = _by_store if way is ConfirmationMode.WAITAOF else partial(_by_owner, _Syncs(files))
     WriteConfirmer.confirm = property(confirm)  # type: ignore[method-assign, assignment]
-    embedded = store.embedded_store
-    vars(store)["embedded_store"] = lambda data_dir, **_: embedded(data_dir, fsync=FSYNC[way])  # type: ignore[arg-type]
+    embedded = parts.embedded_store
+    vars(parts)["embedded_store"] = lambda data_dir, **_: embedded(data_dir, fsync=FSYNC[way])  # type: ignore[arg-type]
     gateway.main()
 
 

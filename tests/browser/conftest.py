@@ -17,7 +17,7 @@ from playwright.async_api import (
     expect,
 )
 
-from app.delivery import page_files
+from app import page_files
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import PAGE, FakeServer, shipped
 from tests.browser.fake_server import peer as make_peer

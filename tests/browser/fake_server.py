@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from app.delivery.page_files import Asset, Build, built, unsummed
+from app.page_files import Asset, Build, built, unsummed
 
 PAGE = Path(__file__).resolve().parents[2] / "app" / "page"
 POLICY = (

@@ -14,8 +14,7 @@ from playwright.async_api import Browser, BrowserContext, expect
 
 from engine.scripted import ScriptedEngine, words_of
 from tests.app.in_process_service import InProcessService, serving
-from tests.bench.page.records import NetworkProfile
-from tests.bench.page.traffic import Traffic
+from tests.bench.page.visits import NetworkProfile, Traffic
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
 
-from app.operations import key_file
+from app.keys import add_key
 from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.scripted import FEATURES, ScriptedEngine
 from tests.app.in_process_service import InProcessService
@@ -384,7 +384,7 @@ async def test_images_of_a_person_with_a_key_are_shown_with_it(
     chat: ChatPage, tmp_path: Path, complaints: Complaints
 ) -> None:
     complaints.expected = ["Failed to load resource"]
-    key = key_file.add(tmp_path / "keys", "ann")
+    key = add_key(tmp_path / "keys", "ann")
     engine = ScriptedEngine(features=(*FEATURES, "images"), reply="A square.")
     async with in_process(tmp_path / "data", engine, api_keys=str(tmp_path / "keys")) as running:
         pictures = Pictures(chat)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from playwright.async_api import BrowserContext, expect
 
-from app.setup.models import TRANSLATOR
+from app.models import TRANSLATOR
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage

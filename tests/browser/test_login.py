@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, expect
 
-from app.operations import key_file
+from app.keys import add_key
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
@@ -225,7 +225,7 @@ async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
 
 
 async def test_a_real_server_lets_the_page_in_by_a_ticket_for_its_key(chat: ChatPage, tmp_path: Path) -> None:
-    key = key_file.add(tmp_path / "keys", "ann")
+    key = add_key(tmp_path / "keys", "ann")
     engine = ScriptedEngine(reply="Hello, Ada.")
     async with serving(tmp_path, engine, api_keys=str(tmp_path / "keys")) as server:
         hellos: list[str] = []

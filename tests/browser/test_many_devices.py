@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
-from app.operations import key_file
+from app.keys import add_key
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
@@ -49,7 +49,7 @@ async def test_two_browsers_with_one_personal_key_show_one_list_and_one_running_
 ) -> None:
     """On a real server. Which device says what, decides nothing: either one stops the reply of the other."""
     complaints.expected = ["Failed to load resource"]
-    key = key_file.add(tmp_path / "keys", "ann")
+    key = add_key(tmp_path / "keys", "ann")
     async with AsyncExitStack() as stack:
         server = stack.enter_context(serving(tmp_path, {"MIDSTREAM_API_KEYS": str(tmp_path / "keys")}))
         elsewhere = await chromium.new_context()

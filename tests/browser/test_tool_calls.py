@@ -16,14 +16,8 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 
 import midstream
 from engine.scripted import Call, Thought
-from sessions.tools.functions.declaration import (
-    Accepted,
-    CallContext,
-    Elicitation,
-    Progress,
-    ToolFailed,
-    tool,
-)
+from sessions.tools.function_tools import tool
+from sessions.tools.tool_registry import Accepted, CallContext, Elicitation, Progress, ToolFailed
 from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 

@@ -11,21 +11,21 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from redis.asyncio import Redis
 
-from tests.bench.engine.report import Target
+from tests.bench.report import Measured, at_most
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.chaos.minimal_websocket import Dropped, MinimalWebSocket, Refused
-from tests.chaos.report import Finding, Part
 from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import StoreServer
 from tests.deploy.prometheus import PROMETHEUS, Prometheus, running_prometheus
 from tests.server_process import ServerProcess, serving
 
-FIRES_S = Target(45.0, at_most=True)
+FIRES_S = at_most(45.0)
 SCRIPT = Script(words=20_000, word="x" * 4_000, pace_s=0.02, max_batch=2)
 BATCH_AND_MORE = 6
 MOST_CONNECTIONS = 30
@@ -46,7 +46,7 @@ class _Scene(NamedTuple):
     other: ServerProcess
 
 
-def measure(scenario: Scenario) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Measured]:
     """Run each disaster; report how soon its alert fired. Raises RuntimeError if there is no Prometheus."""
     if PROMETHEUS is None:
         raise RuntimeError("prometheus is not installed (apt install prometheus)")
@@ -80,13 +80,13 @@ def _folder(scenario: Scenario, name: str) -> Path:
 
 async def _fires(
     scenario: Scenario, scene: _Scene, alert: str, disaster: Callable[[_Scene], Awaitable[None]]
-) -> Finding:
+) -> Measured:
     started = time.monotonic()
     await disaster(scene)
     await asyncio.to_thread(scene.prometheus.until_fires, alert)
     took = time.monotonic() - started
     scenario.log(f"{alert} fired after {took:.1f} s")
-    return Finding(part=Part.ALERTS, label=f"{alert}: fired after", value=took, unit="s", target=FIRES_S)
+    return Measured(label=f"{alert}: fired after", value=took, unit="s", target=FIRES_S)
 
 
 async def _too_many_connections(scene: _Scene) -> None:
@@ -112,7 +112,12 @@ async def _replies_wait(scene: _Scene) -> None:
 async def _first_tokens_are_late(scene: _Scene) -> None:
     """Fill the batch with replies; others were accepted long before, and begin once these are stopped."""
     talking = await _talking(scene)
-    reading = [asyncio.create_task(_read_on(one)) for one in talking]
+
+    async def read(one: MinimalWebSocket) -> None:
+        while True:
+            await one.get()
+
+    reading = [asyncio.create_task(read(one)) for one in talking]
     await asyncio.sleep(FIRST_TOKEN_S)
     for one in talking[: SCRIPT.max_batch]:
         await one.put(type="cancel")
@@ -122,11 +127,6 @@ async def _first_tokens_are_late(scene: _Scene) -> None:
     await asyncio.gather(*reading, return_exceptions=True)
     for one in talking:
         one.close()
-
-
-async def _read_on(one: MinimalWebSocket) -> None:
-    while True:
-        await one.get()
 
 
 async def _few_files_are_left(scene: _Scene) -> None:
@@ -167,14 +167,6 @@ async def _store_is_slow(scene: _Scene) -> None:
         await asyncio.sleep(STALL_S / 2)
 
 
-async def _store_fills(scene: _Scene) -> None:
-    await _store_is_full_to(scene, 0.7, "MidstreamStoreFills")
-
-
-async def _store_is_full(scene: _Scene) -> None:
-    await _store_is_full_to(scene, 0.9, "MidstreamStoreFull")
-
-
 async def _store_is_full_to(scene: _Scene, part: float, alert: str) -> None:
     """Give the store so little memory that this part of it is in use."""
     async with Redis.from_url(scene.store.url) as store:
@@ -199,13 +191,11 @@ async def _talking(scene: _Scene, *, replies: int = BATCH_AND_MORE) -> list[Mini
     """Open sockets, each with a reply that is endless or waits in the queue."""
     opened = []
     for number in range(replies):
-        opened.append(
-            one := await MinimalWebSocket.connect(("127.0.0.1", scene.doomed.port), receive_buffer=8 * 1024)
-        )
+        address = ("127.0.0.1", scene.doomed.port)
+        opened.append(one := await MinimalWebSocket.connect(address, receive_buffer=8 * 1024))
         await one.send_hello(client_id=f"talker-{number}-{time.monotonic_ns()}")
-        await one.put(
-            type="send", client_msg_id="long", content="Go.", params={"max_new_tokens": SCRIPT.words}
-        )
+        params = {"max_new_tokens": SCRIPT.words}
+        await one.put(type="send", client_msg_id="long", content="Go.", params=params)
         while (await one.get())["type"] != "accepted":
             pass
     return opened
@@ -218,8 +208,8 @@ DISASTERS: dict[str, Callable[[_Scene], Awaitable[None]]] = {
     "MidstreamFewFilesLeft": _few_files_are_left,
     "MidstreamDeltasLate": _readers_are_late,
     "MidstreamStoreSlow": _store_is_slow,
-    "MidstreamStoreFills": _store_fills,
-    "MidstreamStoreFull": _store_is_full,
+    "MidstreamStoreFills": partial(_store_is_full_to, part=0.7, alert="MidstreamStoreFills"),
+    "MidstreamStoreFull": partial(_store_is_full_to, part=0.9, alert="MidstreamStoreFull"),
     "MidstreamStoreFails": _store_dies,
     "MidstreamTurnsReaped": _replica_dies,
 }

@@ -1,7 +1,7 @@
 """`python -m tests.chaos.baseline_server`: a minimal server to compare ours with.
 
-It has the same uvicorn, event loop and frame codec, and almost no application. After a greeting it waits, sends deltas as
-fast as it can, or echoes.
+It has the same uvicorn, event loop and frame codec, and almost no application. After a greeting it waits, or sends deltas as
+fast as it can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.protocol import codec
@@ -29,7 +28,7 @@ WORD = "word "
 
 
 def command(kind: str) -> tuple[str, ...]:
-    """Return the module and the argument that start a bare server: idle, deltas or echo."""
+    """Return the module and the argument that start a bare server: idle or deltas."""
     return "tests.chaos.baseline_server", kind
 
 
@@ -48,49 +47,30 @@ async def deltas(websocket: WebSocket) -> None:
     conversation_id, turn_id = (await websocket.receive_text())[:32], f"turn_{'0' * 16}"
     for number in count(2):
         delta = Delta(
-            conversation_id=conversation_id,
-            turn_id=turn_id,
-            seq=number,
-            first_seq=number,
-            off=number * len(WORD),
-            text=WORD,
-            tokens=1,
-        )
+            conversation_id=conversation_id, turn_id=turn_id, seq=number, first_seq=number, off=number * len(WORD),
+            text=WORD, tokens=1,
+        )  # fmt: skip
         await websocket.send_text(codec.encode(delta).decode())
         await asyncio.sleep(0)
 
 
-async def echo(websocket: WebSocket) -> None:
-    """Repeat every message."""
-    while True:
-        message = await websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            return
-        reported = {"type": "websocket.send", "text": message.get("text"), "bytes": message.get("bytes")}
-        await websocket.send(reported)
+KINDS: dict[str, Callable[[WebSocket], Awaitable[None]]] = {"idle": idle, "deltas": deltas}
 
 
-KINDS: dict[str, Callable[[WebSocket], Awaitable[None]]] = {"idle": idle, "deltas": deltas, "echo": echo}
-
-
-def application(kind: str) -> ASGIApp:
-    """Return the application of a kind. It is ready immediately."""
+def main() -> None:
+    """Serve until a signal; it is ready immediately."""
+    serve = KINDS[sys.argv[1]]
 
     async def endpoint(websocket: WebSocket) -> None:
         await websocket.accept()
         with suppress(WebSocketDisconnect):
-            await KINDS[kind](websocket)
+            await serve(websocket)
 
     async def ready(_: Request) -> Response:
         return Response()
 
-    return Starlette(routes=[WebSocketRoute("/v1/ws", endpoint), Route("/readyz", ready)])
-
-
-def main() -> None:
-    """Serve until a signal."""
     uvicorn.run(
-        application(sys.argv[1]),
+        Starlette(routes=[WebSocketRoute("/v1/ws", endpoint), Route("/readyz", ready)]),
         port=int(os.environ["MIDSTREAM_PORT"]),
         loop="uvloop",
         ws="websockets-sansio",

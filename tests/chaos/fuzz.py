@@ -9,20 +9,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
 
-from tests.bench.engine.report import Target
-from tests.chaos import gateway, sample_frames
-from tests.chaos.frame_fuzzer import odd_frame
-from tests.chaos.handshake_fuzzer import odd_handshake
+import msgspec
+
+from tests.bench.report import Measured, at_most, none
+from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import CLOSE, PING, PONG, Dropped, MinimalWebSocket, Refused, framed
-from tests.chaos.report import Finding, Part
-from tests.chaos.sample_frames import WebSocketEndpoint
+from tests.chaos.odd_input import WEBSOCKETS, WebSocketEndpoint, odd_frame, odd_handshake
 from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
 from tests.server_process import ServerProcess, serving
 
-GROWTH_PERCENT = Target(5.0, at_most=True)
-NONE = Target(0.0, at_most=True)
+GROWTH_PERCENT = at_most(5.0)
 AT_ONCE = 16
 A_MESSAGE = 15
 """Frames on one connection; after twenty bad ones in a minute the server would end it."""
@@ -36,41 +34,25 @@ LAST = "the last one"
 _Attack = Callable[[int, Random], Awaitable[str]]
 
 
-def frames(scenario: Scenario) -> Sequence[Finding]:
+def frames(scenario: Scenario) -> Sequence[Measured]:
     """Send odd frames on connections that said hello."""
-    return _fuzz(scenario, Part.FRAMES, scenario.scale.frames, A_MESSAGE, _send_frames)
+    return _fuzz(scenario, "fuzz-frames", scenario.scale.frames, A_MESSAGE, _send_frames)
 
 
-def handshakes(scenario: Scenario) -> Sequence[Finding]:
+def handshakes(scenario: Scenario) -> Sequence[Measured]:
     """Send odd requests instead of a handshake."""
-    return _fuzz(scenario, Part.HANDSHAKES, scenario.scale.handshakes, 1, _send_handshake)
+    return _fuzz(scenario, "fuzz-handshakes", scenario.scale.handshakes, 1, _send_handshake)
 
 
-def translations(scenario: Scenario) -> Sequence[Finding]:
-    """Send odd frames as a client of translation sessions."""
-    return _at(sample_frames.TRANSLATIONS, scenario)
-
-
-def realtime(scenario: Scenario) -> Sequence[Finding]:
-    """Send odd frames as a client of the Realtime API."""
-    return _at(sample_frames.REALTIME, scenario)
-
-
-def responses(scenario: Scenario) -> Sequence[Finding]:
-    """Send odd frames as a client of the Responses API."""
-    return _at(sample_frames.RESPONSES, scenario)
-
-
-def ai_sdk(scenario: Scenario) -> Sequence[Finding]:
-    """Send odd frames as a client of the AI SDK."""
-    return _at(sample_frames.AI_SDK, scenario)
-
-
-def _at(endpoint: WebSocketEndpoint, scenario: Scenario) -> Sequence[Finding]:
+def _at(endpoint: WebSocketEndpoint, scenario: Scenario) -> Sequence[Measured]:
+    """Send odd frames as a client of another WebSocket endpoint."""
     return _fuzz(scenario, endpoint.part, scenario.scale.frames, A_MESSAGE, partial(_send_at, endpoint))
 
 
-def _fuzz(scenario: Scenario, part: Part, total: int, each: int, attack: _Attack) -> Sequence[Finding]:
+ENDPOINTS = {endpoint.part: partial(_at, endpoint) for endpoint in WEBSOCKETS}
+
+
+def _fuzz(scenario: Scenario, name: str, total: int, each: int, attack: _Attack) -> Sequence[Measured]:
     with serving(scenario.folder, gateway.UNHURRIED, command=gateway.command(gateway.Script())) as server:
         assert server.process is not None
         pid, draw, rounds = server.process.pid, scenario.draw(), -(-total // each)
@@ -80,19 +62,11 @@ def _fuzz(scenario: Scenario, part: Part, total: int, each: int, attack: _Attack
         outcomes += asyncio.run(_rounds(server, attack, rounds - warm, scenario, draw))
         growth = (resident_bytes(pid) / before - 1) * 100
         asyncio.run(_is_fine(server))
-    errors = unhandled(server.log)
-    return (
-        Finding(
-            part=part,
-            label=f"{total} of {part}: errors in the log",
-            value=float(len(errors)),
-            readings={name: float(number) for name, number in outcomes.most_common()},
-            target=NONE,
-            note="; ".join(sorted(set(errors))[:3]),
-        ),
-        Finding(part=part, label="left without an answer", value=float(outcomes["hung"]), target=NONE),
-        Finding(part=part, label="growth of memory", value=growth, unit="%", target=GROWTH_PERCENT),
-    )
+    wrong = none(f"{total} of {name}: errors in the log", sorted(unhandled(server.log)))
+    readings = {outcome: float(count) for outcome, count in outcomes.most_common()}
+    hung = Measured(label="left without an answer", value=float(outcomes["hung"]), target=at_most(0))
+    grown = Measured(label="growth of memory", value=growth, unit="%", target=GROWTH_PERCENT)
+    return [msgspec.structs.replace(wrong, readings=readings), hung, grown]
 
 
 async def _rounds(

@@ -12,20 +12,19 @@ import time
 import msgspec
 import uvloop
 
-from app.composition import composed
-from app.operations import logs, memory
-from app.server import server
-from app.server.server import listen
+from app import logs, memory, server
+from app.server import listen
+from app.service import composed
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import FEATURES, ScriptedEngine, words_of
-from engine.streamer import Streamer
 from sessions import replica as sessions_replica
 from sessions.events import Journalled
 from sessions.replicas import reaper
 from sessions.running import runner
 from sessions.store import ownership
-from sessions.store.history.journal import TurnJournal
+from sessions.store.journal import TurnJournal
 from tests.chaos import scripted_tools
 
 UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}

@@ -19,10 +19,8 @@ import msgspec
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.bench.engine.report import Target
-from tests.bench.statistics import percentile
+from tests.bench.report import Measured, Target, at_most, none, percentile
 from tests.chaos import gateway
-from tests.chaos.report import Finding, Part
 from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
 from tests.chaos.voice_client import SILENCE, Frame, Reply, VoiceClient, synthesize
@@ -46,10 +44,8 @@ SPEECH = {
     "MIDSTREAM_MAX_SPEECH": "64",
     "MIDSTREAM_LOG_LEVEL": "warning",
 }
-ALL = Target(100.0)
-NONE = Target(0.0, at_most=True)
-STEPS = Target(1.0, at_most=True)
-LAST_SOUND_MS = Target(30.0, at_most=True)
+STEPS = at_most(1.0)
+LAST_SOUND_MS = at_most(30.0)
 
 
 class CutOptions(StrEnum):
@@ -62,12 +58,9 @@ class CutOptions(StrEnum):
 
 
 WAYS = (
-    CutOptions.CANCEL,
-    CutOptions.MESSAGE,
-    CutOptions.CANCEL,
-    CutOptions.STOP,
-    CutOptions.CANCEL,
-    CutOptions.SPEECH,
+    *(CutOptions.CANCEL, CutOptions.MESSAGE),
+    *(CutOptions.CANCEL, CutOptions.STOP),
+    *(CutOptions.CANCEL, CutOptions.SPEECH),
 )
 """One after the other."""
 
@@ -95,7 +88,7 @@ class Sounds(msgspec.Struct, frozen=True):
     over: bytes
 
 
-def measure(scenario: Scenario) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Measured]:
     """Cut so many replies."""
     script = gateway.Script(reply=REPLY, pace_s=PACE_S)
     with serving(scenario.folder, SPEECH | gateway.UNHURRIED, command=gateway.command(script)) as server:
@@ -153,7 +146,7 @@ async def _cut(voice_client: VoiceClient, how: CutOptions, chance: Random, sound
     if how in (
         CutOptions.CANCEL,
         CutOptions.STOP,
-    ):  # else it is cut a little later, and what is played until then counts
+    ):  # else it is cut later, and what is played until then counts
         await voice_client.send(type="played", turn_id=reply.turn_id, audio_ms=999_999)
     done = await voice_client.received("done", turn_id=reply.turn_id)
     kept = await _kept(voice_client, done)
@@ -206,55 +199,38 @@ async def _ended(
 
 async def _kept(voice_client: VoiceClient, done: Frame) -> str:
     """What the history has of a reply. Raises TimeoutError."""
-    texts = [
-        one["content"] for one in await voice_client.history() if one["message_id"] == done["message_id"]
-    ]
+    history = await voice_client.history()
+    texts = [one["content"] for one in history if one["message_id"] == done["message_id"]]
     return str(texts[0]) if texts else "(nothing)"
 
 
-def _findings(seen: Sequence[Cut | str], errors: Sequence[str]) -> Iterator[Finding]:
+def _findings(seen: Sequence[Cut | str], errors: Sequence[str]) -> Iterator[Measured]:
     cuts = [one for one in seen if isinstance(one, Cut)]
     wrong = [one for one in cuts if one.kept != one.wanted or one.precision != "word"]
     ways = Counter(one.how.value for one in cuts)
-    yield Finding(
-        part=Part.CUTS,
+    exact = 100.0 * (len(cuts) - len(wrong)) / len(cuts) if cuts else None
+    examples = (
+        f"{one.how}: …{one.kept[-30:]!r} for …{one.wanted[-30:]!r} ({one.precision})" for one in wrong[:3]
+    )
+    yield Measured(
         label=f"{len(cuts)} spoken replies cut: at the word that was heard",
-        value=100.0 * (len(cuts) - len(wrong)) / len(cuts) if cuts else None,
+        value=exact,
         unit="%",
         readings={name: float(count) for name, count in ways.most_common()},
-        target=ALL,
-        note="; ".join(
-            f"{one.how}: …{one.kept[-30:]!r} for …{one.wanted[-30:]!r} ({one.precision})" for one in wrong[:3]
-        ),
+        target=Target(100.0),
+        note="; ".join(examples),
     )
-    yield Finding(
-        part=Part.CUTS,
-        label="words off, most",
-        value=float(max((one.words_off for one in cuts), default=0)),
-        target=NONE,
-    )
-    yield Finding(
-        part=Part.CUTS,
-        label="engine steps after a cut, most",
-        value=float(max((one.steps_after or 0 for one in cuts), default=0)),
-        target=STEPS,
-        note=f"{sum(one.steps_after is not None for one in cuts)} of them were still written",
-    )
+    words = float(max((one.words_off for one in cuts), default=0))
+    yield Measured(label="words off, most", value=words, target=at_most(0))
+    steps = float(max((one.steps_after or 0 for one in cuts), default=0))
+    written = f"{sum(one.steps_after is not None for one in cuts)} of them were still written"
+    yield Measured(label="engine steps after a cut, most", value=steps, target=STEPS, note=written)
     late = [one.sound_ms for one in cuts]
-    yield Finding(
-        part=Part.CUTS,
-        label="from a cut to the last sound, p99",
-        value=percentile(late, 0.99),
-        unit="ms",
-        readings={"p50": percentile(late, 0.5) or 0.0, "most": max(late, default=0.0)}
-        | {way: percentile([one.sound_ms for one in cuts if one.how == way], 0.99) or 0.0 for way in ways},
-        target=LAST_SOUND_MS,
-    )
+    readings = {"p50": percentile(late, 0.5) or 0.0, "most": max(late, default=0.0)}
+    readings |= {
+        way: percentile([one.sound_ms for one in cuts if one.how == way], 0.99) or 0.0 for way in ways
+    }
+    p99, label = percentile(late, 0.99), "from a cut to the last sound, p99"
+    yield Measured(label=label, value=p99, unit="ms", readings=readings, target=LAST_SOUND_MS)
     failures = [one for one in seen if isinstance(one, str)]
-    yield Finding(
-        part=Part.CUTS,
-        label="dialogues without an end, errors in the log",
-        value=float(len(failures) + len(errors)),
-        target=NONE,
-        note="; ".join([*failures[:3], *sorted(set(errors))[:3]]),
-    )
+    yield none("dialogues without an end, errors in the log", [*failures, *sorted(set(errors))])

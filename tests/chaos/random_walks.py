@@ -16,11 +16,10 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from tests.bench.engine.report import Target
+from tests.bench.report import Measured, Target
 from tests.chaos import gateway
-from tests.chaos.device import Device, Lost
+from tests.chaos.chat_client import Device, Lost
 from tests.chaos.event_checker import Frame, differences
-from tests.chaos.report import Finding, Part
 from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import store_server
 from tests.server_process import ServerProcess, serving
@@ -165,9 +164,8 @@ class Walk(RuleBasedStateMachine):
             if here.event_checker.seq == there.event_checker.seq == here.history_seq:
                 return history
             if self._loop.time() > end:
-                raise AssertionError(
-                    "\n".join(["the devices differ", *here.received_lines(), *there.received_lines()])
-                )
+                told = (*here.received_lines(), *there.received_lines())
+                raise AssertionError("\n".join(["the devices differ", *told]))
             await asyncio.sleep(LOOK_S)
 
     async def _all_messages(self, device: Device) -> list[Frame]:
@@ -196,16 +194,11 @@ class Walk(RuleBasedStateMachine):
 
     @property
     def _conversation(self) -> str:
-        return self._devices[0].event_checker.conversation_id
+        return self._devices[0].conversation_id
 
     def _message(self, client_msg_id: str) -> Frame:
-        content = self._sent[client_msg_id]
-        return {
-            "type": "send",
-            "conversation_id": self._conversation,
-            "client_msg_id": client_msg_id,
-            "content": content,
-        }
+        named = {"conversation_id": self._conversation, "client_msg_id": client_msg_id}
+        return {"type": "send", **named, "content": self._sent[client_msg_id]}
 
     def _ask(self, which: int, frame: Frame) -> Frame:
         device = self._devices[which]
@@ -227,7 +220,7 @@ def _replicas(stack: ExitStack, folder: Path) -> list[ServerProcess]:
     return [stack.enter_context(serving(one, environ, command=command)) for one in folders]
 
 
-def measure(scenario: Scenario) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Measured]:
     """Walk so often. Raises what a walk finds wrong, with the steps that led there."""
     with ExitStack() as stack:
         Walk.urls = [server.ws_url for server in _replicas(stack, scenario.folder)]
@@ -243,13 +236,6 @@ def measure(scenario: Scenario) -> Sequence[Finding]:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-    turns = {"turns": float(Walk.turns)}
-    return (
-        Finding(
-            part=Part.WALKS,
-            label="random walks whose devices and history agree in the end",
-            value=float(Walk.walked),
-            readings=turns,
-            target=Target(float(scenario.scale.walks)),
-        ),
-    )
+    label, turns = "random walks whose devices and history agree in the end", {"turns": float(Walk.turns)}
+    target = Target(float(scenario.scale.walks))
+    return [Measured(label=label, value=float(Walk.walked), readings=turns, target=target)]

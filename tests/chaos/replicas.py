@@ -14,19 +14,16 @@ from typing import Any
 import msgspec
 
 from sessions.store.ownership import RENEW_S
-from tests.bench.engine.report import Target
-from tests.bench.statistics import percentile
+from tests.bench.report import Measured, at_most, none, percentile_ms
 from tests.chaos import gateway
-from tests.chaos.device import Device
+from tests.chaos.chat_client import Device
 from tests.chaos.event_checker import Frame, differences
-from tests.chaos.report import Finding, Part
 from tests.chaos.scenario import Scale, Scenario
 from tests.chaos.store_server import store_server
 from tests.server_process import ServerProcess, serving
 
-CANCELLED_MS = Target(100.0, at_most=True)
-CLOSED_S = Target(10.0, at_most=True)
-NONE = Target(0.0, at_most=True)
+CANCELLED_MS = at_most(100.0)
+CLOSED_S = at_most(10.0)
 PACE_S = 0.02
 WORDS = 5_000
 CLOCK_OFF_S = -30.0
@@ -40,19 +37,12 @@ class NotInTime(Exception):
     """A required event did not happen."""
 
 
-class Stall(msgspec.Struct, frozen=True):
-    """An owner that hung: seconds until another replica closed its turn, and the faults afterwards."""
-
-    closed_s: float
-    faults: list[str]
-
-
-def measure(scenario: Scenario) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Measured]:
     """Play each scene with so many replicas."""
     return tuple(finding for number in scenario.scale.replicas for finding in _measure(scenario, number))
 
 
-def _measure(scenario: Scenario, number: int) -> Iterator[Finding]:
+def _measure(scenario: Scenario, number: int) -> Iterator[Measured]:
     folder = scenario.folder / str(number)
     folder.mkdir()
     with ExitStack() as stack:
@@ -72,30 +62,18 @@ def _measure(scenario: Scenario, number: int) -> Iterator[Finding]:
             for time in range(scenario.scale.owner_kills)
         ]
         stalled = asyncio.run(_stalled(servers, scenario.scale))
-    yield Finding(
-        part=Part.REPLICAS,
-        label=f"{number} replicas, one clock 30 s off: p99 from cancel on another one to cancelled",
-        value=_ms(percentile(cancels, 0.99)),
-        unit="ms",
-        readings={"p50": _ms(percentile(cancels, 0.5)), "cancels": float(len(cancels))},
-        target=CANCELLED_MS,
+    readings = {"p50": percentile_ms(cancels, 0.5), "cancels": float(len(cancels))}
+    label = f"{number} replicas, one clock 30 s off: p99 from cancel on another one to cancelled"
+    cancelled = percentile_ms(cancels, 0.99)
+    yield Measured(label=label, value=cancelled, unit="ms", readings=readings, target=CANCELLED_MS)
+    deaths = {"least": min(killed), "deaths": float(len(killed))}
+    label = f"{number} replicas: from the owner's death to the end of its turn"
+    yield Measured(label=label, value=max(killed), unit="s", readings=deaths, target=CLOSED_S)
+    closed_s, faults = stalled
+    label = (
+        f"{number} replicas: late writes of an owner that stood still for {scenario.scale.owner_stall_s:g} s"
     )
-    yield Finding(
-        part=Part.REPLICAS,
-        label=f"{number} replicas: from the owner's death to the end of its turn",
-        value=max(killed),
-        unit="s",
-        readings={"least": min(killed), "deaths": float(len(killed))},
-        target=CLOSED_S,
-    )
-    yield Finding(
-        part=Part.REPLICAS,
-        label=f"{number} replicas: late writes of an owner that stood still for {scenario.scale.owner_stall_s:g} s",
-        value=float(len(stalled.faults)),
-        readings={"s until its turn was closed": stalled.closed_s},
-        target=NONE,
-        note="; ".join(stalled.faults[:3]),
-    )
+    yield msgspec.structs.replace(none(label, faults), readings={"s until its turn was closed": closed_s})
 
 
 async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
@@ -106,7 +84,7 @@ async def _cancels(servers: list[ServerProcess], times: int) -> list[float]:
         requester, other = (here, there) if number % 2 else (there, here)
         turn_id = await _begin(other, requester, f"m{number}")
         started = loop.time()
-        answer = await requester.ask(type="cancel", conversation_id=requester.event_checker.conversation_id)
+        answer = await requester.ask(type="cancel", conversation_id=requester.conversation_id)
         took.append(loop.time() - started)
         if answer.get("turn_id") != turn_id:
             raise NotInTime(f"the cancel met {answer}, not {turn_id}")
@@ -135,8 +113,11 @@ async def _killed(servers: list[ServerProcess], name: str, later_s: float) -> fl
     return took
 
 
-async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
-    """Suspend an owner until its turn is closed and the conversation goes on; then wake it."""
+async def _stalled(servers: list[ServerProcess], scale: Scale) -> tuple[float, list[str]]:
+    """Suspend an owner until its turn is closed and the conversation goes on; then wake it.
+
+    Return the seconds until another replica closed the turn, and the faults afterwards.
+    """
     loop = asyncio.get_running_loop()
     here, there = await _two_devices("stalled", servers)
     turn_id = await _begin(here, there, "m")
@@ -157,7 +138,7 @@ async def _stalled(servers: list[ServerProcess], scale: Scale) -> Stall:
     late = [f"seq {there.event_checker.seq} behind {seq}"] if there.event_checker.seq != seq else []
     for turn in (turn_id, next_turn):
         await _ended(here, turn)
-    return Stall(closed_s, [*late, *await _disagreements(here, there)])
+    return closed_s, [*late, *await _disagreements(here, there)]
 
 
 async def _two_devices(name: str, servers: list[ServerProcess]) -> tuple[Device, Device]:
@@ -184,14 +165,8 @@ async def _begin(owner: Device, other: Device, client_msg_id: str) -> str:
 
 
 async def _send(device: Device, client_msg_id: str, **params: Any) -> str:
-    frame = await device.ask(
-        type="send",
-        conversation_id=device.event_checker.conversation_id,
-        client_msg_id=client_msg_id,
-        content=f"Message {client_msg_id}.",
-        grace_s=60,
-        params=params,
-    )
+    message = {"client_msg_id": client_msg_id, "content": f"Message {client_msg_id}.", "grace_s": 60}
+    frame = await device.ask(type="send", conversation_id=device.conversation_id, **message, params=params)
     if frame["type"] != "accepted":
         raise NotInTime(f"{client_msg_id} was refused: {frame}")
     turn_id: str = frame["turn_id"]
@@ -223,7 +198,3 @@ async def _disagreements(here: Device, there: Device) -> list[str]:
     await here.leave()
     await there.leave()
     return faults
-
-
-def _ms(seconds: float | None) -> float:
-    return (seconds or 0.0) * 1000

@@ -1,4 +1,4 @@
-"""The inputs of a part: its scale, a folder, a seed, and a function that reports progress."""
+"""The inputs of a part of `make chaos`: its scale, a folder, a seed, and a function that reports progress."""
 
 from __future__ import annotations
 
@@ -12,118 +12,60 @@ import msgspec
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """Size of each part. `…_s` are seconds."""
 
-    hurry: float
+    hurry: float = 1.0
     """How many times shorter leases and heartbeats are than the product's."""
-    settle_s: float
+    settle_s: float = 2.0
     """Seconds between an action and the measurement of its remains."""
-    streams: int
-    streams_s: float
+    streams: int = 64
+    streams_s: float = 10.0
     """Seconds that each server of the fan-out is measured."""
-    idle: int
-    storm_per_s: int
-    storm_s: float
-    slow: int
-    normal: int
-    calm_s: float
+    idle: int = 10_000
+    storm_per_s: int = 1_000
+    storm_s: float = 5.0
+    slow: int = 1_000
+    normal: int = 16
+    calm_s: float = 20.0
     """Seconds that the normal readers are measured without the slow ones, before and after."""
-    frames: int
-    handshakes: int
-    stalls: int
-    stall_s: float
-    weather_s: float
+    frames: int = 100_000
+    handshakes: int = 10_000
+    stalls: int = 2
+    stall_s: float = 7.0
+    weather_s: float = 3.0
     """Seconds of each network trouble."""
-    replicas: tuple[int, ...]
-    cancels: int
+    replicas: tuple[int, ...] = (2, 3)
+    cancels: int = 200
     """Cancels from another replica, for each number of replicas."""
-    owner_kills: int
-    owner_stall_s: float
-    failovers: int
+    owner_kills: int = 3
+    owner_stall_s: float = 15.0
+    failovers: int = 20
     """Masters that are replaced, in a cluster and under Sentinels."""
-    partitions: int
+    partitions: int = 12
     """Troubles of one replica's link to the store."""
-    spoils: int
+    spoils: int = 6
     """Times that conversations are taken from the store, or their journals corrupted."""
-    kills: int
-    power_failures: int
+    kills: int = 1_000
+    power_failures: int = 20
     """Kills of an embedded store whose disk loses what was not synced."""
-    engines: bool
+    engines: bool = True
     """True if engine processes are killed too."""
-    chat_clients: int
-    upgrades: int
+    chat_clients: int = 16
+    upgrades: int = 2
     """Replicas of an earlier version; all are replaced by today's."""
-    tool_kills: int
+    tool_kills: int = 200
     """Kills of gateways and of the store, while calls are open."""
-    walks: int
+    walks: int = 100
     """Random walks of the state machine."""
-    cuts: int
+    cuts: int = 1_000
     """Spoken replies that are cut."""
 
 
-FULL = Scale(
-    hurry=1.0,
-    settle_s=2.0,
-    streams=64,
-    streams_s=10.0,
-    idle=10_000,
-    storm_per_s=1_000,
-    storm_s=5.0,
-    slow=1_000,
-    normal=16,
-    calm_s=20.0,
-    frames=100_000,
-    handshakes=10_000,
-    stalls=2,
-    stall_s=7.0,
-    weather_s=3.0,
-    replicas=(2, 3),
-    cancels=200,
-    owner_kills=3,
-    owner_stall_s=15.0,
-    failovers=20,
-    partitions=12,
-    spoils=6,
-    kills=1_000,
-    power_failures=20,
-    engines=True,
-    chat_clients=16,
-    upgrades=2,
-    tool_kills=200,
-    walks=100,
-    cuts=1_000,
-)
-
+FULL = Scale()
 QUICK = Scale(
-    hurry=8.0,
-    settle_s=0.3,
-    streams=8,
-    streams_s=0.5,
-    idle=100,
-    storm_per_s=100,
-    storm_s=0.5,
-    slow=10,
-    normal=2,
-    calm_s=0.5,
-    frames=1_000,
-    handshakes=200,
-    stalls=1,
-    stall_s=1.0,
-    weather_s=0.25,
-    replicas=(2,),
-    cancels=5,
-    owner_kills=1,
-    owner_stall_s=2.0,
-    failovers=1,
-    partitions=6,
-    spoils=2,
-    kills=3,
-    power_failures=2,
-    engines=False,
-    chat_clients=4,
-    upgrades=1,
-    tool_kills=3,
-    walks=3,
-    cuts=6,
-)
+    hurry=8.0, settle_s=0.3, streams=8, streams_s=0.5, idle=100, storm_per_s=100, storm_s=0.5, slow=10, normal=2,
+    calm_s=0.5, frames=1_000, handshakes=200, stalls=1, stall_s=1.0, weather_s=0.25, replicas=(2,), cancels=5,
+    owner_kills=1, owner_stall_s=2.0, failovers=1, partitions=6, spoils=2, kills=3, power_failures=2, engines=False,
+    chat_clients=4, upgrades=1, tool_kills=3, walks=3, cuts=6,
+)  # fmt: skip
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.messages import Message, Request
 from engine.scripted import Call, Step, Thought
-from sessions.tools.server_tool import CallContext
+from sessions.tools.tool_registry import CallContext
 
 STARTED = "CHAOS_STARTED"
 """Variable with the path of a file; each start of the server's tool adds the call's id as a line."""

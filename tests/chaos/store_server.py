@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from sessions.store.redis.embedded import binary
+from sessions.store.embedded import binary
 from tests.server_process import free_port
 
 READY_S = 20.0

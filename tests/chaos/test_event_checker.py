@@ -59,15 +59,7 @@ def test_a_turn_that_kept_all_promises_has_no_fault() -> None:
         (*WHOLE, done(5, "Good day.")),
         (*WHOLE, delta(5, 9, "!")),
     ],
-    ids=[
-        "a hole",
-        "the same twice",
-        "another offset",
-        "nothing",
-        "another text",
-        "two ends",
-        "text behind",
-    ],
+    ids=["a gap", "the same twice", "another offset", "nothing", "another text", "two ends", "text behind"],
 )
 def test_a_broken_promise_is_a_fault(frames: tuple[Frame, ...]) -> None:
     assert len(entered(*frames).faults) >= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.chaos import interruptions
@@ -30,20 +31,8 @@ def test_a_word_too_many_and_a_step_too_many_are_found() -> None:
         steps_after=1,
         sound_ms=2,
     )
-    bad = Cut(
-        how=CutOptions.STOP,
-        wanted="Once upon",
-        kept="Once upon a",
-        precision="word",
-        steps_after=2,
-        sound_ms=50,
-    )
+    bad = msgspec.structs.replace(good, kept="Once upon a", steps_after=2, sound_ms=50)
     assert all(one.met for one in interruptions._findings([good] * 8, []))
-    assert [one.met for one in interruptions._findings([good] * 7 + [bad], [])] == [
-        False,
-        False,
-        False,
-        False,
-        True,
-    ]
+    met = [one.met for one in interruptions._findings([good] * 7 + [bad], [])]
+    assert met == [False, False, False, False, True]
     assert [one.met for one in interruptions._findings([good, "1: TimeoutError"], ["failed"])][-1] is False

@@ -16,11 +16,11 @@ from io import BytesIO
 from itertools import count
 from pathlib import Path
 
+import msgspec
+
+from tests.bench.report import Measured, none
 from tests.chaos import gateway
-from tests.chaos.chat_client import PAUSE_S
-from tests.chaos.client_group import PACE_S, ClientGroup, none, run_clients
-from tests.chaos.device import Device, Lost
-from tests.chaos.report import Finding, Part
+from tests.chaos.chat_client import PACE_S, PAUSE_S, ClientGroup, Device, Lost, run_clients
 from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
 from tests.chaos.store_server import store_server
@@ -40,7 +40,7 @@ class NoHistory(Exception):
     """The earlier versions are missing: there is no git, or a clone without its history."""
 
 
-def measure(scenario: Scenario) -> Sequence[Finding]:
+def measure(scenario: Scenario) -> Sequence[Measured]:
     """Replace all replicas, then try a mix that must be refused. Raises NoHistory."""
     before, too_old = (checked_out(commit, scenario.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
     return [*asyncio.run(_rolled(scenario, before)), _refused(scenario, too_old)]
@@ -90,7 +90,7 @@ class _Replicas:
                 server.stop()
 
 
-async def _rolled(scenario: Scenario, before: Path) -> list[Finding]:
+async def _rolled(scenario: Scenario, before: Path) -> list[Measured]:
     statuses: list[int] = []
     watching: list[_Watcher] = []
     async with AsyncExitStack() as stack:
@@ -114,21 +114,16 @@ async def _rolled(scenario: Scenario, before: Path) -> list[Finding]:
         client_group, accounts = await run_clients(scenario, replicas.urls, upgrade)
         seen = [one.device.event_checker for one in watching]
         logged = [error for server in replicas.all for error in unhandled(server.log)]
-    cut = [
-        turn_id
-        for chat_client in client_group.chat_clients
-        for turn_id, turn in chat_client.device.event_checker.turns.items()
-        if turn.done is not None and turn.done["reason"] != "length" and turn.done["reason"] != "stop"
-    ]
-    part, label = Part.UPGRADE, "a rolling upgrade"
+    cut = [turn_id for turn_id, done in client_group.ends.items() if done["reason"] not in ("length", "stop")]
+    label = "a rolling upgrade"
     return [
-        *client_group.findings(part, label, accounts, scenario.scale.upgrades),
-        none(part, f"{label}: replies that it cut off", cut),
-        none(part, f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
-        none(part, f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
-        none(part, f"{label}: drains that did not end well", [str(status) for status in statuses if status]),
-        none(part, f"{label}: errors in the logs", logged),
-    ]  # fmt: skip
+        *client_group.findings(label, accounts, scenario.scale.upgrades),
+        none(f"{label}: replies that it cut off", cut),
+        none(f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
+        none(f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
+        none(f"{label}: drains that did not end well", [str(status) for status in statuses if status]),
+        none(f"{label}: errors in the logs", logged),
+    ]
 
 
 class _Watcher:
@@ -155,12 +150,12 @@ class _Watcher:
                 await asyncio.sleep(PAUSE_S)
 
 
-def _refused(scenario: Scenario, too_old: Path) -> Finding:
+def _refused(scenario: Scenario, too_old: Path) -> Measured:
     """Start today's version beside one that can't read what it writes."""
     folder = scenario.folder / "mix"
     folder.mkdir()
     with store_server(folder / "store") as store:
-        replicas = _Replicas(stage_in(scenario, folder), store.url)
+        replicas = _Replicas(msgspec.structs.replace(scenario, folder=folder), store.url)
         try:
             replicas.start(too_old)
             replicas.start(ROOT)
@@ -170,9 +165,4 @@ def _refused(scenario: Scenario, too_old: Path) -> Finding:
             wrong = ["it serves"]
         finally:
             replicas.end()
-    return none(Part.UPGRADE, "beside a version that is too old: starts that are not refused", wrong)
-
-
-def stage_in(scenario: Scenario, folder: Path) -> Scenario:
-    """Return the same variables with another folder."""
-    return Scenario(scale=scenario.scale, folder=folder, seed=scenario.seed, log=scenario.log)
+    return none("beside a version that is too old: starts that are not refused", wrong)

@@ -15,7 +15,7 @@ import soxr
 from websockets.asyncio.client import ClientConnection
 
 from connections.protocol.audio import HEAD, SOUND
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 
 RATE = 16_000
 FRAME = RATE // 25 * 2
@@ -37,7 +37,7 @@ Frame = dict[str, Any]
 
 async def synthesize(text: str) -> bytes:
     """A text in the voice of espeak-ng."""
-    speech = await TimedEspeak(("en-gb",)).speak(text, voice="en-gb")
+    speech = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(speech.pcm, "<i2")
     return np.asarray(soxr.resample(samples, speech.rate, RATE), "<i2").tobytes()
 
@@ -52,11 +52,6 @@ class Reply(msgspec.Struct, kw_only=True):
     last_sound_at: float = 0.0
     is_stopped: bool = False
     marks: list[Frame] = msgspec.field(default_factory=list)
-
-    @property
-    def reported_ms(self) -> int:
-        """What a player reports of it."""
-        return int(self.played_ms)
 
     def heard_at(self, ms: int) -> int:
         """Where its text ends that was heard once so much was played."""
@@ -128,8 +123,8 @@ class VoiceClient:
     async def stop_playing(self, reply: Reply) -> int:
         """Stop playing, and report exactly how far it came; gives that."""
         reply.is_stopped = True
-        await self._send_played(reply.turn_id, reply.reported_ms)
-        return reply.reported_ms
+        await self._send_played(reply.turn_id, int(reply.played_ms))
+        return int(reply.played_ms)
 
     async def history(self) -> list[Frame]:
         """The messages that are kept. Raises TimeoutError."""
@@ -158,7 +153,7 @@ class VoiceClient:
             if now >= due and self.replies and not self.replies[-1].is_stopped:
                 due = now + self._chance.uniform(*PLAYED_EVERY_MS) / 1000
                 late = self._send_played_late(
-                    self.replies[-1].turn_id, self.replies[-1].reported_ms, self._chance.uniform(0, LATE_S)
+                    self.replies[-1].turn_id, int(self.replies[-1].played_ms), self._chance.uniform(0, LATE_S)
                 )
                 self._late.add(task := asyncio.create_task(late))
                 task.add_done_callback(self._late.discard)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soxr
 
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 from tests.clients.conftest import Runner
 from tests.clients.scripts import Lines
 from tests.server_process import ServerProcess
@@ -33,7 +33,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of what is said: 16-bit PCM at 24,000 Hz."""
     folder = tmp_path_factory.mktemp("spoken")
     for name, sentence in SENTENCES.items():
-        clip = asyncio.run(TimedEspeak(("en-gb",)).speak(sentence, voice="en-gb"))
+        clip = asyncio.run(Espeak(("en-gb",)).speak(sentence, voice="en-gb"))
         samples = soxr.resample(np.frombuffer(clip.pcm, "<i2"), clip.rate, RATE)
         lead = bytes(RATE // 2)
         (folder / f"{name}.pcm").write_bytes(lead + np.asarray(samples, "<i2").tobytes())

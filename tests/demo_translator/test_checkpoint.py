@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from app.setup.models import TRANSLATOR
+from app.models import TRANSLATOR
 from tests.demo_translator.held_out import SENTENCES
 
 LARGEST_BYTES = 8 * 1024 * 1024

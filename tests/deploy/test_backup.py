@@ -18,9 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import gateway
-from tests.chaos.chat_client import ChatClient
-from tests.chaos.client_group import ClientGroup
-from tests.chaos.device import Device
+from tests.chaos.chat_client import ChatClient, ClientGroup, Device
 from tests.chaos.event_checker import Frame
 from tests.chaos.store_server import StoreServer
 from tests.deploy.reverse_proxy import DEPLOY

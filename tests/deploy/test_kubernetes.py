@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from app.models import file_of
 from app.settings import Settings
-from app.setup.models import file_of
 
 Manifest = dict[str, Any]
 OVERLAYS = ("base", "gpu", "managed-redis")

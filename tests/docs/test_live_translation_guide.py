@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sessions.interpreting.interpretation import AHEAD, MAX_SEGMENT_CHARS, MAX_SOURCE_CHARS
 from sessions.limits.bounds import RATES, Bound
+from sessions.translation.interpretation import AHEAD, MAX_SOURCE_CHARS
+from sessions.translation.sentences import MAX_SEGMENT_CHARS
 from sessions.translation.translator import IDLE_S, PAUSE_S
 from tests.docs.documents import PROTOCOL, ROOT, snippets
 from tests.server_process import ServerProcess

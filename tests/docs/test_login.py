@@ -13,10 +13,9 @@ from shutil import which
 
 import pytest
 
-from connections.authentication.identity import MAX_SUBJECT
+from connections.authentication.access import REFRESH_S, TICKET_S
+from connections.authentication.api_keys import MAX_SUBJECT
 from connections.authentication.json_web_tokens import LEEWAY_S
-from connections.authentication.session_validity import REFRESH_S
-from connections.authentication.tickets import TTL_S
 from tests.app.in_process_service import InProcessService, serving
 from tests.docs.documents import ROOT, prose, snippets
 from tests.jwt_signing import SECRET, token
@@ -65,7 +64,7 @@ async def test_a_good_token_is_told_from_a_bad_one_and_gives_a_ticket(tmp_path: 
         assert (await run_program(*curl(CHECK, running, token(aud="another"))))[0] == 22
         ticket = json.loads((await run_program(*curl(TICKET, running, good)))[1])
         assert ticket["ticket"].startswith("mst_")
-        assert ticket["expires_in_s"] == TTL_S
+        assert ticket["expires_in_s"] == TICKET_S
         async with running.socket({"token": ticket["ticket"]}) as socket:
             assert socket.ready["type"] == "ready"
 
@@ -76,7 +75,7 @@ async def test_a_good_token_is_told_from_a_bad_one_and_gives_a_ticket(tmp_path: 
         ("1 to {} characters", MAX_SUBJECT),
         ("differ by {} seconds", LEEWAY_S),
         ("has {} seconds", int(REFRESH_S)),
-        ('"expires_in_s": {}', TTL_S),
+        ('"expires_in_s": {}', TICKET_S),
     ],
 )
 def test_its_numbers_are_the_codes(words: str, number: int) -> None:

@@ -14,13 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from app.parts import tool_box_of
 from app.settings import Settings
-from app.setup.tools import tool_box_of
-from sessions.tools import calls, forms, tool_registry
-from sessions.tools.functions import function_tools
-from sessions.tools.functions.declaration import ToolDeclaration
-from sessions.tools.mcp_servers import listing, mcp_server, server_file, session
-from sessions.tools.server_tool import Accepted, Approval, CallContext, ToolFailed
+from sessions.tools import calls, function_tools, mcp_options, mcp_server, tool_registry
+from sessions.tools.function_tools import ToolDeclaration
+from sessions.tools.tool_registry import Accepted, Approval, CallContext, ToolFailed
 from tests.docs.documents import ROOT, snippets
 from tests.sessions.tools.tool_calls import User, Watcher, call_of
 
@@ -122,7 +120,7 @@ def in_code(cells: list[str] | dict[str, list[str]]) -> list[str]:
 def test_every_option_is_in_the_guide() -> None:
     declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
     assert sorted(in_code(rows("`@tool(…)` says"))) == sorted(declared)
-    assert sorted(in_code(rows("if __name__"))) == sorted(server_file.ServerOptions.__struct_fields__)
+    assert sorted(in_code(rows("if __name__"))) == sorted(mcp_options.ServerOptions.__struct_fields__)
     assert sorted(in_code(rows("A parameter of the type"))) == sorted(CallContext.__struct_fields__)
 
 
@@ -131,18 +129,18 @@ BOUNDS: dict[str, list[float]] = {
     "of one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
     "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
     "calls that wait, of one source": [calls.MOST_WAITING],
-    "tools of one server": [listing.MOST_TOOLS, listing.LIST_BYTES // 1024],
-    "a description, a schema": [listing.DESCRIPTION_BYTES // 1024, listing.SCHEMA_BYTES // 1024],
-    "a server's list": [session.MOST_LISTED, session.MOST_PAGES],
+    "tools of one server": [mcp_options.MOST_TOOLS, mcp_options.LIST_BYTES // 1024],
+    "a description, a schema": [mcp_options.DESCRIPTION_BYTES // 1024, mcp_options.SCHEMA_BYTES // 1024],
+    "a server's list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
     "one message of a server": [],
-    "all messages for one call": [session.ANSWERS_TIMES],
+    "all messages for one call": [mcp_server.ANSWERS_TIMES],
     "what a server sends": [
-        session.RATE // session.EVENT_COSTS,
-        session.RATE // 1024,
+        mcp_server.RATE // mcp_server.EVENT_COSTS,
+        mcp_server.RATE // 1024,
     ],
     "a look at a list": [mcp_server.ReconnectTiming().apart],
-    "questions of a call": [calls.MOST_QUESTIONS, forms.MOST_FIELDS, forms.FORM_BYTES // 1024],
-    "a text in an answer": [forms.ANSWER_CHARS],
+    "questions of a call": [calls.MOST_QUESTIONS, calls.MOST_FIELDS, calls.FORM_BYTES // 1024],
+    "a text in an answer": [calls.ANSWER_CHARS],
     "progress": [1 / calls.INTERVAL_S, calls.PROGRESS_CHARS],
     "what a tool says of its failure": [tool_registry.REASON_BYTES // 1024],
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.models import ModelFile, file_of
 from app.settings import Settings
-from app.setup.models import ModelFile, file_of
 from tests.docs.documents import ROOT, snippets
 
 ONE, SEVERAL, EMBEDDER, FEATURES = snippets(ROOT / "docs" / "upstreams.md", "toml")

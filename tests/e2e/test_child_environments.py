@@ -8,7 +8,7 @@ from shutil import which
 
 import pytest
 
-from engine.child_environment import without_secrets
+from engine.machine import without_secrets
 from tests.server_process import ServerProcess, children_of, command_of
 
 SECRETS = {
@@ -53,7 +53,7 @@ def test_no_child_process_has_a_secret_in_its_environment(server: ServerProcess)
     assert server.process is not None
     pids = list(descendants(server.process.pid))
     commands = " ".join(map(command_of, pids))
-    for name in ("-server unixsocket", "engine.process", "engine.prompts", "speech.recognition"):
+    for name in ("-server unixsocket", "engine.process", "engine.prompts", "speech recognition"):
         assert name in commands
     for pid in pids:
         variables = Path(f"/proc/{pid}/environ").read_text()

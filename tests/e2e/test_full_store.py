@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from tests.chaos.gateway import UNHURRIED, Script, command
 from tests.e2e.websocket_client import WebSocketClient, connect_client
 from tests.sample_images import chunk, png

@@ -21,13 +21,14 @@ import pytest
 import soxr
 from openai import AsyncOpenAI, OpenAI
 
-from connections.api.realtime.session import VOICES
+from connections.api.requests import VOICES
 from speech.errors import RecognizerLost
-from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
-from speech.recognition.recognizer import Recognizer, pocketsphinx
-from speech.sound.samples import mono
-from speech.sound.wav import Coding, Recording, recording_of
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
+from speech.interfaces import Coding, Recording
+from speech.pocketsphinx_decoder import PocketSphinxDecoder
+from speech.recognition import POCKETSPHINX, PocketSphinx, Recognizer
+from speech.recordings import recording_of
+from speech.samples import FULL_SCALE, mono
 from tests.chaos import gateway
 from tests.docs.documents import ROOT, snippets
 from tests.jwt_signing import KEY
@@ -342,14 +343,14 @@ async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
     async with AsyncOpenAI(base_url=f"{speaking.url}/v1", api_key=KEY, max_retries=0) as client:
         events = await client.audio.transcriptions.create(model=EARS, file=("a.wav", file), stream=True)
         assert (await anext(aiter(events))).type == "transcript.text.delta"
-        pid = pid_of(speaking, "speech.recognition")
+        pid = pid_of(speaking, "speech recognition")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(openai.APIError, match="The recognizer ended while it listened"):
             async for _ in events:
                 pass
     assert "lighthouse" in await asyncio.to_thread(recognize, sdk, synthesize(sdk, SENTENCES[3]))
-    assert pid_of(speaking, "speech.recognition") not in {None, pid}
+    assert pid_of(speaking, "speech recognition") not in {None, pid}
 
 
 def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProcess, sdk: OpenAI) -> None:
@@ -363,19 +364,14 @@ def test_sound_and_words_reach_neither_the_log_nor_the_disk(speaking: ServerProc
 @pytest.fixture
 async def recognizer() -> AsyncIterator[Recognizer]:
     """A large model of English, which is slow."""
-    recognizer = pocketsphinx()
+    recognizer = Recognizer(POCKETSPHINX, PocketSphinx())
     async with recognizer.running():
         yield recognizer
 
 
 def cpu_s(recognizer: Recognizer) -> float:
-    assert recognizer._supervisor._child is not None
-    stat = (
-        Path(f"/proc/{recognizer._supervisor._child._process.pid}/stat")
-        .read_text()
-        .rpartition(")")[2]
-        .split()
-    )
+    assert recognizer._child is not None
+    stat = Path(f"/proc/{recognizer._child._process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -397,10 +393,10 @@ async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognize
     first = recognizer.transcribe(recording, owner="a")
     await anext(first)
     waiting = asyncio.ensure_future(anext(recognizer.transcribe(recording, owner="a")))
-    while len(recognizer._supervisor._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
+    while len(recognizer._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
         await asyncio.sleep(0)
-    assert recognizer._supervisor._child is not None
-    recognizer._supervisor._child.kill()
+    assert recognizer._child is not None
+    recognizer._child.kill()
     with pytest.raises(RecognizerLost):
         async for _ in first:
             pass
@@ -411,10 +407,10 @@ async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognize
 
 
 async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
-    recognizer = pocketsphinx(stall_s=0.5)
+    recognizer = Recognizer(POCKETSPHINX, PocketSphinx(), stall_s=0.5)
     async with recognizer.running():
-        assert recognizer._supervisor._child is not None
-        os.kill(recognizer._supervisor._child._process.pid, signal.SIGSTOP)
+        assert recognizer._child is not None
+        os.kill(recognizer._child._process.pid, signal.SIGSTOP)
         with pytest.raises(RecognizerLost):
             await anext(recognizer.transcribe(Recording(Coding.PCM16, 16_000, 1, bytes(16_000)), owner="a"))
 
@@ -433,9 +429,15 @@ def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
 async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars() -> None:
     listener = PocketSphinxDecoder(str(DEMO_GRAMMAR))
     for text in ("count to", "what is twenty two plus", "my name is"):
-        spoken = await TimedEspeak(("en-us",)).speak(text, voice="en-us")
-        (segment,) = listener.segments(Recording(Coding.PCM16, spoken.rate, 1, spoken.pcm))
-        assert segment is not None
+        spoken = await Espeak(("en-us",)).speak(text, voice="en-us")
+        samples = mono(Recording(Coding.PCM16, spoken.rate, 1, spoken.pcm), 16_000)
+        job = listener.begin(
+            samples.astype(np.float32) / np.float32(FULL_SCALE), language=None, wants_words=True
+        )
+        segments = listener.transcribe([job], lambda: [False])[0]
+        assert segments is not None
+        (segment,) = segments
+        assert job.is_over
         assert (segment.text, len(segment.words)) == (text, len(text.split()))
 
 
@@ -454,8 +456,8 @@ async def test_a_grammar_tells_what_is_no_whole_sentence() -> None:
         ("I live in Stockholm", True),
     ):
         for voice in ("en-us", "en-gb"):
-            spoken = await TimedEspeak((voice,)).speak(text, voice=voice)
+            spoken = await Espeak((voice,)).speak(text, voice=voice)
             sound = soxr.resample(np.frombuffer(spoken.pcm, "<i2"), spoken.rate, 16_000)
             samples = np.asarray(np.pad(sound, (5760, 2640)), np.int16)  # silence around it
-            assert listener.recognize(samples)[1] is is_whole, (text, voice)
-    assert PocketSphinxDecoder(None).recognize(samples)[1] is None  # nobody knows
+            assert listener.recognize(samples).is_whole is is_whole, (text, voice)
+    assert PocketSphinxDecoder(None).recognize(samples).is_whole is None  # nobody knows

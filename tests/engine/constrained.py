@@ -10,21 +10,20 @@ import torch
 from tokenizers import AddedToken
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.cache.pages import KVBudget
-from engine.grammar.compiler import (
+from engine.execution.executor import LoadedModel
+from engine.grammar import (
     CallForm,
     GrammarCompiler,
     GrammarSource,
+    GrammarWriter,
     ThoughtForm,
     Vocabulary,
     vocabulary_of,
 )
-from engine.grammar.grammar_writer import GrammarWriter
-from engine.messages import Output, Params
-from engine.model import attention_interface as attention
-from engine.model.loaded_model import LoadedModel
-from engine.reply_spec import Format, JsonSchema, ReplySpec
-from engine.text.prepared_request import PreparedRequest, SamplingParams
+from engine.kv_cache import KVBudget
+from engine.messages import Format, JsonSchema, Output, Params, ReplySpec
+from engine.model import fused_decoder as attention
+from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import WINDOW, sized
 from tests.engine.tiny_models import GREEDY, PAGE, Numbers, tokens_of

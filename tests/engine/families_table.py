@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from engine.errors import ModelNotUsable
-from engine.loading.memory_estimate import NotTestable, try_small_model
-from engine.loading.probe import check_kind
+from engine.loading.probe import NotTestable, check_kind, try_small_model
 
 PAPER = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.model.loaded_model import LoadedModel
+from engine.execution.executor import LoadedModel
 from engine.text.reply_text import Piece, ReplyStep
 from tests.engine.tiny_models import Numbers, served, text_step
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine.history import NO_MESSAGE, STOPPED_CALL, UNKNOWN, TemplateRules, normalized
-from engine.messages import Message, ToolCall
-from engine.parsing.format_detection import detect_format
+from engine.messages import PLAIN, Message, ReplySpec, Tool, ToolCall
 from engine.prompts.prompt import PromptBuilder, Renderer
-from engine.reply_spec import PLAIN, ReplySpec, Tool
+from engine.text.formats import detect_format
+from engine.upstream.completions import prompt_of
 from engine.upstream.options import Features
-from engine.upstream.request import prompt_of
 from engine.vision.image import Image, in_order
 from tests.engine.strict_templates import strict_families
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.options import EngineOptions, spread
+from engine.machine import EngineOptions, spread
 
 ONE = EngineOptions(model="some/model", dtype="float32", max_batch=8)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import MERGED_CHARS, OutputBuffer, Streamer
 from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
-from engine.streamer import MERGED_CHARS, OutputBuffer, Streamer
 
 STARTED = Started("r", 7)
 END = Finished("r", FinishReason.STOP, 7, 0, 3)

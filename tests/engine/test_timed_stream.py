@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.api import MERGED_CHARS, DeliveryTimes, TimedStreamer
 from engine.messages import Chunk, Started
-from engine.streamer import MERGED_CHARS, DeliveryTimes, TimedStreamer
 
 
 class Clock:

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import Params
-from engine.text.prepared_request import PreparedRequest, resolve_sampling
-from engine.text.reply_text import ReplyText
-from engine.trace import Trace, of_headers
+from engine.messages import Params, Trace, trace_of_headers
+from engine.text.reply_text import PreparedRequest, ReplyText, resolve_sampling
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -23,7 +21,9 @@ class NoText:
 
 
 def test_both_headers_are_taken() -> None:
-    trace = of_headers([(b"host", b"x"), (b"x-request-id", b"req-7"), (b"traceparent", PARENT.encode())])
+    trace = trace_of_headers(
+        [(b"host", b"x"), (b"x-request-id", b"req-7"), (b"traceparent", PARENT.encode())]
+    )
     assert trace == Trace("req-7", PARENT)
     assert trace.facts == {"request_id": "req-7", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"}
     assert trace.headers == {"X-Request-Id": "req-7", "traceparent": PARENT}
@@ -41,18 +41,18 @@ def test_both_headers_are_taken() -> None:
     ],
 )
 def test_a_parent_that_is_not_sound_is_left_out(parent: str) -> None:
-    assert of_headers([(b"traceparent", parent.encode())]) == Trace()
+    assert trace_of_headers([(b"traceparent", parent.encode())]) == Trace()
 
 
 def test_a_newer_version_of_the_header_is_read_as_far_as_it_is_known() -> None:
     newer = PARENT.replace("00-", "01-", 1)
-    assert of_headers([(b"traceparent", f"{newer}-more".encode())]) == Trace(traceparent=newer)
+    assert trace_of_headers([(b"traceparent", f"{newer}-more".encode())]) == Trace(traceparent=newer)
 
 
 @given(st.binary())
 def test_no_header_puts_a_line_into_the_log(value: bytes) -> None:
     """Whatever comes: no line breaks, no spaces, and not much of it."""
-    trace = of_headers([(b"x-request-id", value), (b"traceparent", value)])
+    trace = trace_of_headers([(b"x-request-id", value), (b"traceparent", value)])
     reported = "".join(trace.facts.values())
     assert len(reported) <= 128 + 32
     assert reported.isascii()

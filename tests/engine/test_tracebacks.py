@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from engine.process_log import Formatter, without_values
+from engine.machine import Formatter, without_values
 
 PRIVATE = "private " + "words"
 
@@ -79,8 +79,8 @@ def test_the_engines_log_tells_torchs_trouble() -> None:
 )
 def test_what_nobody_caught_is_told_without_words(how: str) -> None:
     program = f"""
-from engine import process_log
-process_log.set_up()
+from engine import machine
+machine.set_up_logs()
 words = "private"
 def fail():
     raise LookupError(words + " words")
@@ -95,10 +95,10 @@ def fail():
 def test_what_a_library_logs_is_told_once() -> None:
     """As each attempt of a download is, while the network is away."""
     program = """
-from engine import process_log
-process_log.set_up()
+from engine import machine
+machine.set_up_logs()
 from huggingface_hub.utils.logging import get_logger
-process_log.remove_library_handlers()
+machine.remove_library_handlers()
 get_logger("huggingface_hub.utils").warning("Retrying in 1s")
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

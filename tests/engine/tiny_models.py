@@ -8,13 +8,12 @@ import msgspec
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from engine.cache.pages import KVBudget
+from engine.execution.executor import LoadedModel
+from engine.kv_cache import KVBudget
 from engine.messages import Chunk, Finished, Output, Params
-from engine.model import attention_interface as attention
-from engine.model.loaded_model import LoadedModel
+from engine.model import fused_decoder as attention
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_text import Piece, ReplyStep
+from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY, WINDOW
 

@@ -21,12 +21,13 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from engine.cache.pages import KVBudget
-from engine.loading.translators import PAGE, PreparedTranslator
+from engine.execution.executor import LoadedModel, TranslationConfig
+from engine.kv_cache import KVBudget
+from engine.loading.loader import TRANSLATION_PAGE as PAGE
+from engine.loading.loader import PreparedTranslator
 from engine.messages import Languages, Params
 from engine.model.encoder_decoder import T5_TYPES
-from engine.model.loaded_model import LoadedModel, TranslationConfig
-from engine.text.prepared_request import PreparedRequest, SamplingParams
+from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
 

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.cache.layout import Span, StepLayout, lay_out
-from engine.cache.paged_cache import LayerPages
-from engine.cache.pages import page_size
+from engine.kv_cache import LayerPages, page_size
 from engine.model.attention import AttentionParams, Backend, Reference
 from engine.model.cuda.operators import Cuda
+from engine.step_layout import Span, StepLayout, lay_out
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line
 
 DEVICE_OF_TENSORS = torch.device(DEVICE)

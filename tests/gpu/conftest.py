@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.cache.pages import KVBudget
+from engine.execution.executor import LoadedModel
+from engine.kv_cache import KVBudget
 from engine.loading.probe import probe
 from engine.messages import Params
 from engine.model.fused_decoder import FusedDecoder
-from engine.model.loaded_model import LoadedModel
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.tiny_models import make, tokenizer
 

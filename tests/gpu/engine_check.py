@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
-from engine.cache.layout import Span
-from engine.cache.pages import kv_budget, page_size
+from engine.execution.executor import LoadedModel
+from engine.kv_cache import kv_budget, page_size
 from engine.loading.probe import probe
 from engine.messages import Chunk, Finished, Output, Params
 from engine.model.cuda.graphs import PendingTokens
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_text import ReplyStep
+from engine.step_layout import Span
+from engine.text.reply_text import PreparedRequest, ReplyStep, SamplingParams
 from tests.bench.engine.shapes import SHAPES, Shape
 from tests.bench.engine.weights import _config, _tokenizer
 from tests.gpu.results import DEVICE, ON_CUDA, expect, keep, print_line, quantile

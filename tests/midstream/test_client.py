@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
-from app.operations import key_file
+from app.keys import add_key
 from connections.protocol.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
@@ -361,7 +361,7 @@ async def test_waiting_for_an_answer_may_be_given_up() -> None:
 
 async def test_a_key_opens_what_is_closed_and_is_renewed(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
-    key, other = (key_file.add(keys, name) for name in ("ann", "bo"))
+    key, other = (add_key(keys, name) for name in ("ann", "bo"))
     async with serving(tmp_path, api_keys=str(keys)) as running:
         with pytest.raises(midstream.Refused, match="unauthenticated"):
             async with midstream.connect(running.ws_url):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from app.models import convert, with_folder
 from app.settings import Settings
-from app.setup.conversion import convert, with_folder
 from tests.models.reference import Reference
 from tests.server_process import ServerProcess, serving
 

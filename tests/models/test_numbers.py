@@ -20,13 +20,12 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from engine.cache.layout import Span
-from engine.execution.runner import Runner
+from engine.execution.executor import LoadedModel, Runner
 from engine.loading.loader import load
 from engine.messages import FinishReason, Output
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import SamplingParams
+from engine.step_layout import Span
+from engine.text.reply_text import SamplingParams
 from tests.engine.tiny_models import GREEDY, end_of, prepared_request, run_out, tokens_of
 from tests.models.reference import PROMPTS, TIE, Reference
 

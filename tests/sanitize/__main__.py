@@ -15,14 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / ".cache" / "sanitized"
 LIBRARY = "sanitized_cpu_kernels"
 TESTS = (
-    "tests/engine/attention/test_cpu_kernels.py",
-    "tests/engine/attention/test_cpu_prompt.py",
+    "tests/engine/model/test_cpu_kernels.py",
+    "tests/engine/model/test_cpu_prompt.py",
     "tests/engine/model/test_cpu_linear.py",
     "tests/engine/model/test_cpu_decode.py",
     "tests/engine/model/test_cpu_encoder_decoder.py",
     "tests/engine/model/test_cpu_prefill.py",
     "tests/engine/model/test_int8_linear.py",
-    "tests/engine/sampling/test_cpu_draw.py",
+    "tests/engine/execution/test_cpu_draw.py",
 )
 SANITIZERS = (
     "-fsanitize=address,undefined",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.machine import Machine, this_machine
+from tests.bench.report import Machine, this_machine
 from tests.schemas.corpus import Case, fetched, in_the_wild, suite
 from tests.schemas.findings import Bench, Row
 from tests.schemas.table import put_into, table

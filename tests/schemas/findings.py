@@ -16,9 +16,8 @@ from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import GrammarCompiler, trial, vocabulary_of
-from engine.grammar.grammar_writer import GrammarMaker, GrammarWriter
-from engine.reply_spec import JsonSchema, ReplySpec
+from engine.grammar import GrammarCompiler, GrammarMaker, GrammarWriter, trial, vocabulary_of
+from engine.messages import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case
 from tests.schemas.writers import RandomWriter, Reply
 

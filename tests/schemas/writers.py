@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from engine.execution.guide import Guide, GuideState, MaskWorkers
 from engine.execution.sampler import Sampler, SamplerState
-from engine.grammar.compiler import GrammarCompiler, GrammarSource
-from engine.text.prepared_request import SamplingParams
+from engine.grammar import GrammarCompiler, GrammarSource
+from engine.text.reply_text import SamplingParams
 
 SAMPLING = SamplingParams(10_000, True, 1.0, 1.0, 0, 1.0, None, None)
 CLOSING = ('"', "}", "]", ",", '",', '"}', '"]', "}}", "]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from sessions.filters.interface import Filter, Passed
+from sessions.filters.chain import Filter, Passed
 
 
 class Broken(Filter):

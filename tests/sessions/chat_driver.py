@@ -19,7 +19,7 @@ from sessions.errors import Refused
 from sessions.events import Accepted, Done, ToolCall
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,

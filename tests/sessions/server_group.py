@@ -18,7 +18,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from sessions.store.redis.embedded import _die_with_parent, binary
+from sessions.store.embedded import _die_with_parent, binary
 
 READY_S = 60.0
 MASTERS = 3

@@ -21,14 +21,14 @@ from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.replicas.relay import ShardChannels
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.store.client import connect, replica_name
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.store.images import Images
 from sessions.store.ledger import Ledger, Memory, StoreFull
 from sessions.store.owner_data import begin_epochs
 from sessions.store.ownership import Ownership
-from sessions.store.redis.pool import FairPool
-from sessions.store.redis.servers import connect, replica_name
+from sessions.store.pool import FairPool
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel, Cancelled

@@ -11,7 +11,7 @@ from sessions.commands.acceptance import MAX_CONCURRENT
 from sessions.limits.bounds import MAX_ACCEPTING
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.policy import Policy
 from tests.sessions.recorder import Recorder

@@ -10,8 +10,8 @@ from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Cause, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder

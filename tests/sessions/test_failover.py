@@ -19,9 +19,8 @@ from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.pool import FairPool
-from sessions.store.redis.sentinels import Sentinels
-from sessions.store.redis.servers import Durability, WriteConfirmer, connect
+from sessions.store.client import Durability, WriteConfirmer, connect
+from sessions.store.pool import FairPool, Sentinels
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder

@@ -13,9 +13,8 @@ from sessions.records import Owner
 from sessions.replicas.reaper import Reaper
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store import ownership
-from sessions.store.history import journal
-from sessions.store.history.journal import Compaction
+from sessions.store import journal, ownership
+from sessions.store.journal import Compaction
 from sessions.store.ownership import RunningTurn
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.store.redis.client import LEAVE, Script, run_script
+from sessions.store.client import LEAVE, Script, run_script
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

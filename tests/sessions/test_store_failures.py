@@ -26,9 +26,9 @@ from sessions.records import Client, Owner
 from sessions.replicas import reaper
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store.history import journal
-from sessions.store.history.journal import TurnJournal
-from sessions.store.redis.pool import CALL_S
+from sessions.store import journal
+from sessions.store.journal import TurnJournal
+from sessions.store.pool import CALL_S
 from sessions.turn.message_request import Continue, Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store

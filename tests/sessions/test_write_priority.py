@@ -15,8 +15,8 @@ from sessions.events import Done
 from sessions.records import Owner
 from sessions.running import runner
 from sessions.service import Sessions
-from sessions.store.history import journal
-from sessions.store.redis.servers import connect
+from sessions.store import journal
+from sessions.store.client import connect
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder

@@ -16,18 +16,19 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from connections.api.audio.routes import Audio, audio_routes
+from connections.api.audio import Audio, audio_routes
 from connections.api.chat_requests import OFF
-from connections.http.refusal_counters import RefusalCounters
+from connections.http import RefusalCounters
 from connections.protocol import frames, params
+from connections.protocol.base import ClientFrame
 from connections.protocol.errors import BadParams
 from engine.scripted import Call, Thought
 from sessions.errors import Refused
 from specs import __main__ as specs
 from specs import openapi, schemas
 from specs.frames import asyncapi
-from speech.recognition.recognizer import pocketsphinx
-from speech.voice.synthesizer import EspeakSynthesizer
+from speech.espeak import Espeak
+from speech.recognition import POCKETSPHINX, PocketSphinx, Recognizer
 from tests.app.in_process_service import Frame, InProcessService, Socket
 from tests.app.raw_http import answer
 from tests.connections.openai.request_parsing import LIMITS, parsed
@@ -116,7 +117,11 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
         if isinstance(route, Route) and route.path not in PAGES:
             routes.setdefault(route.path.replace(":path}", "}"), set()).update(route.methods or set())
     audio = Audio(
-        recognizer=pocketsphinx(), speaker=EspeakSynthesizer(("en-us",)), longest_s=1, most_chars=1, slots=1
+        recognizer=Recognizer(POCKETSPHINX, PocketSphinx()),
+        speaker=Espeak(("en-us",)),
+        longest_s=1,
+        most_chars=1,
+        slots=1,
     )
     opened: Any = audio_routes(audio, None, None, RefusalCounters())  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}
@@ -131,7 +136,7 @@ def test_the_protocols_page_names_every_frame_and_its_fields(frame: type[msgspec
     tag = str(frame.__struct_config__.tag)
     lists = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
     client, server = lists.split("## Server frames")
-    entries = (client if issubclass(frame, frames.ClientFrame) else server).split("\n- ")
+    entries = (client if issubclass(frame, ClientFrame) else server).split("\n- ")
     entry = next(one for one in entries if f"`{tag}`" in one.partition(":")[0])
     missing = [
         field.encode_name

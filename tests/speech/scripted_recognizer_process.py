@@ -1,4 +1,4 @@
-"""A listening process whose words are how long the sound was: `python -m tests.speech.scripted_recognizer_process DESCRIPTOR`.
+"""A listening process whose words are how long the sound was: `python -m tests.speech.scripted_recognizer_process listening OPTIONS DESCRIPTOR`.
 
 It fails where a sample is as low as none in a voice is.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from speech.listening.messages import ToListener
-from speech.listening.stream import Utterance
-from speech.listening.worker import ListenWorker
-from speech.process.worker import Channel
-from speech.recognition.messages import Ready
-from speech.sound.samples import Samples
+from speech.listening import ToListener
+from speech.listening_worker import ListenWorker
+from speech.process import Channel
+from speech.recognition import Ready, Utterance
+from speech.samples import Samples
 
 LOWEST = -32_768
 
@@ -25,4 +24,4 @@ def length(samples: Samples, _language: str | None) -> Utterance:
 
 
 if __name__ == "__main__":
-    ListenWorker(Channel(int(sys.argv[1]), ToListener), Ready(languages={}), length).run()
+    ListenWorker(Channel(int(sys.argv[-1]), ToListener), Ready(languages={}), length).run()

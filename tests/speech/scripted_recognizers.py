@@ -1,6 +1,6 @@
 """A recognizer's process whose model does what a recording's first sample says, or that refuses: for tests of what is around models.
 
-`python -m tests.speech.scripted_recognizers DESCRIPTOR [refuse]`
+`python -m tests.speech.scripted_recognizers recognition OPTIONS DESCRIPTOR`
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from speech.process.messages import Refused
-from speech.process.worker import Channel
-from speech.recognition.messages import Ready, Segment, ToRecognizer
-from speech.recognition.worker import CancelCheck, RecognizerWorker, Wave
+from speech.process import Channel, Refused
+from speech.recognition import Ready, Segment, ToRecognizer
+from speech.recognition_worker import CancelCheck, RecognizerWorker, Wave
 
 
 class Outcome(IntEnum):
@@ -23,6 +22,7 @@ class Outcome(IntEnum):
     ENDLESS = 2
     NO_NUMBERS = 3
     FAILS = 4
+    SILENT = 5
 
 
 @dataclass
@@ -38,7 +38,8 @@ class Scripted:
     facts = Ready(languages={})
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Job:
-        return Job(Outcome(round(float(wave[0]) * 32_768)))
+        outcome = Outcome(round(float(wave[0]) * 32_768))
+        return Job(outcome, is_over=outcome is Outcome.SILENT)
 
     def transcribe(self, jobs: Sequence[Job], watch: CancelCheck) -> list[list[Segment] | None]:
         if any(job.outcome is Outcome.FAILS for job in jobs):
@@ -54,8 +55,8 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    line = Channel(int(sys.argv[1]), ToRecognizer)
-    if sys.argv[2:]:
+    line = Channel(int(sys.argv[-1]), ToRecognizer)
+    if "refuse" in sys.argv[2]:
         line.send(Refused("There is no such model."))
     else:
         RecognizerWorker(line, Scripted()).run()

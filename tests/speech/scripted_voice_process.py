@@ -1,13 +1,12 @@
-"""A voice's process whose model does what a clause says: `python -m tests.speech.scripted_voice_process DESCRIPTOR`."""
+"""A voice's process whose model does what a clause says: `python -m tests.speech.scripted_voice_process voice OPTIONS DESCRIPTOR`."""
 
 from __future__ import annotations
 
 import sys
 
 from speech.interfaces import SpokenClause
-from speech.process.worker import Channel
-from speech.voice.model_voice import ToVoice, VoiceReady
-from speech.voice.worker import CancelCheck, ClauseTooLong, VoiceWorker
+from speech.model_voice import CancelCheck, ClauseTooLong, ToVoice, VoiceReady, VoiceWorker
+from speech.process import Channel
 
 
 class Scripted:
@@ -26,4 +25,4 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    VoiceWorker(Channel(int(sys.argv[1]), ToVoice), Scripted()).run()
+    VoiceWorker(Channel(int(sys.argv[-1]), ToVoice), Scripted()).run()

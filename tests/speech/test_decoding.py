@@ -16,16 +16,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from speech.decoding.__main__ import decoded
-from speech.decoding.decoder import Decode, _decoded, container_of, recording_in
+from speech.compression import Encoder, decoded
 from speech.errors import BadSound, TooMuchSound
-from speech.sound.encoding import Encoder
-from speech.sound.samples import mono
+from speech.recordings import Decode, _decoded, container_of, recording_in
+from speech.samples import mono
 from tests.server_process import child_of
 from tests.speech.compressed import KINDS, compressed, tone
 from tests.speech.test_wav import wav
 
-DECODER = "speech.decoding"
+DECODER = "speech decoding"
 
 
 async def started() -> int:

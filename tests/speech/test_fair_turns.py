@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speech.process.worker import FairQueue
+from speech.process import FairQueue
 
 
 def test_an_owner_with_many_recordings_holds_up_nobody() -> None:

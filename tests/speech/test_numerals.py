@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speech.recognition.numerals import in_digits
+from speech.pocketsphinx_decoder import in_digits
 from tests.speech.numbers_in_words import in_words
 
 

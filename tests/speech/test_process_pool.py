@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 
 from speech.errors import ModelLoadError, RecognizerLost, VoiceFailed
-from speech.models.families import Options
-from speech.process import supervisor
-from speech.process.messages import Cancel
-from speech.process.supervisor import ProcessSupervisor, WorkerSpec
-from speech.recognition.messages import FromRecognizer, Ready
-from speech.recognition.recognizer import Recognizer
-from speech.sound.wav import Coding, Recording
-from speech.voice.model_voice import ModelVoice
+from speech.interfaces import Coding, Recording
+from speech.model_families import Options
+from speech.model_voice import ModelVoice
+from speech.process import Cancel
+from speech.recognition import PocketSphinx, Ready, Recognizer
 from tests.speech.scripted_recognizers import Outcome
 
 EARS = "tests.speech.scripted_recognizers"
@@ -25,15 +22,14 @@ EARS = "tests.speech.scripted_recognizers"
 
 @pytest.fixture
 async def scripted_recognizer() -> AsyncIterator[Recognizer]:
-    recognizer = Recognizer("scripted", EARS)
+    recognizer = Recognizer("scripted", PocketSphinx(), module=EARS)
     async with recognizer.running():
         yield recognizer
 
 
 @pytest.fixture
-async def voice(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelVoice]:
-    monkeypatch.setattr("speech.voice.model_voice.MODULE", "tests.speech.scripted_voice_process")
-    voice = ModelVoice("scripted", Options(model="none"))
+async def voice() -> AsyncIterator[ModelVoice]:
+    voice = ModelVoice("scripted", Options(model="none"), module="tests.speech.scripted_voice_process")
     async with voice.running():
         yield voice
 
@@ -48,17 +44,17 @@ async def transcribe(scripted_recognizer: Recognizer, outcome: Outcome, owner: s
 async def waits_for(scripted_recognizer: Recognizer, outcome: Outcome) -> asyncio.Task[list[str]]:
     """Somebody whose recording the process is at: it tells of each step."""
     task = asyncio.create_task(transcribe(scripted_recognizer, outcome))
-    while not scripted_recognizer._supervisor.waiting:  # noqa: ASYNC110 - it is a turn of the loop
+    while not scripted_recognizer.waiting:  # noqa: ASYNC110 - it is a turn of the loop
         await asyncio.sleep(0)
-    received_at = scripted_recognizer._supervisor._received_at
-    while scripted_recognizer._supervisor._received_at == received_at:  # noqa: ASYNC110 - the process's socket is read by the loop
+    received_at = scripted_recognizer._received_at
+    while scripted_recognizer._received_at == received_at:  # noqa: ASYNC110 - the process's socket is read by the loop
         await asyncio.sleep(0)
     return task
 
 
 async def test_what_a_process_refuses_is_told_to_whoever_starts_it() -> None:
     with pytest.raises(ModelLoadError, match="There is no such model"):
-        async with Recognizer("none", EARS, ("refuse",)).running():
+        async with Recognizer("none", PocketSphinx("refuse"), module=EARS).running():
             pass
 
 
@@ -66,16 +62,8 @@ async def test_what_a_process_refuses_that_was_not_needed_so_far_is_told_to_whoe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At once: nothing is gained by waiting for it to be started once more."""
-    monkeypatch.setattr(supervisor, "START_S", 600.0)
-    trade = WorkerSpec(
-        who="scripted ears",
-        module=EARS,
-        arguments=("refuse",),
-        kinds=FromRecognizer,
-        hello=Ready,
-        lost=RecognizerLost,
-    )
-    lazy = ProcessSupervisor(trade, known=Ready(languages={}))
+    monkeypatch.setattr("speech.process.START_S", 600.0)
+    lazy = Recognizer("none", PocketSphinx("refuse"), known=Ready(languages={}), module=EARS)
     async with lazy.running():
         for _ in range(2):
             with pytest.raises(RecognizerLost, match="There is no such model"):
@@ -98,7 +86,7 @@ async def test_recordings_that_wait_at_the_same_time_are_heard_together(
         asyncio.create_task(transcribe(scripted_recognizer, Outcome.ENDED, owner))
         for owner in ("b", "c", "d")
     ]
-    while scripted_recognizer._supervisor.waiting < 4:  # noqa: ASYNC110 - turns of the loop
+    while scripted_recognizer.waiting < 4:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
     first.cancel()
     assert await asyncio.gather(*others) == [["3"]] * 3
@@ -113,7 +101,7 @@ async def test_a_recording_that_can_not_be_heard_is_its_senders_alone(
         asyncio.create_task(transcribe(scripted_recognizer, one, owner))
         for one, owner in ((Outcome.ENDED, "b"), (outcome, "c"))
     )
-    while scripted_recognizer._supervisor.waiting < 3:  # noqa: ASYNC110 - turns of the loop
+    while scripted_recognizer.waiting < 3:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
     first.cancel()
     with pytest.raises(RecognizerLost, match="could not be recognised"):
@@ -121,12 +109,17 @@ async def test_a_recording_that_can_not_be_heard_is_its_senders_alone(
     assert len(await other) == 1
 
 
+async def test_a_recording_without_speech_has_no_words(scripted_recognizer: Recognizer) -> None:
+    assert await transcribe(scripted_recognizer, Outcome.SILENT) == []
+    assert await transcribe(scripted_recognizer, Outcome.ENDED) == ["1"]
+
+
 async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
     scripted_recognizer: Recognizer,
 ) -> None:
     waiting = await waits_for(scripted_recognizer, Outcome.ENDLESS)
-    assert scripted_recognizer._supervisor._child is not None
-    scripted_recognizer._supervisor._child.kill()
+    assert scripted_recognizer._child is not None
+    scripted_recognizer._child.kill()
     with pytest.raises(RecognizerLost, match="ended while it listened"):
         await waiting
     assert await transcribe(scripted_recognizer, Outcome.ENDED) == ["1"]
@@ -134,10 +127,10 @@ async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
 
 async def test_a_voice_that_is_killed_is_told_of_and_started_again(voice: ModelVoice) -> None:
     speaking = asyncio.create_task(voice.speak("endless", voice="default"))
-    while not voice._supervisor.waiting:  # noqa: ASYNC110 - a turn of the loop
+    while not voice.waiting:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
-    assert voice._supervisor._child is not None
-    voice._supervisor._child.kill()
+    assert voice._child is not None
+    voice._child.kill()
     with pytest.raises(VoiceFailed, match="ended while it spoke"):
         await speaking
     assert len((await voice.speak("four", voice="default")).pcm) == 8
@@ -159,5 +152,5 @@ async def test_who_stops_listening_ends_the_voice(voice: ModelVoice) -> None:
     spoken = voice.speaking(text, voice="default", speed=1.0, owner="a")
     async with spoken as speaking, aclosing(speaking.parts()) as parts:
         assert len(await anext(parts)) == 2 * len("This is spoken.")
-    assert not voice._supervisor.waiting
+    assert not voice.waiting
     assert (await voice.speak("well", voice="default")).pcm

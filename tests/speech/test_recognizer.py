@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Listening, Started, Stopped
-from speech.listening.recognizer import BEHIND_S, RecognizerProcess
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Listening, Started, Stopped
+from speech.listening import BEHIND_S, RecognizerProcess
+from speech.recognition import PocketSphinx
 from tests.speech.scripted_recognizer_process import LOWEST
 from tests.speech.voice_samples import RATE, silence, voiced
 
@@ -21,7 +21,7 @@ BY_EAR = Listening(coding=Coding.PCM16, rate=RATE)
 
 @pytest.fixture
 async def ear() -> AsyncIterator[RecognizerProcess]:
-    ear = RecognizerProcess("tests.speech.scripted_recognizer_process")
+    ear = RecognizerProcess(PocketSphinx(), module="tests.speech.scripted_recognizer_process")
     async with ear.running():
         yield ear
 
@@ -68,19 +68,19 @@ async def test_what_goes_wrong_with_one_speaker_is_told_to_him_and_the_others_go
         good.feed(voiced(600))
         good.commit()
         assert await anext(good.events()) == Stopped(600, 600, "9600", is_committed=True)
-    child = ear._supervisor._child
+    child = ear._child
     async with ear.listen(BY_HAND, owner="a") as again:
         again.feed(voiced(600))
         again.commit()
         assert isinstance(await anext(again.events()), Stopped)
-    assert ear._supervisor._child is child
+    assert ear._child is child
 
 
 async def test_a_process_that_is_killed_is_told_of_and_started_again(ear: RecognizerProcess) -> None:
     async with ear.listen(BY_EAR, owner="a") as hearing:
         hearing.feed(voiced(600))
-        assert ear._supervisor._child is not None
-        ear._supervisor._child.kill()
+        assert ear._child is not None
+        ear._child.kill()
         with pytest.raises(RecognizerLost, match="say it once more"):
             async for _ in hearing.events():
                 pass

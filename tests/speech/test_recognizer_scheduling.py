@@ -6,14 +6,12 @@ from typing import cast
 
 import msgspec
 
-from speech.interfaces import Listening
-from speech.listening.messages import Listen, Sound
-from speech.listening.stream import Utterance
-from speech.listening.worker import ListenWorker
-from speech.process.worker import Channel
-from speech.recognition.messages import Ready
-from speech.sound.samples import Samples
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Listening
+from speech.listening import Listen, Sound
+from speech.listening_worker import ListenWorker
+from speech.process import Channel
+from speech.recognition import Ready, Utterance
+from speech.samples import Samples
 from tests.speech.voice_samples import RATE, silence, voiced
 
 

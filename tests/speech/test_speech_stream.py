@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speech.interfaces import Heard, Listening, Partial, Paused, Started, Stopped
-from speech.listening.stream import MUTED_S, PIECE_MS, SpeechStream, Utterance
-from speech.sound.samples import Samples
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Heard, Listening, Partial, Paused, Started, Stopped
+from speech.listening_worker import MUTED_S, PIECE_MS, SpeechStream
+from speech.recognition import Utterance
+from speech.samples import Samples
 from tests.speech.voice_samples import RATE, silence, voiced
 
 

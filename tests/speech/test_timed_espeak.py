@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from speech.alignment import BITS
 from speech.errors import VoiceFailed
-from speech.voice.alignment import BITS
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 TEXT = 'I am Midstream, which has 1,234 words; he said - "of the [[end]]" in Zürich 😀.'
 
 
 async def test_each_word_has_its_sound_and_there_is_silence_between_sentences() -> None:
-    voice = TimedEspeak(("en-us",))
+    voice = Espeak(("en-us",))
     spoken, again = await asyncio.gather(*(voice.speak(TEXT, voice="en-us") for _ in range(2)))
     assert spoken == again
     assert spoken.marks is not None
@@ -37,9 +37,9 @@ async def test_each_word_has_its_sound_and_there_is_silence_between_sentences() 
 
 
 async def test_a_voice_that_fails_says_so_in_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("speech.voice.espeak.PROGRAM", "no-such-program")
+    monkeypatch.setattr("speech.espeak.PROGRAM", "no-such-program")
     with pytest.raises(VoiceFailed, match="could not be started"):
-        await TimedEspeak(("en-us",)).speak("Hello.", voice="en-us")
+        await Espeak(("en-us",)).speak("Hello.", voice="en-us")
 
 
 async def test_the_program_is_started_without_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,5 +52,5 @@ async def test_the_program_is_started_without_a_fork(monkeypatch: pytest.MonkeyP
         return spawn(path, *given, **more)
 
     monkeypatch.setattr(os, "posix_spawn", noting)
-    await TimedEspeak(("en-us",)).speak("Hello.", voice="en-us")
+    await Espeak(("en-us",)).speak("Hello.", voice="en-us")
     assert started == [shutil.which("espeak-ng")] * (1 + BITS)

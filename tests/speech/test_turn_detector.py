@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from speech.activity import LONGEST_MS, EndpointDetector, SpeechEvent, SpeechEventKind
-from speech.voice.clauses import LONGEST, Clauses
+from speech.clauses import LONGEST, Clauses
 
 FRAME_MS = 30
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speech.errors import BadSound
-from speech.sound.samples import Resampler, mono
-from speech.sound.wav import Coding, Recording, header, recording_of
+from speech.interfaces import Coding, Recording
+from speech.recordings import header, recording_of
+from speech.samples import Resampler, mono
 
 SECOND = b"\x01\x00" * 16_000
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE, PROMPT = "sessions/turn/turn_state.py", "sessions/turn/prompt.py"
 ACCEPTANCE, RUNNER = "sessions/commands/acceptance.py", "sessions/running/runner.py"
 RESUMPTION = "sessions/commands/resumption.py"
-JOURNAL, CONVERSATION = "sessions/store/history/journal.py", "sessions/conversation/conversation.py"
+JOURNAL, CONVERSATION = "sessions/store/journal.py", "sessions/conversation/conversation.py"
 
 
 class Fault(NamedTuple):

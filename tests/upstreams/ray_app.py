@@ -22,8 +22,8 @@ from ray.serve.schema import ServeDeploySchema
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, Message, Params, Request
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 
 MODEL = "midstream-demo"

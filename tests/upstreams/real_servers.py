@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from engine.api import TimedStreamer
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
-from engine.streamer import TimedStreamer
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
 from tests.bench.servers import CONTENDERS, ServerLocation

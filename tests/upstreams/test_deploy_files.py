@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from app.setup.models import ModelFile, with_presets
+from app.models import ModelFile, with_presets
 from engine.upstream.options import UpstreamOptions
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from app.models import VLLM_PYTHON
 from app.settings import DEMO_MODEL
-from app.setup.models import VLLM_PYTHON
 from tests import server_process
 from tests.server_process import ServerProcess, serving
 

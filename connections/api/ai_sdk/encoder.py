@@ -12,7 +12,8 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from connections.protocol.frames import Error, Frame, ServerFrame
+from connections.protocol.base import ServerFrame
+from connections.protocol.frames import Error, Frame
 from engine.vision.image import Image
 from sessions.conversation.history_page import RUNNING, HistoryPage, ShownMessage
 from sessions.events import (

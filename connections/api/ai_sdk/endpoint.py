@@ -1,4 +1,4 @@
-"""`/v1/ai-sdk/chat` over HTTP: a message is a streamed answer, and a chat is a stored conversation.
+"""`/v1/ai-sdk/chat`: a message is a streamed answer, or a stream of a WebSocket; a chat is a stored conversation.
 
 A client that leaves detaches, as at every endpoint: `on_disconnect` says whether its reply continues.
 """
@@ -15,8 +15,9 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from connections.api.ai_sdk.encoder import (
     Chunk,
@@ -27,36 +28,54 @@ from connections.api.ai_sdk.encoder import (
     latest_replies,
     ui_messages,
 )
-from connections.api.ai_sdk.requests import chat_request
-from connections.api.ai_sdk.service import (
+from connections.api.ai_sdk.requests import (
     FEATURES,
     PAGE,
+    AbortFrame,
     ChatHandler,
     ChatService,
+    ChunkFrame,
+    ClientFrame,
+    EndFrame,
+    ErrorFrame,
+    NoActiveFrame,
     Problem,
+    ResumeFrame,
+    SendFrame,
+    ServerChatFrame,
+    StartFrame,
     chat_caller,
+    chat_request,
     error_response,
     foreign_origin_response,
+    token_of,
 )
-from connections.api.ai_sdk.websocket import ChatSocketEndpoint
-from connections.api.endpoint import identity_or_ticket
-from connections.api.event_transport import EventTransport
+from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
+from connections.authentication.access import SessionValidity, bearer
+from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller
-from connections.authentication.identity import Identity
 from connections.connection import Connection, PendingWork
-from connections.http.exchange import Exchange
-from connections.http.inputs import optional_id, parse_id
-from connections.http.json_responses import error_code_of, json_response
-from connections.http.refusal_counters import EndpointName, RefusalCounters
-from connections.middleware.origins import AllowedOrigins, CorsMiddleware
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    error_code_of,
+    json_response,
+    optional_id,
+    parse_id,
+)
+from connections.middleware import AllowedOrigins, client_address_of
 from connections.outbox import Outbox
+from connections.protocol import codec
+from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Frame
-from connections.protocol.scopes import KeyScope
+from connections.protocol.frames import Error, Frame
+from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
-from sessions.conversation.history_page import ShownMessage
-from sessions.errors import NotFound
+from sessions.conversation.history_page import HistoryPage, ShownMessage
+from sessions.errors import EngineDown, NotFound, Overloaded, Refused
+from sessions.events import Event
 from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.slots import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
@@ -68,6 +87,11 @@ PROTOCOL = {"x-vercel-ai-ui-message-stream": "v1"}
 """The header by which clients know the protocol."""
 _DONE = b"data: [DONE]\n\n"
 PATH = "/v1/ai-sdk/chat"
+GRACE_S = 20
+"""How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""
+MAX_STREAMS = 16
+"""Messages that one socket may receive at a time."""
+_decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
 
 
 class ChatClient(NamedTuple):
@@ -138,7 +162,7 @@ class ChatEndpoint:
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
-        self._take_read(reader)
+        self._limiters.take_read(reader.subject)
         with ExitStack() as body_lease:
             request = await self._service.request_context.read(exchange, reader, body_lease, chat_request)
 
@@ -166,7 +190,7 @@ class ChatEndpoint:
     async def _stop(self, exchange: Exchange) -> None:
         chat_id, handshake_info = await self._client_of_path(exchange)
         handshake_info.caller.grant.check(KeyScope.CHAT)
-        self._take_read(handshake_info.caller)
+        self._limiters.take_read(handshake_info.caller.subject)
         owner, cancel = handshake_info.caller.owner, Cancel(conversation_id=chat_id)
         met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
@@ -178,7 +202,7 @@ class ChatEndpoint:
     async def _messages(self, exchange: Exchange) -> None:
         chat_id, handshake_info = await self._client_of_path(exchange)
         handshake_info.caller.grant.check(KeyScope.READ)
-        self._take_read(handshake_info.caller)
+        self._limiters.take_read(handshake_info.caller.subject)
         owner, reader = handshake_info.caller.owner, NullSubscriber()
         try:
             with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
@@ -216,10 +240,6 @@ class ChatEndpoint:
         return chat_id, ChatClient(
             identity, chat_caller(identity, client_id, chat_id, exchange.request.scope)
         )
-
-    def _take_read(self, caller: Caller) -> None:
-        """Count a request before anything is read for it. Raises RateLimited."""
-        self._limiters.take_read(caller.subject)
 
     async def _stream(
         self,
@@ -323,15 +343,275 @@ def aisdk_routes(
     endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-
-    def route(path: str, answers: ASGIApp, method: str) -> Route:
-        shown = CorsMiddleware(answers, origins, refusals, method=method, refusal=foreign_origin_response)
-        return Route(f"{PATH}{path}", shown, methods=[method, "OPTIONS"])
-
+    route = partial(cors_route, origins=origins, refusals=refusals, refusal=foreign_origin_response)
     return [
-        route("", endpoint.send, "POST"),
-        route("/{chat_id}/stream", endpoint.resume, "GET"),
-        route("/{chat_id}/stop", endpoint.stop, "POST"),
-        route("/{chat_id}/messages", endpoint.messages, "GET"),
+        route(PATH, endpoint.send, "POST"),
+        route(f"{PATH}/{{chat_id}}/stream", endpoint.resume, "GET"),
+        route(f"{PATH}/{{chat_id}}/stop", endpoint.stop, "POST"),
+        route(f"{PATH}/{{chat_id}}/messages", endpoint.messages, "GET"),
         WebSocketRoute(PATH, socket.accept),
     ]
+
+
+class FirstMessageReplay(MultilineTransport):
+    """A socket whose first message has been read."""
+
+    def __init__(self, socket: WebSocketTransport, message: str | bytes) -> None:
+        super().__init__(socket)
+        self._first: str | bytes | None = message
+
+    async def receive(self) -> str | bytes:
+        """Return the next message. Raises Disconnected."""
+        if (first := self._first) is None:
+            return await super().receive()
+        self._first = None
+        return first
+
+
+class ChatHandshake(msgspec.Struct, frozen=True):
+    """A client before it is identified. `client_id`: from the URL."""
+
+    websocket: WebSocket
+    client_id: str | None
+
+
+class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
+    """Serves sockets: connections like native ones, with other frames. Each may have several requests, with a stream for each."""
+
+    def __init__(self, service: ChatService) -> None:
+        super().__init__(EndpointName.AI_SDK, access=service.access, limiters=service.limiters)
+        self._service = service
+
+    async def receive(self, websocket: WebSocket) -> ChatHandshake | Response:
+        """Accept any well-formed URL: the first request may identify the client."""
+        try:
+            return ChatHandshake(websocket, optional_id(websocket.query_params, "client_id"))
+        except BadParams as why:
+            self.tally.sent(error_code_of(why))
+            return error_response(why)
+
+    async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
+        """Serve one socket. Raises Close, Disconnected."""
+        with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
+            message = await self.first(socket, "request")
+            identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
+        await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
+
+    async def _authenticate(
+        self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
+    ) -> tuple[Identity, SendFrame | ResumeFrame]:
+        """Identify the client by the handshake or the first request, and return both. Raises Close."""
+        request_id = ""
+        try:
+            opening = _opening_frame(decode(message))
+            request_id = opening.request_id
+            shown = websocket.headers.get("authorization") or token_of(opening.headers)
+            identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
+        except (BadFrame, Unauthenticated, Refused) as why:
+            self._send_error(socket, request_id, why)
+            raise Close(_close_code(why), str(why)) from None
+        return identity, opening
+
+    def _send_error(self, socket: WebSocketTransport, request_id: str, why: Problem) -> None:
+        self.tally.sent(error_code_of(why))
+        if socket.is_writable():
+            socket.write(encode(ErrorFrame(request_id=request_id, error_text=str(why))))
+
+    async def _serve(
+        self,
+        handshake_info: ChatHandshake,
+        transport: FirstMessageReplay,
+        identity: Identity,
+        opening: SendFrame | ResumeFrame,
+    ) -> None:
+        streams = SocketStreams()
+        connection = Connection(
+            transport,
+            caller=chat_caller(
+                identity, handshake_info.client_id, opening.id, handshake_info.websocket.scope
+            ),
+            outbox=Outbox(max_bytes=OUTBOX_BYTES),
+            features=FEATURES,
+            tally=self.tally,
+            encode=streams.encode,
+        )
+        chat_handler = await self._chat_handler()
+        only_chat_id = None if handshake_info.client_id is not None or identity.is_person else opening.id
+        async with self._service.lifecycle.of(connection):
+            with self.access.watch(identity, connection) as validity:
+                token = token_of(opening.headers)
+                handler = SocketHandler(
+                    chat_handler, streams, validity, token=token, only_chat_id=only_chat_id
+                )
+                await connection.serve(handler, decode)
+
+    async def _chat_handler(self) -> ChatHandler:
+        """Make what carries out requests. Raises Close."""
+        try:
+            return await self._service.chat_handler(grace_s=GRACE_S)
+        except EngineDown as error:
+            raise Close(CloseCode.OVERLOAD, f"{error} Reconnect.") from error
+
+
+class SocketHandler:
+    """Answers one socket's frames. `only_chat_id`: its one chat, if nothing else identifies the owner.
+
+    `token`: of its last request; a new one must belong to the same principal, which `validity` checks.
+    """
+
+    def __init__(
+        self,
+        chat_handler: ChatHandler,
+        streams: SocketStreams,
+        validity: SessionValidity,
+        *,
+        token: str | None,
+        only_chat_id: str | None,
+    ) -> None:
+        self._chat_handler = chat_handler
+        self._streams = streams
+        self._validity = validity
+        self._token = token
+        self._only_chat_id = only_chat_id
+
+    def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
+        """Decide at once; return work that waits for the store. Raises BadFrame, BadParams, Refused."""
+        if isinstance(frame, AbortFrame):
+            return self._abort(connection, frame)
+        if self._only_chat_id not in (None, frame.id):
+            why = "is another chat than the socket began with. Name a `client_id` in its URL to have several."
+            raise BadParams(why, field="id")
+        is_resumed = isinstance(frame, ResumeFrame)
+        encoder = self._streams.open(frame.request_id, frame.id, is_resumed=is_resumed)
+        shown = token_of(frame.headers)
+        if shown is not None and shown != self._token:
+            return self._begin_with_token(connection, encoder, frame, shown)
+        return self._begin(connection, encoder, frame)
+
+    def _begin(
+        self, connection: Connection, encoder: ChunkEncoder, frame: SendFrame | ResumeFrame
+    ) -> PendingWork | None:
+        if isinstance(frame, ResumeFrame):
+            return self._chat_handler.resume(connection, encoder, frame.id)
+        return self._chat_handler.begin(connection, encoder, frame.request())
+
+    async def _begin_with_token(
+        self, connection: Connection, encoder: ChunkEncoder, frame: SendFrame | ResumeFrame, shown: str
+    ) -> None:
+        """Begin once the token was checked, unless the request was aborted meanwhile."""
+        self._token = shown
+        is_valid = await self._validity.refresh(bearer(shown) or "", ref=frame.request_id)
+        if not is_valid or encoder.is_stopped:
+            return
+        if (slow := self._begin(connection, encoder, frame)) is not None:
+            await slow
+
+    def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
+        """Stop a reply, unless it was resumed and is not sent yet: front ends withdraw such requests by themselves."""
+        stream = self._streams.drop(frame.request_id)
+        if stream is None or (stream.is_resumed and not stream.encoder.has_started):
+            return None
+        return self._chat_handler.stop(connection, stream.encoder, stream.chat_id)
+
+
+def _opening_frame(opening: ClientFrame) -> SendFrame | ResumeFrame:
+    """Return the first frame if a socket may begin with it. Raises BadFrame."""
+    if isinstance(opening, AbortFrame):
+        raise BadFrame("The first frame must be a send or a resume.", ref=opening.ref)
+    return opening
+
+
+def _close_code(why: Problem) -> CloseCode:
+    match why:
+        case Unauthenticated():
+            return CloseCode.UNAUTHENTICATED
+        case BadFrame():
+            return CloseCode.POLICY
+        case _:
+            return CloseCode.OVERLOAD
+
+
+def decode(message: str | bytes) -> ClientFrame:
+    """Return one frame. Raises BadFrame, which names the wrong field."""
+    return codec.read(_decoder, message)
+
+
+class SocketStream:
+    """One request. `is_resumed`: it asked for a message that was being written."""
+
+    def __init__(self, request_id: str, chat_id: str, *, is_resumed: bool) -> None:
+        self.chat_id = chat_id
+        self.is_resumed = is_resumed
+        self.encoder = ChunkEncoder(ref=request_id)
+        self._request_id = request_id
+        self._sequence = -1
+        self._before = b'{"type":"chunk","requestId":%b,"sequence":' % encode(request_id)
+
+    def delta(self, frame: Frame) -> bytes | None:
+        """Return the line of a frame that only extends the open part; None: use `frames`."""
+        if (chunk := self.encoder.delta(frame)) is None:
+            return None
+        self._sequence += 1
+        return b'%b%d,"chunk":%b}' % (self._before, self._sequence, chunk)
+
+    def frames(self, chunks: list[Chunk]) -> list[ServerChatFrame]:
+        """Return the frames of chunks, with the end after the last one."""
+        if self.encoder.end is StreamEnd.NOTHING:
+            return [NoActiveFrame(request_id=self._request_id)]
+        sent: list[ServerChatFrame] = []
+        for chunk in chunks:
+            if self._sequence < 0:
+                sent.append(StartFrame(request_id=self._request_id))
+            self._sequence += 1
+            sent.append(ChunkFrame(request_id=self._request_id, sequence=self._sequence, chunk=chunk))  # type: ignore[arg-type]  # each chunk is one of them
+        return [*sent, EndFrame(request_id=self._request_id)] if self.encoder.is_over else sent
+
+
+class SocketStreams:
+    """All streams of one socket."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, SocketStream] = {}
+
+    def open(self, request_id: str, chat_id: str, *, is_resumed: bool) -> ChunkEncoder:
+        """Open a stream. Raises BadParams, Overloaded."""
+        if request_id in self._streams:
+            raise BadParams("was used before, by a request that has not ended.", field="requestId")
+        if len(self._streams) >= MAX_STREAMS:
+            raise Overloaded(f"A socket has at most {MAX_STREAMS} replies at a time.")
+        stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)
+        return stream.encoder
+
+    def drop(self, request_id: str) -> SocketStream | None:
+        """Send no more of a request; return its stream, if there is one."""
+        return self._streams.pop(request_id, None)
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        if isinstance(frame, Error):
+            return b"\n".join(map(encode, self._refused(frame)))
+        sent: list[bytes] = []
+        for request_id, stream in list(self._streams.items()):
+            if not _is_for(frame, request_id, stream):
+                continue
+            if (line := stream.delta(frame)) is not None:
+                sent.append(line)
+                continue
+            sent += map(encode, stream.frames(stream.encoder.encode(frame)))
+            if stream.encoder.is_over:
+                del self._streams[request_id]
+        return b"\n".join(sent)
+
+    def _refused(self, error: Error) -> list[ServerChatFrame]:
+        stream = self._streams.pop(error.ref or "", None)
+        if stream is not None and stream.encoder.has_started:
+            return stream.frames(stream.encoder.fail(error.message))
+        if error.code == "not_found" and stream is not None and stream.is_resumed:
+            return [NoActiveFrame(request_id=error.ref or "")]
+        return [ErrorFrame(request_id=error.ref or "", error_text=error.message)]
+
+
+def _is_for(frame: Frame, request_id: str, stream: SocketStream) -> bool:
+    if isinstance(frame, HistoryPage | ServerFrame):
+        return frame.ref == request_id
+    return isinstance(frame, Event) and frame.conversation_id == stream.chat_id

@@ -1,44 +1,75 @@
-"""`GET /v1/realtime`: the handshake, and the life of a session after it."""
+"""`GET /v1/realtime`: the handshake, and a session after it, whose events become frames of the native socket."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from itertools import islice
+from typing import ClassVar, assert_never
 
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
-from connections.api.errors import invalid
-from connections.api.realtime.client_events import TRANSCRIPTION
-from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.handler import RealtimeHandler
-from connections.api.realtime.items import Items
-from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
+from connections.api.realtime.encoder import (
+    RealtimeCodec,
+    RealtimeEventEncoder,
+    RealtimeFrame,
+    truncated_event,
+)
+from connections.api.realtime.events import (
+    TRANSCRIPTION,
+    AnyClientEvent,
+    InputAppend,
+    InputClear,
+    InputCommit,
+    InvalidEvent,
+    ItemCreate,
+    ItemDelete,
+    ItemRetrieve,
+    ItemTruncate,
+    NewItem,
+    OutputClear,
+    Part,
+    ResponseCancel,
+    ResponseCreate,
+    ServerEvent,
+    SessionUpdate,
+    TranscriptionUpdate,
+)
+from connections.api.realtime.session import (
+    Items,
+    RealtimeSession,
+    has_images,
+    inline_image_bytes,
+    uploaded_image_ids,
+)
+from connections.api.realtime.settings import NO_SOUND, AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
+from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
-from connections.authentication.identity import Identity
-from connections.connection import Connection, Handler, RateLimiter
-from connections.http.inputs import optional_id
-from connections.http.refusal_counters import EndpointName
-from connections.large_messages import LargeMessageLease
+from connections.connection import ChainedWork, Connection, Handler, PendingWork, RateLimiter
+from connections.http import EndpointName, optional_id
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.outbox import Outbox
-from connections.protocol.base import AUDIO, TOOLS
+from connections.protocol import frames
+from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
-from connections.protocol.scopes import Grant, KeyScope
-from connections.protocol.server_info import Limits
 from connections.voice.connection import VoiceConnection, VoiceService
-from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
+from connections.voice.connection import VoiceMessage as Message
+from connections.websocket_endpoint import LargeMessageLease, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
-from sessions.errors import NotFound, Refused
+from engine.vision.image import Image
+from sessions.errors import NotFound, Overloaded, Refused
 from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
 PATH = "/v1/realtime"
@@ -52,6 +83,17 @@ _UNSUPPORTED_FIELDS = {
     "call_id": "is of telephone calls, which this server does not take.",
 }
 _NO_HISTORY = "names a part of a conversation, and a transcription session has none: leave it out."
+_NO_REPLIES = (
+    "A transcription session makes no responses and takes no items but sound: send input_audio_buffer.append, or open a session "
+    "of the type realtime."
+)
+DELETION_TIMEOUT_S = 60.0
+"""How long the next event waits until a late reader was told of a deletion."""
+MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
+"""Bytes of images that may wait until they are kept, of one connection; one item may always come."""
+_IMAGES_PENDING = "Images that came before are still being stored. Send this item in a moment."
+_RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
+"""Events that a transcription session does not take."""
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,3 +301,249 @@ def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
 def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
     return [WebSocketRoute(PATH, endpoint.accept)]
+
+
+class RealtimeHandler:
+    """Answers one session's events.
+
+    `inner`: what answers frames; `take_read`: counts other requests to the store, and may refuse them; `voice_connection`:
+    None, this server takes no sound.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: RealtimeSession,
+        encoder: RealtimeEventEncoder,
+        inner: Handler[ClientMessage],
+        sessions: Sessions,
+        take_read: Callable[[Subject], None],
+        voice_connection: RealtimeVoiceConnection | None = None,
+    ) -> None:
+        self._session = session
+        self._encoder = encoder
+        self._inner = inner
+        self._sessions = sessions
+        self._take_read = take_read
+        self._voice_connection = voice_connection
+        self._lock = asyncio.Lock()
+        self._in_flight = 0
+        self._items_in_flight = 0  # of these, how many are new items
+        self._image_bytes_in_flight = 0  # bytes that these have as images
+
+    def handle(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> PendingWork | None:
+        """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused.
+
+        New items hold up no cancel: it is of a reply that was asked for before them.
+        """
+        if self._session.settings.transcribes and isinstance(event, _RESPONSE_EVENTS):
+            raise InvalidEvent(_NO_REPLIES, field="type", code="unsupported_event")
+        if isinstance(event, InputAppend):
+            self._require_voice().append(event.audio)
+            return None
+        may_overtake = isinstance(event, frames.Cancel) and self._in_flight == self._items_in_flight
+        if (self._in_flight and not may_overtake) or self._must_wait(event):
+            return self._handle_in_order(connection, event)
+        return self._handle_now(connection, event)
+
+    def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
+        """Return whether later events have to wait: for the store, or until sound is understood."""
+        match event:
+            case ItemDelete() | InputCommit():
+                return True
+            case ItemCreate():
+                has_audio = self._voice_connection is not None and any(
+                    part.audio for part in event.item.content or ()
+                )
+                return has_audio or has_images(event.item)
+            case _:
+                return False
+
+    def _require_voice(self) -> RealtimeVoiceConnection:
+        """Return the microphone. Raises InvalidEvent if this server takes no sound."""
+        if self._voice_connection is None:
+            raise InvalidEvent(NO_SOUND, field="type", code="unsupported_content_type")
+        return self._voice_connection
+
+    async def _handle_in_order(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> None:
+        """Wait for earlier slow events, and those that wait for them. This begins before the next event is read."""
+        slow: PendingWork | None = None
+        is_new = isinstance(event, ItemCreate)
+        size = inline_image_bytes(event.item) if isinstance(event, ItemCreate) else 0
+        if self._image_bytes_in_flight and self._image_bytes_in_flight + size > MAX_PENDING_IMAGE_BYTES:
+            raise Overloaded(_IMAGES_PENDING)
+        self._in_flight, self._items_in_flight = self._in_flight + 1, self._items_in_flight + is_new
+        self._image_bytes_in_flight += size
+        try:
+            async with self._lock:
+                match event:
+                    case ItemDelete():
+                        await self._delete(connection, event)
+                    case InputCommit():
+                        await self._require_voice().commit()
+                    case ItemCreate() if self._must_wait(event):
+                        await self._create(connection, event)
+                    case _:
+                        slow = self._handle_now(connection, event)
+        finally:
+            self._in_flight, self._items_in_flight = self._in_flight - 1, self._items_in_flight - is_new
+            self._image_bytes_in_flight -= size
+        if slow is not None:
+            await slow
+
+    def _handle_now(
+        self, connection: Connection, event: AnyClientEvent | frames.Cancel
+    ) -> PendingWork | None:
+        match event:
+            case frames.Cancel():
+                return self._inner.handle(connection, event)
+            case ResponseCreate():
+                return self._respond(connection, event)
+            case ItemTruncate():
+                return self._truncate(connection, event)
+            case OutputClear():
+                return self._require_voice().clear_output()
+            case _:
+                connection.push(RealtimeFrame(events=self._immediate_events(event)))
+                return None
+
+    def _immediate_events(self, event: AnyClientEvent) -> tuple[ServerEvent, ...]:
+        """Return answers that need neither a turn nor the store. Raises InvalidEvent."""
+        match event:
+            case SessionUpdate():
+                return self._updated(self._session.update(event))
+            case TranscriptionUpdate():
+                return self._updated(self._session.update_beta(event))
+            case ItemCreate():
+                return self._session.create(event)
+            case ItemRetrieve():
+                return (self._session.retrieve(event),)
+            case InputClear():
+                self._require_voice().clear()
+                return ()
+            case (
+                InputAppend()
+                | InputCommit()
+                | ItemTruncate()
+                | OutputClear()
+                | ResponseCreate()
+                | ResponseCancel()
+                | ItemDelete()
+            ):
+                raise TypeError("This is not answered at once.")
+            case _:
+                assert_never(event)
+
+    def _updated(self, updated: ServerEvent) -> tuple[ServerEvent, ...]:
+        if self._voice_connection is not None:
+            self._voice_connection.changed()
+        return (updated,)
+
+    def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
+        """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""
+        first, *rest = self._session.ask(event)
+        request_id = self._session.pending_request_id
+        sound = self._session.begun.sound
+        try:
+            slow = self._submit(connection, first, sound)
+        except BaseException:
+            self._session.requeue(request_id)
+            raise
+        if slow is None:
+            return self._send(connection, None, rest, sound, request_id) if rest else None
+        return ChainedWork(self._send(connection, slow, rest, sound, request_id), slow)
+
+    def _submit(
+        self, connection: Connection, frame: frames.Request, sound: AudioConfig | None
+    ) -> PendingWork | None:
+        """Send one of them; the reply to a message is spoken if sound is requested."""
+        if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
+            return self._require_voice().answer(frame, sound.output)
+        if isinstance(frame, frames.Send) and frame.attachments:
+            message = Message(frame, shown=self._session.image_positions(frame.client_msg_id))
+            return self._inner.handle(connection, message)
+        return self._inner.handle(connection, frame)
+
+    async def _send(
+        self,
+        connection: Connection,
+        slow: PendingWork | None,
+        rest: Sequence[frames.Request],
+        sound: AudioConfig | None,
+        request_id: str | None,
+    ) -> None:
+        try:
+            if slow is not None:
+                await slow
+            for frame in rest:
+                if (slow := self._submit(connection, frame, sound)) is not None:
+                    await slow
+        except BaseException:
+            self._session.requeue(request_id)
+            raise
+
+    def _truncate(self, connection: Connection, event: ItemTruncate) -> PendingWork | None:
+        """Truncate an item. Raises InvalidEvent."""
+        item = self._session.item(event.item_id, "item_truncate_invalid_item_id")
+        if item.sound_ms is None or item.role != "assistant":
+            why = "The item is text: it can't be truncated by the time of its sound."
+            raise InvalidEvent(why, field="item_id", code="unsupported_content_type")
+        if item.status != "in_progress":
+            connection.push(RealtimeFrame(events=(truncated_event(item),)))
+            return None
+        return self._require_voice().truncate(item.turn_id, event.audio_end_ms)
+
+    async def _create(self, connection: Connection, event: ItemCreate) -> None:
+        """Puts an item in once its sound is understood and its images are kept. Raises Refused."""
+        new = await self._with_transcripts(event.item)
+        item = self._session.new_item(new, await self._uploaded_images(connection, new))
+        new_images = [image for image in item.images if image.data]
+        for _ in new_images:
+            self._take_read(connection.caller.subject)
+        await self._sessions.images.keep(connection.owner, *new_images, group=connection.caller.group)
+        connection.push(RealtimeFrame(events=self._session.insert(item, after=event.previous_item_id)))
+
+    async def _uploaded_images(self, connection: Connection, new: NewItem) -> dict[str, Image]:
+        """The images of an item that were uploaded before, by their ids, as far as so many may wait. Raises Refused."""
+        digests = list(islice(dict.fromkeys(uploaded_image_ids(new)), self._session.max_images))
+        for _ in digests:
+            self._take_read(connection.caller.subject)
+        if not digests:
+            return {}
+        return await self._sessions.images.known(connection.owner, self._session.conversation_id, digests)
+
+    async def _with_transcripts(self, new: NewItem) -> NewItem:
+        """The item with the words of its sound. Raises InvalidEvent."""
+        parts = []
+        for number, part in enumerate(new.content or ()):
+            if part.type == "input_audio" and part.audio and self._voice_connection is not None:
+                text = await self._voice_connection.understand(part.audio, f"item.content[{number}].audio")
+                if not text:
+                    why = "has no words that were understood."
+                    raise InvalidEvent(why, field=f"item.content[{number}].audio", code="no_speech")
+                parts.append(Part(text=text))
+            else:
+                parts.append(part)
+        return new if new.content is None else msgspec.structs.replace(new, content=parts)
+
+    async def _delete(self, connection: Connection, event: ItemDelete) -> None:
+        """Delete an item. Raises InvalidEvent, and Refused if others follow the item."""
+        connection.caller.grant.check(KeyScope.MANAGE)
+        deleted = self._session.delete(event.item_id)
+        if isinstance(deleted, str):
+            await self._roll_back(connection, deleted)
+        else:
+            connection.push(RealtimeFrame(events=(deleted,)))
+
+    async def _roll_back(self, connection: Connection, turn_id: str) -> None:
+        """Roll back an exchange, and tell all attached connections; here its message waits again. Raises Refused."""
+        removed = asyncio.Event()
+        self._encoder.on_removed[turn_id] = removed.set
+        try:
+            await self._sessions.take_back(connection.owner, self._session.conversation_id, turn_id)
+        except BaseException:
+            self._encoder.on_removed.pop(turn_id, None)
+            raise
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DELETION_TIMEOUT_S):
+                await removed.wait()

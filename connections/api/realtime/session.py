@@ -1,72 +1,71 @@
-"""One Realtime session: its settings and audio configuration, waiting items, options of replies, and the next turn."""
+"""One Realtime session: its items in order, and the next turn. Pure.
+
+A waiting item belongs to this session only. It becomes a message with the turn that answers it; several
+become one. The outcome of a call waits, too, until the session continues; it follows the calls of its reply,
+whatever was sent since.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import accumulate, takewhile
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from connections.api.fields import VOICES, is_neutral
-from connections.api.realtime.client_events import (
-    NULL,
-    TRANSCRIPTION,
-    AudioFormat,
-    AudioInputOptions,
-    AudioOptions,
-    AudioOutputOptions,
-    CommonOptions,
-    Detection,
-    ItemCreate,
-    ItemRetrieve,
-    Metadata,
-    NewChoice,
-    NewItem,
-    NewTool,
-    ResponseCreate,
-    ResponseOptions,
-    SessionOptions,
-    SessionUpdate,
-    TokenLimit,
-    Transcription,
-    TranscriptionOptions,
-    TranscriptionUpdate,
-    VoiceId,
-)
-from connections.api.realtime.items import Item, Items, ItemState, text_and_images
-from connections.api.realtime.server_events import (
-    AudioSettings,
-    BetaTranscriptionSession,
-    Effort,
-    FunctionTool,
-    InputSettings,
+from connections.api.realtime import events
+from connections.api.realtime.events import (
+    Content,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageContent,
     InvalidEvent,
     ItemAdded,
+    ItemCreate,
     ItemDeleted,
     ItemDone,
+    ItemRetrieve,
     ItemRetrieved,
-    NamedFunction,
-    OutputSettings,
+    ItemStatus,
+    Message,
+    Metadata,
+    NewItem,
+    Part,
+    ResponseCreate,
+    ResponseOptions,
     ServerEvent,
     Session,
     SessionCreated,
+    SessionUpdate,
     SessionUpdated,
-    TranscriptionAudio,
+    SpokenContent,
+    TokenLimit,
     TranscriptionSession,
+    TranscriptionUpdate,
     TranscriptionUpdated,
 )
-from connections.protocol import frames, params
-from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
-from connections.protocol.errors import BadParams, validation_problem
-from connections.protocol.server_info import Limits
-from engine.vision.image import Detail, Image, Seen, together
-from sessions.events import Accepted
-from sessions.tools.tool_registry import ToolRegistry
+from connections.api.realtime.settings import (
+    AudioConfig,
+    Settings,
+    beta_transcription_view,
+    reject_changes,
+    session_view,
+    transcription_only,
+    transcription_view,
+    with_beta_options,
+    with_response_options,
+    with_session_options,
+)
+from connections.api.requests import unsupported_part
+from connections.images import InvalidImage, detail_of, image_from_url
+from connections.protocol import frames
+from connections.protocol.base import Limits
+from engine.vision.image import Detail, Image, Seen, in_order, joined, together
+from sessions.events import Accepted, ShownCall, ToolCall
+from sessions.turn.prompt import NO_IMAGES
 from sessions.turn.tool_calls import RESULTS_CHARS
-from speech.sound.wav import HIGHEST_RATE, LOWEST_RATE
 
 SEPARATOR = "\n\n"
 """Separates items that became one message."""
@@ -75,40 +74,16 @@ MAX_ECHO_BYTES = 48 * 1024
 """Bytes of images that are sent back to their sender, as OpenAI does. More would wait twice for a late reader."""
 ImagePositions = tuple[tuple[int, Detail], ...]
 _TOOL_OUTPUT = "function_call_output"
-_NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
-    "parallel_tool_calls": ((True,), "This server does not keep a reply to one call."),
-    "prompt": ((), "This server keeps no prompts: use instructions."),
-    "input": ((), "This server answers the items of the conversation: create them first."),
-}
-_NAMES = {
-    "params.system": "instructions",
-    "params.max_new_tokens": "max_output_tokens",
-    "params.temperature": "temperature",
-}
-_TOOL_CHOICES = ("auto", "none", "required")
-_OF_REPLIES = (
-    *("instructions", "max_output_tokens", "temperature", "tools", "tool_choice", "reasoning"),
-    *("output_modalities", "prompt"),
-)
-NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
-_NO_SERVER_TOOLS = ToolRegistry()
-"""A session's tools are run by its client."""
-PCM_RATE, TELEPHONE_RATE = 24_000, 8_000
-SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
-"""The silences for each `eagerness`. Only a grammar can tell here whether a sentence is complete; then less is enough."""
-_FORMATS: dict[str, tuple[Format, int]] = {
-    "audio/pcm": ("pcm16", PCM_RATE),
-    "audio/pcmu": ("mulaw", TELEPHONE_RATE),
-    "audio/pcma": ("alaw", TELEPHONE_RATE),
-}
-_FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
-BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-"""The beta's names of formats."""
-PREFIX_PADDING_MS = 300
-"""Sound before speech was detected that is understood, too, whatever `prefix_padding_ms` says."""
-_MIN_THRESHOLD = 0.05
-_MODALITIES = {"text", "audio"}
-_UNSUPPORTED = "unsupported_parameter"
+MAX_ITEMS = 1000
+MAX_CHARS = 256 * 1024
+"""Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory, and
+what the queue holds while a call waits: nothing is forgotten behind that.
+"""
+IMAGE_CHARS = 256
+"""What an item knows of an image counts as so many: its bytes are in the store."""
+ROOT = "root"
+Role = Literal["user", "assistant", "tool"]
+IMAGE_PART = "input_image"
 
 
 class PendingTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -490,442 +465,352 @@ def _item_id(item: NewItem) -> str:
     return item.id or f"item_{secrets.token_hex(12)}"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool.
+class ItemState(Enum):
+    """The state of an item."""
 
-    `sound`: None if this server takes none.
+    WAITING = "waiting"
+    PENDING = "asked"
+    STORED = "stored"
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A message, a call of a reply, or a call's outcome (role `tool`). `text`: also a call's arguments.
+
+    For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
+    and `message_id` the message's id at other endpoints, once known. `off`: for a call, the characters of the
+    reply's text before it. `sent`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
+    is text. `images`: those of a user's message, with their bytes only while it is created.
     """
 
-    instructions: str | UnsetType = UNSET
-    max_output_tokens: TokenLimit = "inf"
-    temperature: float | None = None
-    tools: tuple[frames.OfferedTool, ...] = ()
-    tool_choice: str = "auto"
-    effort: str | None = None
-    sound: AudioConfig | None = None
+    item_id: str
+    role: Role
+    text: str
+    status: ItemStatus = "completed"
+    state: ItemState = ItemState.STORED
+    turn_id: str = ""
+    exchange: str = ""
+    message_id: str = ""
+    call_id: str = ""
+    name: str = ""
+    off: int = 0
+    sent: bool = True
+    sound_ms: int | None = None
+    images: tuple[Image, ...] = ()
 
     @property
-    def transcribes(self) -> bool:
-        """Whether the session only transcribes."""
-        return self.sound is not None and self.sound.transcribes
+    def chars(self) -> int:
+        """What it counts as where items are bounded."""
+        return len(self.text) + IMAGE_CHARS * len(self.images)
 
     @property
-    def speaks(self) -> bool:
-        """Whether replies are spoken."""
-        return self.sound is not None and self.sound.speaks
+    def is_call(self) -> bool:
+        """Whether it is a call, not text."""
+        return self.role == "assistant" and bool(self.call_id)
 
-    def params(self) -> frames.Params:
-        """Return the parameters of a turn."""
-        length = self.max_output_tokens
-        system = None if isinstance(self.instructions, UnsetType) else self.instructions
-        return frames.Params(
-            max_new_tokens=None if length == "inf" else length,
-            temperature=self.temperature,
-            system=system,
-            reasoning=self.effort,
-        )
-
-
-def with_session_options(settings: Settings, options: SessionOptions, limits: Limits) -> Settings:
-    """Return the settings after a `session.update`. Raises InvalidEvent, which names the field; then nothing changes."""
-    if options.type == TRANSCRIPTION:
-        return _with_transcription_options(settings, options)
-    if options.type != "realtime":
-        raise InvalidEvent(f"must be realtime or {TRANSCRIPTION}.", field="session.type")
-    if settings.transcribes:
-        raise InvalidEvent(
-            f"must stay {TRANSCRIPTION}: open another session for replies.", field="session.type"
-        )
-    return _checked(settings, options, limits, "session")
-
-
-def with_beta_options(settings: Settings, options: TranscriptionOptions) -> Settings:
-    """Return the settings after a `transcription_session.update`. Raises InvalidEvent, which names the field."""
-    given: dict[str, object] = {}
-    if isinstance(name := options.input_audio_format, str):
-        if name not in BETA_FORMATS:
-            raise InvalidEvent(
-                f"must be one of {', '.join(BETA_FORMATS)}.", field="session.input_audio_format"
+    def shown(self) -> events.Item:
+        """The item for clients; without text it has no content."""
+        if self.role == "tool":
+            return FunctionCallOutput(
+                id=self.item_id, status=self.status, call_id=self.call_id, output=self.text
             )
-        given["format"] = {"type": BETA_FORMATS[name]}
-    if not isinstance(options.input_audio_transcription, UnsetType):
-        given["transcription"] = options.input_audio_transcription
-    if not isinstance(options.turn_detection, UnsetType):
-        given["turn_detection"] = options.turn_detection
-    audio = msgspec.Raw(msgspec.json.encode({"input": given}))
-    return _with_transcription_options(settings, SessionOptions(type=TRANSCRIPTION, audio=audio))
+        if self.call_id:
+            return FunctionCall(
+                id=self.item_id,
+                status=self.status,
+                call_id=self.call_id,
+                name=self.name,
+                arguments="" if self.status == "in_progress" else self.text,
+            )
+        return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
+
+    def named(self) -> Item:
+        """The same without the bytes of its images."""
+        return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
+
+    def _content(self) -> tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]:
+        if self.status == "in_progress" and not self.text:
+            return ()
+        if self.images:
+            return tuple(_part(part) for part in in_order(self.text, self.images))
+        if self.sound_ms is None:
+            return (Content("input_text" if self.role == "user" else "output_text", self.text),)
+        return (SpokenContent("input_audio" if self.role == "user" else "output_audio", self.text),)
 
 
-def _with_transcription_options(settings: Settings, options: SessionOptions) -> Settings:
-    """Return the settings of a session that only transcribes. Raises InvalidEvent."""
-    if settings.sound is None:
-        raise InvalidEvent(NO_SOUND, field="session.type", code="unsupported_parameter")
-    for field in _OF_REPLIES:
-        if getattr(options, field) not in (UNSET, NULL, None):
-            why = "is an option of replies, which a transcription session does not have: leave it out."
-            raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
-    sound = transcription_only(with_audio_options(settings.sound, options.audio, NULL, "session"))
-    return msgspec.structs.replace(settings, sound=sound)
+class Items:
+    """The items in order: those that wait for a reply, and the newest answered ones."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Item] = {}
+        self._order: list[str] = []
+        self._chars = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        return (self._items[item_id] for item_id in self._order)
+
+    def get(self, item_id: str) -> Item | None:
+        """Return an item by its id."""
+        return self._items.get(item_id)
+
+    def waiting(self, role: Role = "user") -> list[Item]:
+        """Return what the next reply answers: messages, or outcomes of calls (role `tool`)."""
+        return [item for item in self if item.state is ItemState.WAITING and item.role == role]
+
+    def open_calls(self) -> list[Item]:
+        """Return the calls without an outcome."""
+        settled = {item.call_id for item in self if item.role == "tool" and item.state is ItemState.STORED}
+        return [item for item in self if item.is_call and item.call_id not in settled]
+
+    def outcome(self, call_id: str) -> Item | None:
+        """Return the outcome of a call, waiting or stored."""
+        return next((item for item in self if item.role == "tool" and item.call_id == call_id), None)
+
+    def stored(self) -> list[Item]:
+        """Return the items in the history."""
+        return [item for item in self if item.state is ItemState.STORED]
+
+    def after(self, *message_ids: str | None) -> list[Item]:
+        """Return the stored items after the last item of one of these messages; None: after the root.
+
+        An unknown message may be the reply that is being written. If there is none, all items follow it.
+        """
+        stored = self.stored()
+        places = [place for place, item in enumerate(stored) if item.message_id in message_ids]
+        if not places and None not in message_ids:
+            places = [place for place, item in enumerate(stored) if not item.message_id]
+        return stored[max(places, default=-1) + 1 :]
+
+    def of_turn(self, turn_id: str) -> list[Item]:
+        """Return the stored items of a turn."""
+        return [item for item in self if item.state is ItemState.STORED and item.turn_id == turn_id]
+
+    def first_turn_of(self, message_id: str | None) -> str:
+        """Return the first turn of a reply's exchange; empty if the message is no reply, or unknown."""
+        replies = (item for item in self if item.message_id == message_id and item.role != "user")
+        return next((item.exchange or item.turn_id for item in replies), "")
+
+    def of_reply_chain(self, turn_id: str) -> list[Item]:
+        """Return the stored items of all turns in a turn's exchange."""
+        first = next((item.exchange for item in self.of_turn(turn_id)), "") or turn_id
+        return [item for item in self.stored() if first in (item.exchange, item.turn_id)]
+
+    def create(self, item: Item, *, after: str | None) -> str | None:
+        """Add a waiting item; return the id of the one before it. Raises InvalidEvent."""
+        if item.item_id in self._items:
+            why = f'There is an item "{item.item_id}" already.'
+            raise InvalidEvent(why, field="item.id", code="item_create_duplicate_item_id")
+        return self._put(item, self._place(item, after))
+
+    def store(self, item: Item) -> str | None:
+        """Add a stored item; return the id of the one before it.
+
+        The outcome of a call follows the calls of its reply, a call follows its reply's items, others follow all.
+        """
+        if item.role == "tool":
+            place = self._range_of_outcome(item.call_id)[1]
+        elif item.is_call and (mine := [one.item_id for one in self.of_turn(item.turn_id)]):
+            place = self._order.index(mine[-1]) + 1
+        else:
+            place = self._position_after(ItemState.STORED)
+        previous = self._put(item, place)
+        self._forget_oldest()
+        return previous
+
+    def change(self, item_ids: Iterable[str], **changed: Any) -> None:
+        """Change items, if they are still there."""
+        for item_id in item_ids:
+            if (item := self._items.get(item_id)) is not None:
+                self._items[item_id] = msgspec.structs.replace(item, **changed)
+
+    def finish(self, item_id: str, **whole: Any) -> tuple[Item, str | None]:
+        """Complete an item; return it, and the id of the item before it."""
+        before = self._items[item_id]
+        item = self._items[item_id] = msgspec.structs.replace(before, **whole)
+        self._chars += item.chars - before.chars
+        return item, self._before(self._order.index(item_id))
+
+    def remove(self, item_id: str) -> None:
+        """Remove an item."""
+        self._chars -= self._items.pop(item_id).chars
+        self._order.remove(item_id)
+
+    def _put(self, item: Item, place: int) -> str | None:
+        self._items[item.item_id] = item
+        self._order.insert(place, item.item_id)
+        self._chars += item.chars
+        return self._before(place)
+
+    def _before(self, place: int) -> str | None:
+        """Return the id of the nearest item before a place that the client knows."""
+        return next((one for one in reversed(self._order[:place]) if self._items[one].sent), None)
+
+    def _place(self, item: Item, after: str | None) -> int:
+        """Return the place of a new item: none goes between answered ones. Raises InvalidEvent."""
+        if item.role == "tool":
+            first, last = self._range_of_outcome(item.call_id)
+        else:
+            outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
+            first = max(
+                self._position_after(ItemState.STORED), self._position_after(ItemState.PENDING), *outcomes
+            )
+            last = len(self._order)
+        if after is None:
+            return last
+        if after != ROOT and after not in self._items:
+            why = f'There is no item "{after}".'
+            raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
+        place = 0 if after == ROOT else self._order.index(after) + 1
+        while place < last and not self._items[self._order[place]].sent:
+            place += 1
+        if not first <= place <= last:
+            why = "Items can't be put before what is answered, nor a call's output apart from the calls of its reply."
+            raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
+        return place
+
+    def _range_of_outcome(self, call_id: str) -> tuple[int, int]:
+        """Return the first and the last place for an outcome, after its reply's calls and the other outcomes."""
+        turn_id = next(item.turn_id for item in self if item.is_call and item.call_id == call_id)
+        calls = {item.call_id for item in self.of_turn(turn_id) if item.is_call}
+        of_calls = [(place, item) for place, item in enumerate(self) if item.call_id in calls]
+        first = max(place for place, item in of_calls if item.is_call) + 1
+        return first, max(place for place, _ in of_calls) + 1
+
+    def _position_after(self, *states: ItemState) -> int:
+        """Return the place after all items in these states."""
+        trailing = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
+        return len(self._order) - sum(1 for _ in trailing)
+
+    def _forget_oldest(self) -> None:
+        """Forget the oldest items, but not the newest stored one, replies being written, or waiting calls."""
+        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._position_after(
+            ItemState.STORED
+        ) > 1:
+            oldest = self._items[self._order[0]]
+            is_active = oldest.status == "in_progress" or oldest in self.open_calls()
+            if is_active or oldest.state is not ItemState.STORED:
+                return
+            self.remove(oldest.item_id)
 
 
-def with_response_options(settings: Settings, options: ResponseOptions, limits: Limits) -> Settings:
-    """Return the settings of one reply. Raises InvalidEvent, which names the field."""
-    if options.conversation not in (None, "auto"):
+def _part(part: str | Image) -> Content | ImageContent:
+    if isinstance(part, str):
+        return Content("input_text", part)
+    url = part.url if part.data else None
+    return ImageContent(image_url=url, detail=part.detail or "auto", attachment_id=part.digest)
+
+
+def text_item_id(turn_id: str) -> str:
+    """Of the item that the text of a turn's reply is."""
+    return f"item_{turn_id.removeprefix('turn_')}"
+
+
+def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
+    """A whole call as an item of its turn's reply."""
+    return Item(
+        item_id=f"{text_item_id(turn_id)}_{call.index}",
+        role="assistant",
+        text=call.args,
+        turn_id=turn_id,
+        exchange=exchange,
+        call_id=call.call_id,
+        name=call.name,
+        off=call.off,
+    )
+
+
+def output_item(call: Item, output: str) -> Item:
+    """What came of a call otherwise than by this session."""
+    return Item(
+        item_id=f"{call.item_id}_output",
+        role="tool",
+        text=output,
+        turn_id=call.turn_id,
+        exchange=call.exchange,
+        message_id=call.message_id,
+        call_id=call.call_id,
+    )
+
+
+def has_images(item: NewItem, *, alone: bool = False) -> bool:
+    """Whether any of its parts is an image. `alone`: and none is sound."""
+    parts = item.content or ()
+    return any(part.type == IMAGE_PART for part in parts) and not (
+        alone and any(part.audio for part in parts)
+    )
+
+
+def inline_image_bytes(item: NewItem) -> int:
+    """The bytes of the images that an item has in it, as they were sent."""
+    return sum(len(part.image_url or "") for part in item.content or ())
+
+
+def uploaded_image_ids(item: NewItem) -> Iterator[str]:
+    """The ids of the images in it that were uploaded before."""
+    for part in item.content or ():
+        if part.type == IMAGE_PART and part.attachment_id is not None and part.image_url is None:
+            yield part.attachment_id
+
+
+def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Seen:
+    """A user's text, and the images in it. `known`: those that were uploaded, by their ids. Raises InvalidEvent."""
+    if item.type != "message":
         raise InvalidEvent(
-            "must be auto: a response is always a part of its conversation.",
-            field="response.conversation",
-            code="unsupported_parameter",
+            "must be message or function_call_output: calls are the model's own.", field="item.type"
         )
-    return _checked(settings, options, limits, "response")
-
-
-def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
-    """What is in force in a session that only transcribes, as clients see it."""
-    return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
-
-
-def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
-    """The same, by the names of the API's beta."""
-    kind = named_format(sound.input).type
-    return BetaTranscriptionSession(
-        id=session_id,
-        input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
-        input_audio_transcription=sound.transcription or Transcription(),
-        turn_detection=with_defaults(sound.detection),
-    )
-
-
-def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
-    """What is in force, as clients see it."""
-    choice = settings.tool_choice
-    return Session(
-        id=session_id,
-        model=model,
-        conversation_id=conversation_id,
-        instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
-        max_output_tokens=settings.max_output_tokens,
-        temperature=settings.temperature,
-        tools=tuple(_shown(tool) for tool in settings.tools),
-        tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
-        reasoning=None if settings.effort is None else Effort(settings.effort),
-        output_modalities=("audio",) if settings.speaks else ("text",),
-        audio=UNSET if settings.sound is None else _audio(settings.sound),
-    )
-
-
-def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) -> None:
-    """Raise InvalidEvent if an option would change an exchange that has begun; tools are then the model's choice."""
-    begun = msgspec.structs.replace(begun, tool_choice="auto")
-    wanted = with_response_options(begun, options, limits)
-    for field in begun.__struct_fields__:
-        if field != "sound" and getattr(wanted, field) != getattr(begun, field):
-            name = "reasoning" if field == "effort" else field
-            why = "can't be changed while the outputs of calls wait to be read."
-            raise InvalidEvent(why, field=f"response.{name}", code="unsupported_parameter")
-
-
-def _checked(settings: Settings, options: CommonOptions, limits: Limits, where: str) -> Settings:
-    for field, (neutral, why) in _NEUTRAL.items():
-        if not is_neutral(getattr(options, field, NULL), neutral):
-            raise InvalidEvent(why, field=f"{where}.{field}", code="unsupported_parameter")
-    changed = _updated(settings, options, where)
-    try:
-        params.generation(changed.params(), max_new_tokens=limits.max_new_tokens)
-        turn = frames.TurnFrame(client_msg_id="", tools=changed.tools, tool_choice=changed.tool_choice)
-        params.offered_tools(turn, _NO_SERVER_TOOLS)
-    except BadParams as error:
-        field = error.field or ""
-        raise InvalidEvent(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
-    if changed.speaks and changed.tools:
-        why = 'can\'t be had while replies are spoken: ask for output_modalities ["text"].'
-        raise InvalidEvent(why, field=f"{where}.tools", code="unsupported_parameter")
-    return changed
-
-
-def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings:
-    """Return the settings with the given options changed. Raises InvalidEvent."""
-    changed: dict[str, object] = {}
-    if not isinstance(options.instructions, UnsetType):
-        changed["instructions"] = options.instructions or ""
-    if not isinstance(options.max_output_tokens, UnsetType):
-        changed["max_output_tokens"] = (
-            "inf" if options.max_output_tokens is None else options.max_output_tokens
-        )
-    if not isinstance(options.temperature, UnsetType):
-        changed["temperature"] = options.temperature
-    if not isinstance(options.reasoning, UnsetType):
-        effort = None if options.reasoning is None else options.reasoning.effort
-        changed["effort"] = "off" if effort == "none" else effort
-    if not isinstance(options.tools, UnsetType):
-        changed["tools"] = _tools(options.tools or (), f"{where}.tools")
-    if not isinstance(options.tool_choice, UnsetType):
-        changed["tool_choice"] = _choice(options.tool_choice, f"{where}.tool_choice")
-    if settings.sound is not None:
-        changed["sound"] = with_audio_options(settings.sound, options.audio, options.output_modalities, where)
-    return msgspec.structs.replace(settings, **changed)
-
-
-def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ...]:
-    if len(given) > frames.MAX_TOOLS:
-        raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
-    return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
-
-
-def _tool(given: NewTool, where: str) -> frames.OfferedTool:
-    if given.type != "function":
-        why = "must be function: the operator sets the servers that tools come from."
-        raise InvalidEvent(why, field=f"{where}.type", code="unsupported_parameter")
-    fields = {
-        "name": given.name or "",
-        "description": given.description or "",
-        "parameters": given.parameters,
-    }
-    try:
-        return msgspec.convert(fields, frames.OfferedTool)
-    except msgspec.ValidationError as error:
-        wrong = validation_problem(error)
-        raise InvalidEvent(wrong.why, field=f"{where}.{wrong.field}") from None
-
-
-def _choice(given: str | NewChoice | None, where: str) -> str:
-    match given:
-        case None:
-            return "auto"
-        case NewChoice(type="function", name=str() as name):
-            return name
-        case "auto" | "none" | "required":
-            return given
-        case _:
-            raise InvalidEvent("must be auto, none, required, or one function.", field=where)
-
-
-def _shown(tool: frames.OfferedTool) -> FunctionTool:
-    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
-
-
-def _input(sound: AudioConfig) -> InputSettings:
-    return InputSettings(
-        format=named_format(sound.input),
-        turn_detection=with_defaults(sound.detection),
-        transcription=sound.transcription,
-    )
-
-
-def _audio(sound: AudioConfig) -> AudioSettings:
-    return AudioSettings(
-        input=_input(sound),
-        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
-    )
-
-
-class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server offers. `voices`: the default first; none: replies are text. `languages`: empty: any."""
-
-    voices: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-
-
-class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
-
-    `transcribes`: there are no replies.
-    """
-
-    capabilities: AudioCapabilities
-    speaks: bool
-    input: AudioInput = AudioInput()
-    output: AudioOutput = AudioOutput()
-    detection: Detection | None = Detection(type="server_vad")
-    transcription: Transcription | None = None
-    transcribes: bool = False
-
-    @classmethod
-    def of(cls, capabilities: AudioCapabilities) -> AudioConfig:
-        """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
-        return cls(capabilities=capabilities, speaks=bool(capabilities.voices))
-
-    @property
-    def creates(self) -> bool:
-        """Whether an utterance is answered at once."""
-        is_answered = self.detection is not None and self.detection.create_response is not False
-        return is_answered and not self.transcribes
-
-    @property
-    def interrupts(self) -> bool:
-        """Whether speech over a reply ends it."""
-        return self.detection is not None and self.detection.interrupt_response is not False
-
-    @property
-    def voice(self) -> str | None:
-        """The voice of replies."""
-        return self.output.voice or next(iter(self.capabilities.voices), None)
-
-    def start(self, conversation_id: str) -> AudioStart:
-        """Return the frame that begins to listen with these settings. If the client leaves, the reply to it ends."""
-        language = None if self.transcription is None else self.transcription.language
-        return AudioStart(
-            conversation_id=conversation_id,
-            input=self.input,
-            output=self.output if self.speaks else None,
-            turn_detection=_turn_detection(self.detection, interrupts=self.interrupts),
-            language=language or None,
-            grace_s=0,
-        )
-
-
-def transcription_only(settings: AudioConfig) -> AudioConfig:
-    """Return the settings of a session that only transcribes."""
-    return msgspec.structs.replace(
-        settings, speaks=False, transcribes=True, transcription=settings.transcription or Transcription()
-    )
-
-
-def with_audio_options(
-    settings: AudioConfig, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
-) -> AudioConfig:
-    """Return the settings with the given options changed. Raises InvalidEvent, which names the field."""
-    named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
-    settings = _with_modalities(settings, named, f"{where}.output_modalities")
-    options: AudioOptions | None = _decoded(audio, AudioOptions | None, f"{where}.audio")
-    if options is None:
-        return settings
-    if isinstance(options.input, AudioInputOptions):
-        settings = _with_input(settings, options.input, f"{where}.audio.input")
-    if isinstance(options.output, AudioOutputOptions):
-        settings = _with_output(settings, options.output, f"{where}.audio.output")
-    return settings
-
-
-def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
-    """Return a format for clients."""
-    return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
-
-
-def with_defaults(requested: Detection | None) -> Detection | None:
-    """Return the settings with defaults for what a client left out."""
-    if requested is None:
-        return None
-    shown = msgspec.structs.replace(
-        requested,
-        create_response=requested.create_response is not False,
-        interrupt_response=requested.interrupt_response is not False,
-    )
-    if requested.type == "semantic_vad":
-        return msgspec.structs.replace(shown, eagerness=requested.eagerness or "auto")
-    detection = _turn_detection(requested, interrupts=True)
-    return msgspec.structs.replace(
-        shown,
-        threshold=detection.threshold,
-        prefix_padding_ms=PREFIX_PADDING_MS,
-        silence_duration_ms=detection.silence_ms,
-    )
-
-
-def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
-    """Decode an option. Raises InvalidEvent."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
-        wrong = validation_problem(error)
-        raise InvalidEvent(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
-
-
-def _with_modalities(settings: AudioConfig, named: Sequence[str] | None, field: str) -> AudioConfig:
-    if named is None:
-        return settings
-    if not named or not _MODALITIES.issuperset(named):
-        raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
-    speaks = "audio" in named
-    if speaks and not settings.capabilities.voices:
-        raise InvalidEvent('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
-    return msgspec.structs.replace(settings, speaks=speaks)
-
-
-def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -> AudioConfig:
-    if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
-    if not isinstance(options.turn_detection, UnsetType):
-        _check(options.turn_detection, f"{field}.turn_detection")
-        settings = msgspec.structs.replace(settings, detection=options.turn_detection)
-    if not isinstance(options.transcription, UnsetType):
-        _check_language(options.transcription, settings.capabilities, f"{field}.transcription.language")
-        settings = msgspec.structs.replace(settings, transcription=options.transcription)
-    return settings
-
-
-def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str) -> AudioConfig:
-    output = settings.output
-    if isinstance(options.format, AudioFormat):
-        coding, rate = _coding(options.format, f"{field}.format")
-        output = msgspec.structs.replace(output, format=coding, rate=rate)
-    if not isinstance(options.voice, UnsetType):
-        output = msgspec.structs.replace(
-            output, voice=_voice(options.voice, settings.capabilities, f"{field}.voice")
-        )
-    if options.speed not in {UNSET, None, 1}:
+    if item.role == "system":
         raise InvalidEvent(
-            "must be 1: conversations are spoken at one speed.", field=f"{field}.speed", code=_UNSUPPORTED
+            "must be user. A system message is set by session.instructions.", field="item.role"
         )
-    return msgspec.structs.replace(settings, output=output)
+    if item.role != "user":
+        raise InvalidEvent("must be user: replies are the model's own.", field="item.role")
+    _refuse_too_many(item, limits)
+    text, images = joined(_parsed_parts(item, limits, known))
+    if not (text or images):
+        raise InvalidEvent("is empty.", field="item.content")
+    return text, images
 
 
-def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
-    if (known := _FORMATS.get(requested.type)) is None:
-        raise InvalidEvent(f"must be one of {', '.join(_FORMATS)}.", field=f"{field}.type")
-    coding, usual = known
-    rate = usual if requested.rate is None else requested.rate
-    if coding != "pcm16" and rate != TELEPHONE_RATE:
-        raise InvalidEvent(f"must be {TELEPHONE_RATE}.", field=f"{field}.rate")
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise InvalidEvent(f"must be {LOWEST_RATE} to {HIGHEST_RATE}.", field=f"{field}.rate")
-    return coding, rate
+def _refuse_too_many(item: NewItem, limits: Limits) -> None:
+    """Raise InvalidEvent for more images than may wait, before any is looked at: an event may hold thousands."""
+    images = sum(part.type == IMAGE_PART for part in item.content or ())
+    if images > limits.max_images > 0:
+        why = f"shows {images} images; {limits.max_images} are allowed."
+        raise InvalidEvent(why, field="item.content", code="too_many_images")
 
 
-def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, field: str) -> str | None:
-    name = requested.id if isinstance(requested, VoiceId) else requested
-    if name in capabilities.voices:
-        return name
-    if name is None or name in VOICES or not capabilities.voices:
-        return None
-    raise InvalidEvent(f"is none of this server's voices, such as {capabilities.voices[0]}.", field=field)
+def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:
+    for number, part in enumerate(item.content or ()):
+        where = f"item.content[{number}]"
+        match part.type:
+            case "input_text" if part.text is not None:
+                yield part.text, ()
+            case "input_text":
+                raise InvalidEvent("is missing.", field=f"{where}.text")
+            case "input_image":
+                yield "", (_image(part, where, limits, known),)
+            case _:
+                raise InvalidEvent(unsupported_part(part.type), field=f"{where}.type")
 
 
-def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
-    language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
-    if language and capabilities.languages and language not in capabilities.languages:
-        raise InvalidEvent(
-            f"must be one of {', '.join(capabilities.languages)}: no other is understood.", field=field
-        )
-
-
-def _check(requested: Detection | None, field: str) -> None:
-    """Raise InvalidEvent if a setting is out of range."""
-    if requested is None:
-        return
-    if requested.idle_timeout_ms is not None:
-        why = "can't be had: nobody is asked whether he is still there."
-        raise InvalidEvent(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
+def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -> Image:
+    """What a model does not take is not looked at. Raises InvalidEvent."""
+    if not limits.max_images:
+        raise InvalidEvent(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
+    if part.attachment_id is not None and part.image_url is None:
+        return _uploaded_image(part.attachment_id, part.detail or "", where, known)
+    if part.image_url is None:
+        raise InvalidEvent("is missing.", field=f"{where}.image_url")
     try:
-        msgspec.convert(msgspec.to_builtins(_turn_detection(requested, interrupts=True)), TurnDetection)
-    except msgspec.ValidationError as error:
-        wrong = validation_problem(error)
-        name = "silence_duration_ms" if wrong.field == "silence_ms" else wrong.field
-        raise InvalidEvent(wrong.why, field=f"{field}.{name}") from None
+        return image_from_url(part.image_url, part.detail or "")
+    except InvalidImage as why:
+        raise InvalidEvent(str(why), field=f"{where}.image_url", code="invalid_image") from None
 
 
-def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDetection:
-    if requested is None:
-        return TurnDetection(type="none", interrupt=False)
-    usual = TurnDetection()
-    silence_ms = usual.silence_ms if requested.silence_duration_ms is None else requested.silence_duration_ms
-    if is_semantic := requested.type == "semantic_vad":
-        silence_ms = SILENCES_MS[requested.eagerness or "auto"]
-    threshold = usual.threshold if requested.threshold is None else requested.threshold
-    return TurnDetection(
-        silence_ms=silence_ms,
-        finished_ms=usual.finished_ms if is_semantic and requested.eagerness != "low" else silence_ms,
-        unfinished_ms=max(silence_ms, usual.unfinished_ms) if is_semantic else silence_ms,
-        threshold=max(_MIN_THRESHOLD, threshold),
-        interrupt=interrupts,
-    )
+def _uploaded_image(digest: str, detail: str, where: str, known: Mapping[str, Image]) -> Image:
+    if (image := known.get(digest)) is None:
+        why = "names no image that was uploaded, or it has expired."
+        raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
+    try:
+        return msgspec.structs.replace(image, at=0, detail=detail_of(detail))
+    except InvalidImage as why:
+        raise InvalidEvent(str(why), field=f"{where}.detail", code="invalid_image") from None

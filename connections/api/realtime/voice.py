@@ -16,25 +16,25 @@ from math import inf
 
 import msgspec
 
-from connections.api.realtime import server_events
-from connections.api.realtime.encoder import RealtimeFrame, response_id
-from connections.api.realtime.items import Item, Items, ItemState
-from connections.api.realtime.server_events import (
+from connections.api.realtime.encoder import RealtimeFrame, Speculation, SpokenReplies, response_id
+from connections.api.realtime.events import (
     Cleared,
     Committed,
     Duration,
     InvalidEvent,
     ItemAdded,
     ItemDone,
+    Message,
     OutputCleared,
     ServerEvent,
     SpeechStarted,
     SpeechStopped,
+    SpokenContent,
     TranscriptCompleted,
     TranscriptDelta,
 )
-from connections.api.realtime.session import AudioConfig, RealtimeSession
-from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
+from connections.api.realtime.session import Item, Items, ItemState, RealtimeSession
+from connections.api.realtime.settings import AudioConfig
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
 from connections.protocol.audio import (
@@ -51,14 +51,18 @@ from connections.protocol.audio import (
 )
 from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
-from connections.voice.connection import MAX_REPLIES, VoiceConnection, VoiceConversation, VoiceService
-from connections.voice.connection import VoiceMessage as Message
+from connections.voice.connection import (
+    MAX_REPLIES,
+    VoiceConnection,
+    VoiceConversation,
+    VoiceMessage,
+    VoiceService,
+)
 from connections.voice.reply import SpokenReply
 from connections.voice.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
 from sessions.errors import Refused
 from speech.errors import RecognitionOverload, RecognizerLost
-from speech.interfaces import Listening, Stopped
-from speech.sound.wav import Coding
+from speech.interfaces import Coding, Listening, Stopped
 
 PLAYBACK_TICK_S = 0.05
 """How often the played sound is noted."""
@@ -272,22 +276,18 @@ class RealtimeVoiceConnection(VoiceConnection):
         """Let the utterance wait, as any item."""
         self._push(self._utterances.refused(send.client_msg_id))
 
-    async def send_message(self, request: Message) -> None:
+    async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused, BadParams."""
-        if isinstance(request.playback, SpokenReply):
-            self._playing = [*self._playing[1 - MAX_REPLIES :], request.playback]
-            self._task(self._play(request.playback))
+        if isinstance(request.player, SpokenReply):
+            self._playing = [*self._playing[1 - MAX_REPLIES :], request.player]
+            self._task(self._play(request.player))
         shown = self._session.image_positions(request.send.client_msg_id)
         try:
             await super().send_message(msgspec.structs.replace(request, shown=shown))
         except BaseException:
             self.refused(request.send)
             raise
-        if (
-            request.is_withdrawn
-            and isinstance(request.playback, SpokenReply)
-            and not request.playback.turn_id
-        ):
+        if request.is_withdrawn and isinstance(request.player, SpokenReply) and not request.player.turn_id:
             self._push(
                 [Speculation(request_id=request.send.client_msg_id, status="void")]
             )  # no turn of it will end
@@ -554,8 +554,8 @@ class UtteranceTracker:
         else:
             previous = self._items.create(item, after=None)
         shown = item.shown()
-        if self._transcribes and isinstance(shown, server_events.Message):
-            unheard = server_events.SpokenContent("input_audio", None)
+        if self._transcribes and isinstance(shown, Message):
+            unheard = SpokenContent("input_audio", None)
             shown = msgspec.structs.replace(shown, content=(unheard,))
         events: list[ServerEvent] = [
             *gone,

@@ -1,4 +1,4 @@
-"""Begins a response: the turn that writes it, and what converts it."""
+"""Begins a response: what of its request can be stored, the turn that writes it, and what converts it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,40 @@ from typing import TypeVar
 
 import msgspec
 
+from connections.api.chat_requests import MAX_TOOLS
 from connections.api.endpoint import RequestContext
-from connections.api.errors import invalid, with_client_field
-from connections.api.fields import is_conversation_id
+from connections.api.replies import ServerToolCall, StoredReply
+from connections.api.requests import (
+    Problem,
+    invalid,
+    is_conversation_id,
+    with_client_field,
+)
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
+    CREATED_PREFIX,
+    MAX_NOTE_BYTES,
+    ResponseNote,
+    ResponseRef,
     ResponsesEncoder,
     ServerToolItems,
     ToolLabels,
     approval_id,
     call_item,
+    encode_note,
     initial_response,
     list_tools_item,
-)
-from connections.api.responses.notes import (
-    APPROVAL_RESPONSE,
-    CREATED_PREFIX,
-    MAX_NOTE_BYTES,
-    CallAnswers,
-    Input,
-    ResponseNote,
-    ResponseRef,
-    UserInput,
-    approval_decisions,
-    encode_note,
-    generation_of,
-    has_same_settings,
     needs_approval,
     new_conversation,
-    split_approvals,
-    storable_input,
+    ref_of_item,
 )
 from connections.api.responses.parser import (
     OUTPUT,
     ConversationName,
     Creation,
+    Item,
     McpServer,
+    call_id_in,
     field_names,
     includes_encrypted_reasoning,
     includes_logprobs,
@@ -55,24 +53,32 @@ from connections.api.responses.parser import (
 )
 from connections.api.responses.schema import McpItem
 from connections.api.responses.store import (
+    SEPARATOR,
+    CallAnswers,
     ConversationStore,
+    Input,
     InsertionPoint,
     ResponseStore,
     StoredResponse,
+    UserInput,
     resolve_references,
 )
-from connections.api.stored_replies import ServerToolCall, StoredReply
 from connections.authentication.caller import Caller, can_reconnect
-from connections.http.exchange import Exchange
-from connections.protocol.server_info import Limits
-from engine.messages import Message
+from connections.http import Exchange
+from connections.protocol.base import Limits
+from connections.protocol.errors import field_message
+from connections.protocol.params import MAX_SYSTEM_CHARS
+from engine.messages import Message, Params, ReplySpec, ToolCall
 from engine.served_models import ServedModel
+from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded
 from sessions.events import CallState, Cause
 from sessions.limits.slots import on_behalf_of
-from sessions.records import CallRecord
+from sessions.records import CallRecord, digest
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
+from sessions.turn.message_request import GenerationConfig, OfferedTool
+from sessions.turn.tool_calls import CallAnswer, Decision, Result
 
 T = TypeVar("T")
 _NOT_STORABLE = (
@@ -96,6 +102,27 @@ _CALLS_RUNNING = (
 )
 _HISTORY_TOO_LONG = "What was said before is too long to go on from it whole: send `truncation` as `auto`, or begin a new conversation."
 _NO_MAX_TOOL_CALLS = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
+_GENERATION_FIELDS = (
+    "instructions",
+    "tools",
+    "text",
+    "reasoning",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "truncation",
+)
+APPROVAL_RESPONSE = "mcp_approval_response"
+_SETTLED_REASONS = {
+    CallState.DENIED: "was answered before: the call was denied. Continue from the response that followed.",
+    CallState.EXPIRED: "was not answered in time. The call was not carried out, and the conversation went on.",
+    CallState.CANCELLED: "is of a call that was cancelled. It was not carried out.",
+}
+_ALLOWED = "was answered before: the call was allowed. Continue from the response that followed."
+_SUMMARY_PROMPT = (
+    "Write a summary of the conversation above for an assistant that goes on with it and can't read it: "
+    "what was asked, what is known, what was decided, and what is still to be done. Write the summary alone."
+)
 
 
 class StartedResponse(msgspec.Struct, frozen=True):
@@ -478,3 +505,157 @@ def _response_encoder(
         stream_id=context.stream_id,
         calls=calls,
     )
+
+
+def storable_input(
+    request: Creation,
+    given: Sequence[Message],
+    before: ResponseNote | None,
+    open_calls: Sequence[CallRecord],
+    decisions: Sequence[Decision] = (),
+) -> Input | None:
+    """Return an input as a conversation's next message, or as answers to its calls. None: it can't be stored.
+
+    A conversation has what its user and its model said in turn. There is no place for a reply from a client.
+    """
+    is_one_by_one = bool(request.tools) and request.parallel_tool_calls is False
+    if request.store is False or includes_logprobs(request) or is_one_by_one:
+        return None
+    roles = {message.role for message in given}
+    named = [before.system if before is not None else ""]
+    if len(system_of(request, UserInput("", named[0]))) > MAX_SYSTEM_CHARS:
+        return None
+    if open_calls:
+        results = [Result(call_id=message.call_id, content=message.content) for message in given]
+        answers: tuple[CallAnswer, ...] = (*decisions, *results)
+        is_all = {answer.call_id for answer in answers} == {call.call_id for call in open_calls}
+        return CallAnswers(answers) if roles <= {"tool"} and is_all else None
+    if not roles <= {"user", "system"} or "user" not in roles:
+        return None
+    user_parts = [(message.content, message.images) for message in given if message.role == "user"]
+    content, images = together(user_parts, SEPARATOR)
+    named += [message.content for message in given if message.role == "system"]
+    user_input = UserInput(content, SEPARATOR.join(text for text in named if text), images)
+    if "\0" in content or not (content or images) or len(system_of(request, user_input)) > MAX_SYSTEM_CHARS:
+        return None
+    return user_input
+
+
+def system_of(request: Creation, user_input: UserInput) -> str:
+    """Return what the model reads first; the instructions are for one response only."""
+    return SEPARATOR.join(text for text in (request.instructions or "", user_input.system) if text)
+
+
+def generation_of(
+    request: Creation,
+    user_input: UserInput,
+    params: Params,
+    spec: ReplySpec,
+    servers: Sequence[OfferedTool] = (),
+) -> GenerationConfig:
+    """Return how to generate a stored turn's reply. `servers`: those of its server tools."""
+    run_here = {offered.tool.name: offered for offered in servers}
+    return GenerationConfig(
+        params,
+        system_of(request, user_input),
+        tools=tuple(run_here.get(tool.name) or OfferedTool(tool=tool) for tool in spec.tools[:MAX_TOOLS]),
+        tool_choice=spec.tool_name if spec.tool_choice == "named" else spec.tool_choice,
+        format=spec.format,
+        reasoning=spec.reasoning,
+        paces_thoughts=True,
+        keeps_all=request.truncation != "auto",
+        user=request.cached_for,
+    )
+
+
+def has_same_settings(request: Creation, previous: schema.Response, *, answers_approvals: bool) -> bool:
+    """Return whether a request wants the reply after calls generated as the one that called.
+
+    `answers_approvals`: the request answers approvals, so all that it leaves out is as before.
+    """
+    if not answers_approvals and request.model != previous.model:
+        return False
+    new = initial_response(request, response_id="", model="", created=0)
+    plain = initial_response(Creation(model=""), response_id="", model="", created=0)
+    for field_name in _GENERATION_FIELDS if answers_approvals else (*_GENERATION_FIELDS, "tool_choice"):
+        here = encode_note(getattr(new, field_name))
+        is_left_out = answers_approvals and here == encode_note(getattr(plain, field_name))
+        if not is_left_out and here != encode_note(getattr(previous, field_name)):
+            return False
+    return True
+
+
+def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
+    """Separate an input from its answers to approvals, with their places. Answers next to their calls are history."""
+    if isinstance(given, str):
+        return given, []
+    ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
+    answers = [
+        (number, item)
+        for number, item in enumerate(given)
+        if item.type == APPROVAL_RESPONSE and call_id_in(item.approval_request_id or "") not in ran
+    ]
+    places = {number for number, _ in answers}
+    return [item for number, item in enumerate(given) if number not in places], answers
+
+
+def approval_decisions(
+    answers: Sequence[tuple[int, Item]], ref: ResponseRef | None, calls: Sequence[CallRecord]
+) -> tuple[Decision, ...]:
+    """Return the decisions. `ref`: of the continued response; `calls`: those that it ended with. Raises Problem."""
+    decisions: dict[str, Decision] = {}
+    for number, item in answers:
+        decision = _decision(item, f"input[{number}]", ref, calls)
+        if decision.call_id in decisions:
+            field = f"input[{number}].approval_request_id"
+            raise invalid(field, field_message(field, "is answered twice."))
+        decisions[decision.call_id] = decision
+    return tuple(decisions.values())
+
+
+def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[CallRecord]) -> Decision:
+    field = f"{where}.approval_request_id"
+    named = item.approval_request_id or ""
+    call_id = call_id_in(named)
+    found = next((call for call in calls if call.call_id == call_id and needs_approval(call)), None)
+    if found is None or ref is None or ref_of_item(named) != ref:
+        why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
+        raise invalid(field, field_message(field, why), code="approval_not_found")
+    shown = named.rpartition("-")[2]
+    if shown != digest(found.args):
+        raise invalid(
+            field, field_message(field, "is of other arguments than the call has."), code="approval_not_found"
+        )
+    if item.approve is None:
+        raise invalid(f"{where}.approve", field_message(f"{where}.approve", "must be true or false."))
+    if found.state is not CallState.WAITING:
+        why = field_message(field, _SETTLED_REASONS.get(found.state, _ALLOWED))
+        raise Problem(409, why, code=_code(found.state), param=field)
+    return Decision(call_id=found.call_id, args_sha256=shown, allow=item.approve)
+
+
+def _code(state: CallState) -> str:
+    return "approval_expired" if state is CallState.EXPIRED else "approval_answered"
+
+
+def summary_request(ask: EphemeralRequest, instructions: str | None) -> EphemeralRequest:
+    """Return what is asked for a summary of an ask. `instructions`: its client's instructions for the summary."""
+    messages_to_summarize = ask.messages[1:] if instructions else ask.messages
+    prompt = f"{_SUMMARY_PROMPT}\n\n{instructions}" if instructions else _SUMMARY_PROMPT
+    return msgspec.structs.replace(
+        ask,
+        messages=(*map(_without_tools, messages_to_summarize), Message("user", prompt)),
+        spec=ReplySpec(reasoning="off"),
+    )
+
+
+def _without_tools(message: Message) -> Message:
+    """Return a message for a model that is offered no tools."""
+    if message.role == "tool":
+        return Message("user", f"Result of a call: {message.content}")
+    calls = "".join(f"\nCalled {_call_text(call)}." for call in message.calls)
+    return Message(message.role, f"{message.content}{calls}".strip()) if calls else message
+
+
+def _call_text(call: ToolCall) -> str:
+    return f"{call.name} with {call.arguments}"

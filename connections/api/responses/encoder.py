@@ -1,4 +1,4 @@
-"""Converts one reply to a response: items that begin, grow and end, and the response around them. Pure.
+"""Converts replies to responses: one that is written, item by item, and stored ones, with how they were requested. Pure.
 
 The items of a server tool's call contain its id, so a client that returns them names the call. An approval's id contains the
 hash of the arguments, too: only the arguments that were shown can run.
@@ -6,19 +6,27 @@ hash of the arguments, too: only the arguments that were shown can run.
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 import msgspec
 
-from connections.api.errors import Problem, problem_from_failure
-from connections.api.replies import SERVER_STOPPING, ReplyToken, reply_token
+from connections.api.replies import SERVER_STOPPING, ReplyToken, ServerToolCall, reply_token, sum_usage
+from connections.api.requests import Problem, is_conversation_id, problem_from_failure
 from connections.api.responses import parser, schema
-from connections.api.responses.parser import Creation, McpServer, encode_opaque, joined_name
+from connections.api.responses.parser import (
+    Creation,
+    McpServer,
+    encode_opaque,
+    joined_name,
+)
 from connections.api.responses.schema import (
     FunctionCall,
     ListedTool,
     McpApprovalRequest,
+    McpApprovalResponse,
     McpCall,
     McpItem,
     McpListTools,
@@ -26,11 +34,14 @@ from connections.api.responses.schema import (
     McpTool,
     ToolError,
 )
-from connections.api.stored_replies import ServerToolCall
 from engine.messages import ChosenToken, Message, ToolCall
-from sessions.events import Done, Reason, Usage
+from engine.vision.image import Image, in_order
+from sessions.conversation.history_page import StoredTurn
+from sessions.events import CallState, Done, Reason, Usage
+from sessions.records import CallRecord, MessageRecord
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.tools.server_tool import ServerTool
+from sessions.tools.tool_registry import ServerTool
+from sessions.turn.tool_calls import result_text
 
 _INCOMPLETE_REASONS = {
     Reason.LENGTH: "max_output_tokens",
@@ -39,6 +50,14 @@ _INCOMPLETE_REASONS = {
     Reason.CANCELLED: "cancelled",
 }
 _encode = msgspec.json.Encoder().encode
+IMPLICIT_PREFIX = "response-"
+"""Begins the id of a conversation that this endpoint began, without a name from a client."""
+CREATED_PREFIX = "conv_"
+"""Begins the id of a conversation that a client created, and that exists before its first message."""
+_KEPT = re.compile(r"resp_([A-Za-z0-9_-]{1,64})\.(.{1,128})\Z", re.DOTALL)
+MAX_NOTE_BYTES = 256 * 1024
+ItemWithImages = tuple[schema.InputItem, tuple[Image, ...]]
+encode_note = msgspec.json.Encoder().encode
 
 
 class _OpenItem:
@@ -559,4 +578,200 @@ def call_item(
         approval_request_id=approval_request_id,
         output=call.output if settled and not call.failed else None,
         error=ToolError.of(call.output) if settled and call.failed else None,
+    )
+
+
+class ResponseRef(msgspec.Struct, frozen=True):
+    """The place of a stored response."""
+
+    conversation_id: str
+    turn_id: str
+
+    @property
+    def name(self) -> str:
+        """The common part of the ids of the response and its items."""
+        return f"{self.turn_id.removeprefix('turn_')}.{self.conversation_id}"
+
+    @property
+    def response_id(self) -> str:
+        """The response's id."""
+        return f"resp_{self.name}"
+
+
+def conversation_of(response_id: str) -> ResponseRef | None:
+    """Return the place of a stored response; None if its id says that it is not stored."""
+    if (found := _KEPT.match(response_id)) is None or not is_conversation_id(found[2]):
+        return None
+    return ResponseRef(found[2], f"turn_{found[1]}")
+
+
+def ref_of_item(item_id: str) -> ResponseRef | None:
+    """Return the place of the response that an item belongs to; None if it is not stored."""
+    _, _, name = item_id.partition("_")
+    return conversation_of(f"resp_{name.rpartition('_')[0]}")
+
+
+def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
+    """Return an id for a conversation."""
+    return f"{prefix}{secrets.token_hex(10)}"
+
+
+class ResponseNote(msgspec.Struct, frozen=True):
+    """How a response was requested. `system`: the system messages in its conversation's inputs, from the beginning.
+
+    `labels`: of the servers of tools, by the tools' names; `before`: items that it begins with.
+    """
+
+    response: schema.Response
+    system: str = ""
+    labels: ToolLabels = ToolLabels()
+    before: tuple[McpItem, ...] = ()
+
+    @property
+    def calls(self) -> ServerToolItems:
+        """What it shows of server tools."""
+        return ServerToolItems(self.labels, self.before)
+
+
+decode_note = msgspec.json.Decoder(ResponseNote).decode
+
+
+def needs_approval(call: CallRecord) -> bool:
+    """Return whether a server tool's call needed an approval."""
+    return call.where == "server" and call.needs == "approval"
+
+
+def input_items(
+    path: Sequence[MessageRecord], kept: Sequence[StoredTurn], note: ResponseNote, name: str
+) -> list[ItemWithImages]:
+    """Return the items of a path, oldest first, without the response at its end. Each has its images."""
+    replies = {turn.record.reply_id for turn in kept}
+    before = [record for record in path if record.message_id not in replies]
+    items: list[ItemWithImages] = []
+    for number, record in enumerate(before):
+        named = f"{name}_in{number}"
+        if record.role == "user":
+            items.append((_user_message(record, f"msg_{named}"), record.images))
+            continue
+        items += [(item, ()) for item in output_of(record, named, note.labels)]
+        items += [(_outcome_item(call, named), ()) for call in record.calls if _has_outcome_item(call)]
+        if record is not before[-1]:  # else their outcomes are in the response
+            ran = [
+                ServerToolCall.kept(call)
+                for call in record.calls
+                if needs_approval(call) and call.state.is_settled
+            ]
+            items += [(call_item(call, named, note.labels), ()) for call in ran]
+    return items
+
+
+def items_of(record: MessageRecord, conversation_id: str) -> list[ItemWithImages]:
+    """Return the items of a message of a conversation, whose ids stay the same. An empty reply has none."""
+    name = ResponseRef(conversation_id, record.turn_id).name
+    if record.role == "user":
+        return [(_user_message(record, f"msg_{name}_in"), record.images)]
+    items = [(item, ()) for item in output_of(record, name, ToolLabels())]
+    return [*items, *((_outcome_item(call, name), ()) for call in record.calls if _has_outcome_item(call))]
+
+
+def _user_message(record: MessageRecord, item_id: str) -> schema.Message:
+    parts = in_order(record.content, record.images)
+    content = tuple(
+        schema.InputText(part) if isinstance(part, str) else schema.InputImage(None, part.detail or "auto")
+        for part in parts
+    )
+    return schema.Message(
+        id=item_id, status="completed", role="user", content=content or (schema.InputText(record.content),)
+    )
+
+
+def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.InputItem:
+    """Return a user's item with its images, as far as their bytes are there."""
+    if not isinstance(item, schema.Message):
+        return item
+    left = iter(images)
+    content = tuple(
+        msgspec.structs.replace(part, image_url=_url(next(left)))
+        if isinstance(part, schema.InputImage)
+        else part
+        for part in item.content
+    )
+    return msgspec.structs.replace(item, content=content)
+
+
+def _url(image: Image) -> str | None:
+    return image.url if image.data else None
+
+
+def _has_outcome_item(call: CallRecord) -> bool:
+    """Return whether the outcome of a call is an item of its own."""
+    return call.state.is_settled and (call.where == "client" or needs_approval(call))
+
+
+def _outcome_item(call: CallRecord, named: str) -> schema.InputItem:
+    if needs_approval(call):
+        return McpApprovalResponse(
+            id=f"mcpa_{named}_{call.index}",
+            approval_request_id=approval_id(ServerToolCall.for_approval(call), named),
+            approve=call.state not in (CallState.DENIED, CallState.EXPIRED, CallState.CANCELLED),
+        )
+    return schema.FunctionCallOutput(
+        id=f"fco_{named}_{call.index}", call_id=call.call_id, output=result_text(call)
+    )
+
+
+def output_of(
+    reply: MessageRecord,
+    name: str,
+    labels: ToolLabels,
+    status: schema.ItemStatus = "completed",
+    *,
+    first: int = 0,
+    is_over: bool = True,
+) -> tuple[schema.Output, ...]:
+    """Return the items of an ended reply, as they were sent: reasoning, text, calls. `first`: how many come before."""
+    items: list[schema.Output] = []
+
+    def named(kind: str) -> str:
+        return f"{kind}_{name}_{first + len(items)}"
+
+    if reply.reasoning:
+        content = (schema.ReasoningText(reply.reasoning),)
+        items.append(schema.ReasoningItem(id=named("rs"), status="completed", content=content))
+    if reply.content:
+        text = (schema.OutputText(reply.content),)
+        items.append(schema.Message(id=named("msg"), status=status, content=text))
+    for call in reply.calls:
+        if needs_approval(call):
+            items.append(approval_item(ServerToolCall.for_approval(call), name, labels))
+        elif call.where == "server":
+            items.append(call_item(ServerToolCall.kept(call), name, labels, is_cut=is_over))
+        else:
+            items.append(labels.call(ToolCall(call.call_id, call.name, call.args), named("fc")))
+    return tuple(items)
+
+
+def resource_of(
+    turns: Sequence[StoredTurn], note: ResponseNote, name: str, *, waits: bool
+) -> schema.Response:
+    """Return a stored response in its current state. `waits`: another turn of it will follow."""
+    done, reply = turns[-1].record.done, turns[-1].reply
+    if waits or done is None or reply is None:
+        return note.response
+    items: list[schema.Output] = list(note.before)
+    usage: Usage | None = None
+    for turn in turns:
+        if (end := turn.record.done) is None or turn.reply is None:
+            continue
+        is_whole = end.reason in (Reason.STOP, Reason.TOOLS)
+        status: schema.ItemStatus = "completed" if is_whole else "incomplete"
+        items += output_of(turn.reply, name, note.labels, status, first=len(items))
+        usage = end.usage if usage is None else sum_usage(usage, end.usage)
+    milliseconds = sum(turn.record.done.timing.total_ms for turn in turns if turn.record.done is not None)
+    return ended_response(
+        note.response,
+        msgspec.structs.replace(done, usage=usage or done.usage),
+        tuple(items),
+        model=done.model or turns[-1].record.writer or note.response.model,
+        now=note.response.created_at + round(milliseconds / 1000),
     )

@@ -15,30 +15,29 @@ from typing import Literal
 import msgspec
 
 from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS, MAX_TOP_LOGPROBS, BaseRequest, params_of
-from connections.api.errors import Problem, invalid
-from connections.api.fields import (
+from connections.api.requests import (
     IMAGES,
     ONLY_USER_IMAGES,
+    Problem,
     check_images,
     decode_request,
     image_at,
     image_not_allowed,
+    invalid,
     is_neutral,
     json_object,
     null,
     schema_text,
     unsupported_part,
 )
+from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
-from connections.protocol.server_info import Limits
-from engine import reply_spec
-from engine.messages import Message, ToolCall
-from engine.reply_spec import Format, JsonObject, JsonSchema, ReplySpec
+from engine.messages import Format, JsonObject, JsonSchema, Message, ReplySpec, ToolCall
+from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, Seen, joined
 from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.tools.server_tool import Approval, ServerTool
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import OfferedTool
 
 Metadata = dict[str, str]
@@ -76,7 +75,7 @@ _MCP_ITEMS = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approva
 _FOREIGN_REASONING = "has thoughts that this server did not write: leave the item out."
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _ANYTHING = '{"type":"object","properties":{}}'
-Tools = tuple[reply_spec.Tool, ...]
+Tools = tuple[EngineTool, ...]
 OPERATOR_FUNCTIONS = "midstream"
 """The label of the operator's own functions."""
 _NOT_FORWARDED = "is not passed on: the operator says how this server reaches its MCP servers. Leave it out."
@@ -607,7 +606,7 @@ def tools_of(given: Sequence[Tool], servers: Sequence[McpServer] = ()) -> Tools:
     """Return the functions, and after them the tools of servers. Raises Problem."""
     if len(given) > MAX_TOOLS:
         raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools: dict[str, reply_spec.Tool] = {}
+    tools: dict[str, EngineTool] = {}
     for where, namespace, one in _functions(given):
         tool = _tool(one, namespace, where)
         if tool.name in tools:
@@ -658,7 +657,7 @@ def _flattened(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
             yield f"tools[{number}].tools[{place}]", tool.name or "", one
 
 
-def _tool(tool: Tool, namespace: str | None, where: str) -> reply_spec.Tool:
+def _tool(tool: Tool, namespace: str | None, where: str) -> EngineTool:
     name = joined_name(namespace, tool.name)
     if namespace is not None and not _NAME.match(name):
         why = "must have letters, digits, _ or -, and with its namespace and __ between them 64 at most."
@@ -668,7 +667,7 @@ def _tool(tool: Tool, namespace: str | None, where: str) -> reply_spec.Tool:
             f"{where}.name", field_message(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
         )
     parameters = schema_text(tool.parameters, f"{where}.parameters")
-    return reply_spec.Tool(name, tool.description or "", parameters or _ANYTHING)
+    return EngineTool(name, tool.description or "", parameters or _ANYTHING)
 
 
 def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
@@ -717,11 +716,6 @@ class McpServer(msgspec.Struct, frozen=True):
     tools: tuple[ServerTool, ...]
     offered: tuple[OfferedTool, ...]
     error: str | None = None
-
-
-def label_of(tool: ServerTool) -> str:
-    """Return the label of a tool's server."""
-    return tool.server or OPERATOR_FUNCTIONS
 
 
 def mcp_servers(given: Sequence[Tool], box: ToolRegistry) -> tuple[McpServer, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -210,8 +211,6 @@ class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
 
 
 Output = Message | FunctionCall | ReasoningItem | McpItem
-
-
 InputItem = FunctionCallOutput | McpApprovalResponse | Output
 """An item that a response answered."""
 
@@ -506,3 +505,45 @@ StreamEvent = (
     | Cancelled
     | ErrorEvent
 )
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """The length of an input, with all that the model reads around it."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
+class CompactionItem(msgspec.Struct, frozen=True, kw_only=True, tag="compaction"):
+    """A summary. `encrypted_content`: for the client to send back unchanged."""
+
+    id: str
+    encrypted_content: str
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A replacement for an input."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: tuple[CompactionItem, ...]
+    usage: Usage
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A response was deleted."""
+
+    id: str
+    object: Literal["response.deleted"] = "response.deleted"
+    deleted: bool = True
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of items."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[InputItem]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

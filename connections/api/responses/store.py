@@ -16,44 +16,41 @@ from typing import ClassVar
 
 import msgspec
 
-from connections.api.errors import Problem, invalid
-from connections.api.fields import is_conversation_id
+from connections.api.replies import StoredReply, StoredTurns
+from connections.api.requests import Problem, invalid, is_conversation_id
 from connections.api.responses import schema
-from connections.api.responses.encoder import problem_at_end
-from connections.api.responses.notes import (
+from connections.api.responses.encoder import (
     CREATED_PREFIX,
     IMPLICIT_PREFIX,
-    SEPARATOR,
-    CallAnswers,
     ItemWithImages,
     ResponseNote,
     ResponseRef,
-    UserInput,
-    continues_automatically,
     conversation_of,
     decode_note,
     encode_note,
     items_of,
-    model_messages,
     needs_approval,
     new_conversation,
-    pending_calls,
+    problem_at_end,
     ref_of_item,
     resource_of,
 )
 from connections.api.responses.parser import Creation, Item, Metadata, Part, messages_of
-from connections.api.responses.schema import McpApprovalRequest, McpCall, McpListTools
-from connections.api.stored_replies import StoredReply, StoredTurns
+from connections.api.responses.schema import (
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+)
 from connections.authentication.caller import Caller, can_reconnect
-from connections.protocol.server_info import Limits
-from engine.messages import Message
-from engine.reply_spec import Tool
+from connections.protocol.base import Limits
+from engine.messages import Message, Tool
 from engine.vision.image import Image, together
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
+from sessions.events import CallState, Reason
 from sessions.records import CallRecord, MessageRecord, Owner
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,
@@ -63,7 +60,7 @@ from sessions.turn.message_request import (
     ProvidedReply,
     Regenerate,
 )
-from sessions.turn.tool_calls import Result
+from sessions.turn.tool_calls import CallAnswer, Result, as_written, result_text
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MAX_PATH_BYTES = 4 * 1024 * 1024
@@ -86,6 +83,7 @@ _OUTPUTS = "`items` must have one output of each call that waits for one, and no
 _CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and name one call of its conversation."
 _LOCKED = "A response is being written in this conversation: try again when it has ended."
 _NOT_LAST = "Only the last item of a conversation can be deleted, and no calls or outputs of calls: delete the conversation instead."
+SEPARATOR = "\n\n"
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -719,3 +717,58 @@ def item_not_found(item_id: str) -> Problem:
     """Return the refusal of an item that its conversation does not have."""
     why = f'This conversation has no item "{item_id[:160]}".'
     return Problem(404, why, code="not_found", param="item_id")
+
+
+class CallAnswers(msgspec.Struct, frozen=True):
+    """Answers to calls: results, and decisions. `same_settings`: the reply after them is generated as the one that called."""
+
+    answers: tuple[CallAnswer, ...]
+    same_settings: bool = True
+
+
+class UserInput(msgspec.Struct, frozen=True):
+    """What a user says and shows, and the system text from now on."""
+
+    content: str
+    system: str
+    images: tuple[Image, ...] = ()
+
+
+Input = UserInput | CallAnswers
+
+
+def continues_automatically(turn: StoredTurn) -> bool:
+    """Return whether another turn follows by itself, since the server runs all of its calls."""
+    done, reply = turn.record.done, turn.reply
+    if done is None or reply is None or done.reason is not Reason.TOOLS or not reply.calls:
+        return False
+    return all(call.where == "server" and call.needs == "none" for call in reply.calls)
+
+
+def pending_calls(kept: StoredTurn) -> tuple[CallRecord, ...]:
+    """Return the calls of a turn that wait for its client."""
+    calls = () if kept.reply is None else kept.reply.calls
+    return tuple(
+        call
+        for call in calls
+        if (needs_approval(call) and call.state is CallState.WAITING)
+        or (call.where == "client" and not call.state.is_settled)
+    )
+
+
+def model_messages(path: Sequence[MessageRecord], note: ResponseNote) -> tuple[Message, ...]:
+    """Return the messages of a path for a model; results of open calls are still missing."""
+    messages = [Message("system", note.system)] if note.system else []
+    for record in path:
+        calls = tuple(map(as_written, record.calls))
+        if record.role == "user" or record.content or calls:
+            message = Message(
+                record.role, record.content, reasoning=record.reasoning, calls=calls, images=record.images
+            )
+            messages.append(message)
+        messages += [
+            Message("tool", result_text(call), call_id=call.call_id)
+            for call in record.calls
+            if call.state.is_settled
+        ]
+    return tuple(messages)

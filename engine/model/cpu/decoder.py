@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.cache.layout import Span
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.linear import CpuLinear, Int8Linear, Matrix, has_tiles, matrix, serve
+from engine.model.cpu.kernels import CpuLinear, Int8Linear, Matrix, has_tiles, matrix, serve_linear
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
+from engine.step_layout import Span
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
 
@@ -187,7 +187,7 @@ def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
 
 def _is_known(linear: nn.Module, like: Tensor) -> bool:
     known = type(linear) is nn.Linear or isinstance(linear, CpuLinear | Int8Linear)
-    return known and serve(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
+    return known and serve_linear(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
 
 
 def matrix_of(linear: Any) -> Matrix:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import GELUActivation, SiLUActivation
 
-from engine.cache.layout import Span, target_tokens
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.decoder import InvalidStep, check, matrix_of, places
-from engine.model.cpu.linear import CpuLinear, Matrix, has_tiles
+from engine.model.cpu.kernels import CpuLinear, Matrix, has_tiles
 from engine.model.encoder_decoder import DecoderLayer, Embedding, EncoderDecoder, Layer, Seq2SeqModel
+from engine.step_layout import Span, target_tokens
 
 MOST_ROWS = 256
 """Steps with more tokens of targets go the way of the layers: those of long prefixes, whose products take all of the time."""

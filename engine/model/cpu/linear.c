@@ -1,13 +1,13 @@
 /* Matrix products of few rows, for CPUs. They are bound by memory, so the weights are read once, as they are stored.
 
-   A weight matrix has its outputs as rows, as in torch, and is not rearranged: products of many rows (columns.c, or
+   A weight matrix has its outputs as rows, as in torch, and is not rearranged: products of many rows (prefill.c, or
    torch's) use the same weights. Four rows of weights are read at a time, far apart, which keeps four streams of memory
    busy. Each part of a product is computed by one thread. Elements are float32, bfloat16 or int8; all sums are float32,
    and a row's numbers do not depend on how many rows are multiplied beside it.
 
    Vectors: AVX-512 with its instruction for pairs of bfloat16, AVX-512, AVX2, or what every processor has. */
 
-#include "vectors.h"
+#include "products.h"
 #include "linear.h"
 
 #include <omp.h>

@@ -11,8 +11,8 @@
    that addresses depend on are checked before the first address is used. Nothing here allocates. */
 
 #include "prompt.h"
-#include "columns.h"
-#include "spans.h"
+#include "linear.h"
+#include "model.h"
 #include "stages.h"
 
 #include <omp.h>
@@ -24,6 +24,194 @@ enum {
     STAGES_A_LAYER = 9,
     OTHER_STAGES = 3
 };
+
+/* ---- products ------------------------------------------------------------------------------------------------------
+
+   They are bound by arithmetic, so the factors are kept in the L1 cache. Rows are side by side, in blocks of COLUMNS, and
+   are read as vectors. Weights are read as they are stored, a word at a time. */
+
+enum {
+    COLUMNS = 48, /* rows of a block, as many as are summed at a time */
+    OUTPUTS = 64, /* the most outputs that are made at a time, so that their sums stay in the L1 cache */
+    DEPTH = 128   /* words of the inputs that are multiplied at a time */
+};
+
+/* `half`: elements are bfloat16, else float32. `pairs`: words are pairs of bfloat16, else floats. */
+struct elements {
+    int half, pairs;
+};
+
+/* A piece of a product: `outputs` of them, at most OUTPUTS, from `first` on, for a block that uses `columns` columns. The
+   weights that are needed next begin `ahead` outputs further on. */
+struct piece {
+    count first, outputs, columns, ahead;
+};
+
+/* Write two rows of COLUMNS floats, of neighbouring features, as words of (features, COLUMNS). */
+static void write_words(struct elements elements, uint32_t *to, count feature, float *first, float *second) {
+    if (elements.pairs) {
+        pair_rows(to + feature / 2 * COLUMNS, first, second, COLUMNS);
+        return;
+    }
+    float *rows[] = {first, second};
+    for (count i = 0; i < 2; i++) {
+        uint16_t room[COLUMNS];
+        if (elements.half) narrow(room, rows[i], COLUMNS);
+        as_words(to + (feature + i) * COLUMNS, elements.half ? (void *)room : rows[i], 0, COLUMNS, elements.half, 0);
+    }
+}
+
+/* Gather the weights of `n` outputs, `some` words of each from `k` on: (n, DEPTH). */
+static void bring_weights(struct elements elements, const struct matrix *by, count first, count n, count k, count some,
+                          uint32_t *to) {
+    count each = elements.pairs ? 2 : 1;
+    for (count row = 0; row < n; row++, to += DEPTH) {
+        count from = (first + row) * by->inputs + k * each;
+        as_words(to, by->weight, from, some * each, elements.half, elements.pairs);
+    }
+}
+
+/* Prefetch `some` words of the weights of `n` outputs, which are needed soon, while others are multiplied. */
+static void fetch(struct left left, count n, count some) {
+    enum { LINE = 64 / sizeof(uint32_t) };
+    for (count row = 0; row < n; row++)
+        for (count i = 0; i < some; i += LINE) __builtin_prefetch(left.words + row * left.down + i, 0, 2);
+}
+
+static void add_bias(struct elements elements, const struct matrix *by, count first, count n, float *sums) {
+    float room[OUTPUTS];
+    const float *bias = read(room, by->bias, first, n, elements.half);
+    for (count i = 0; i < n; i++)
+        for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += bias[i];
+}
+
+/* Multiply weights, of the same elements as the rows, with a block, (words of the inputs, COLUMNS). Writes sums, (outputs,
+   COLUMNS), with their bias; `sums` has room for OUTPUTS rows. */
+static void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given,
+                             struct piece piece, float *sums) {
+    products *add_products = products_for(elements.pairs);
+    count first = piece.first, n = piece.outputs, behind = by->outputs - first - piece.ahead;
+    count depth = words_of(by->inputs, elements.pairs), rows = up_to(n, ROWS_OF_ALL);
+    int as_they_lie = elements.half == elements.pairs && rows == n;
+    uint32_t room[OUTPUTS * DEPTH];
+    memset(sums, 0, (size_t)(rows * COLUMNS) * sizeof *sums);
+    if (rows > n) memset(room + n * DEPTH, 0, (size_t)((rows - n) * DEPTH) * sizeof *room);
+    for (count k = 0; k < depth; k += DEPTH) {
+        count some = depth - k < DEPTH ? depth - k : DEPTH;
+        struct left left = {room, DEPTH, 1};
+        if (as_they_lie) {
+            const uint32_t *words = (const uint32_t *)by->weight + k;
+            left = (struct left){words + first * depth, depth, 1};
+            if (behind > 0) fetch((struct left){words + (first + piece.ahead) * depth, depth, 1}, n < behind ? n : behind, some);
+        } else {
+            bring_weights(elements, by, first, n, k, some, room);
+        }
+        add_products(sums, COLUMNS, left, given + k * COLUMNS, rows, up_to(piece.columns, LANES_OF_ALL), some);
+    }
+    if (by->bias) add_bias(elements, by, first, n, sums);
+}
+
+/* ---- a step of spans and its checks ------------------------------------------------------------------------------- */
+
+/* Neighbouring tokens of a request: `number` rows from `row` on, at positions from `start` on. */
+struct span {
+    int64_t row, start, number;
+};
+
+/* A step, with the fields of `_PrefillStep` in decoder.py. tokens: (rows); spans: (span_count), one after the other; table:
+   (span_count, columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room:
+   `midstream_prefill_room` bytes for `threads` threads. */
+struct step {
+    const int64_t *tokens;
+    const struct span *spans;
+    const int32_t *table;
+    const int64_t *kept;
+    void *logits, *room;
+    count rows, span_count, columns, kept_count, threads, room_bytes;
+};
+
+/* Some queries of a span's chunk. */
+struct task {
+    count span;
+    struct block block;
+};
+
+/* Cut the queries of all spans into tasks, or only count them if `tasks` is NULL. Those that see most come first within a
+   span. Returns how many tasks there are. */
+static count cut_attention(const struct model *model, const struct step *step, count threads, struct task *tasks) {
+    count sharing = model->heads / model->kv_heads, number = 0;
+    count most = queries_of_block(step->rows * sharing, model->kv_heads, threads);
+    for (count i = 0; i < step->span_count; i++) {
+        count all = step->spans[i].number * sharing, blocks = (all + most - 1) / most;
+        if (step->spans[i].number == 1) blocks = 1;
+        for (count block = blocks - 1; block >= 0; block--)
+            for (count head = 0; head < model->kv_heads; head++, number++) {
+                count first = block * most, some = all - first < most ? all - first : most;
+                if (tasks) tasks[number] = (struct task){i, {head, first, some}};
+            }
+    }
+    return number;
+}
+
+static enum refusal check_span(const struct model *model, const struct step *step, count number) {
+    const struct span *span = step->spans + number;
+    count first = number ? span[-1].row + span[-1].number : 0;
+    if (span->row != first || span->number < 1 || span->number > step->rows - first) return BAD_SIZES;
+    if (span->start < 0 || span->start >= model->positions) return BAD_POSITION;
+    return check_pages(model, step->table + number * step->columns, step->columns, span->start + span->number - 1);
+}
+
+/* Whether a span writes to a page. */
+static int writes_to(const struct step *step, count number, count page_size, int32_t page) {
+    const struct span *span = step->spans + number;
+    const int32_t *pages = step->table + number * step->columns;
+    for (count i = span->start / page_size; i <= (span->start + span->number - 1) / page_size; i++)
+        if (pages[i] == page) return 1;
+    return 0;
+}
+
+/* Whether a span writes to a page that an earlier span writes to. All of them passed `check_span`. */
+static int shares_a_page(const struct model *model, const struct step *step, count number) {
+    const struct span *span = step->spans + number;
+    const int32_t *pages = step->table + number * step->columns;
+    for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
+        count page_size = layer->page_size;
+        if (layer > model->layers && page_size == layer[-1].page_size) continue;
+        for (count i = span->start / page_size; i <= (span->start + span->number - 1) / page_size; i++)
+            for (count other = 0; other < number; other++)
+                if (writes_to(step, other, page_size, pages[i])) return 1;
+    }
+    return 0;
+}
+
+/* Products of many rows take features in twos, and only weights of the same elements as the rows. */
+static enum refusal check_wide(const struct layer *layer) {
+    if (layer->down.inputs % 2) return BAD_SIZES;
+    int has_codes = layer->qkv.kind == CODES || layer->output.kind == CODES || layer->gate_up.kind == CODES ||
+                    layer->down.kind == CODES;
+    return has_codes ? BAD_WEIGHTS : FINE;
+}
+
+static enum refusal check_step(const struct model *model, const struct step *step) {
+    if (step->rows < 1 || step->columns < 1 || step->threads < 1 || step->span_count < 1 || step->kept_count < 0)
+        return BAD_SIZES;
+    enum refusal refusal = check_model(model);
+    if (!refusal && model->hidden % 2) return BAD_SIZES;
+    for (count number = 0; !refusal && number < model->layer_count; number++)
+        refusal = check_wide(model->layers + number);
+    for (count number = 0; !refusal && number < step->span_count; number++) {
+        refusal = check_span(model, step, number);
+        if (!refusal && shares_a_page(model, step, number)) refusal = SHARED_PAGE;
+    }
+    if (refusal) return refusal;
+    const struct span *last = step->spans + step->span_count - 1;
+    if (last->row + last->number != step->rows) return BAD_SIZES;
+    for (count row = 0; row < step->rows; row++)
+        if (step->tokens[row] < 0 || step->tokens[row] >= model->vocabulary) return BAD_TOKEN;
+    for (count i = 0; i < step->kept_count; i++)
+        if (step->kept[i] < 0 || step->kept[i] >= step->rows) return BAD_SIZES;
+    return FINE;
+}
 
 /* What all threads share. states: (hidden, COLUMNS) of elements for each block; words: (words of the inputs, COLUMNS);
    projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: how many a part of a product has. */

@@ -3,7 +3,6 @@
 #ifndef MIDSTREAM_CPU_PROMPT_H
 #define MIDSTREAM_CPU_PROMPT_H
 
-#include "products.h"
 #include "softmax.h"
 
 /* A prompt's chunk: queries of each head from position `start` on, and where their results go, `mixed`: (rows, heads,

@@ -5,8 +5,7 @@
 #ifndef MIDSTREAM_CPU_SOFTMAX_H
 #define MIDSTREAM_CPU_SOFTMAX_H
 
-#include "elements.h"
-#include "query.h"
+#include "products.h"
 
 enum {
     POSITIONS = 32, /* keys and values that are read at a time, so that they stay in the L1 cache */

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cache.layout import NO_SLOT, Span, StepLayout, lay_out
+from engine.step_layout import NO_SLOT, Span, StepLayout, lay_out
 
 Forward = Callable[[StepLayout], Tensor]
 """Computes a step, and returns its logits, (rows, vocabulary)."""

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cache.layout import StepLayout
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.devices import sent
+from engine.step_layout import StepLayout
 
 SMALLEST_PARTITION = 256
 """Keys of a context that one partition has at least. Those of a long context are larger, whatever others have."""

@@ -4,12 +4,13 @@
 -- A patch is '' or JSON: what else the event changes ('set': fields and values; 'unset': fields; 'children': parents and what hangs below
 -- them from now on; 'begun': a turn, before whose leaf another one was active; 'refused': such a turn that leaves, its message
 -- and its reply; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
--- and its reply; 'ended': a turn and its record; 'removed': a turn that left).
+-- and its reply; 'ended': a turn and its record; 'removed': a turn that left; 'over': no turn runs from here on, and the journal is
+-- kept for so many milliseconds).
 -- Answers for each turn 'lost' (it is no longer the caller's), 'behind' (the store has lost what it had), 'ok' and who
 -- watches, or an error, which is that turn's alone.
 local replica = ARGV[1]
 
-local function PATCH(conversation, patch, seq)
+local function PATCH(conversation, journal, patch, seq)
   if patch.begun then
     NOTE_LEAF(conversation, patch.begun)
     local left = redis.call('PTTL', conversation) -- what it shows is kept until its turn comes
@@ -31,6 +32,10 @@ local function PATCH(conversation, patch, seq)
   end
   if patch.ended then LINK_END(conversation, patch.ended[1], seq, patch.ended[2]) end
   if patch.removed then LINK_REMOVAL(conversation, patch.removed, seq) end
+  if patch.over then
+    NOTE_DUE(conversation, seq)
+    redis.call('PEXPIRE', journal, patch.over)
+  end
 end
 
 local function APPEND(conversation, journal, first, last)
@@ -44,8 +49,9 @@ local function APPEND(conversation, journal, first, last)
       if next_seq ~= seq + 1 then return 'behind' end
       local patch = ARGV[i + 2] ~= '' and cjson.decode(ARGV[i + 2])
       if patch then NUMBER(redis.call('HGET', conversation, 'messages'), 'messages') end
+      if patch and patch.over then CLEAR_WAY(journal, next_seq) end
       redis.call('XADD', journal, ARGV[i] .. '-0', 'event', ARGV[i + 1])
-      if patch then PATCH(conversation, patch, next_seq) end
+      if patch then PATCH(conversation, journal, patch, next_seq) end
       if not alone then TELL(conversation, replica, 'event', ARGV[i + 1]) end
       seq = next_seq
       redis.call('HSET', conversation, 'seq', ARGV[i])

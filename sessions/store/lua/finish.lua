@@ -6,7 +6,7 @@
 -- at once, and what was sent behind this turn stands behind that one.
 -- `stays`: it went on with a reply and added nothing: that stands as it did. `group`: whose ledger counts the conversation.
 -- A full store takes an end, too: a script whose first write needs no memory may finish.
--- Answers {'ok', what `weigh.lua` returns} or {'lost'} (the turn had ended, or is no longer the caller's).
+-- Answers {'ok', what WEIGH returns} or {'lost'} (the turn had ended, or is no longer the caller's).
 local conversation, journal = KEYS[1], KEYS[2]
 local asked, reply, turn, event, follow = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local facts = redis.call('HMGET', conversation, 'running', 'seq', 'messages')

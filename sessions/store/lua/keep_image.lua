@@ -1,7 +1,7 @@
 -- Images enter a hash, which ends after a while. Its field `bytes` says how much all of it takes.
 -- KEYS: the hash. ARGV: seconds, '1' where the hash lives so long from now on, else '0': as long as it did; the group whose ledger
 -- counts it; then for each image: digest, the image, how much it counts.
--- Answers what `weigh.lua` returns for the hash.
+-- Answers what RECHARGE returns for the hash.
 for at = 4, #ARGV, 3 do
   if redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1]) == 1 then redis.call('HINCRBY', KEYS[1], 'bytes', ARGV[at + 2]) end
 end

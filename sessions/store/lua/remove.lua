@@ -1,6 +1,6 @@
 -- An exchange that had ended leaves the history, or what a turn added to a reply does.
 -- KEYS: conversation hash, journal stream. ARGV: header, event, the reply as it was before ('': it leaves).
--- Answers 'ok' or {'ok', what `weigh.lua` returns}, 'gone' (it had left before), 'followed' (the history goes on from it) or 'moved'.
+-- Answers 'ok' or {'ok', what WEIGH returns}, 'gone' (it had left before), 'followed' (the history goes on from it) or 'moved'.
 local conversation, journal = KEYS[1], KEYS[2]
 local asked, event, before = cjson.decode(ARGV[1]), ARGV[2], ARGV[3]
 local removed = redis.call('HGET', conversation, 'removed:' .. asked.turn_id)

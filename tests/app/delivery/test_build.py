@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.delivery.es_modules import BundleError
-from app.delivery.page_files import Asset, built, summed, unsummed
+from app.es_modules import BundleError
+from app.page_files import Asset, built, summed, unsummed
 from app.routes import PAGE
 
 INDEX = """<head>

@@ -7,7 +7,7 @@ import gzip
 import brotli
 import pytest
 
-from app.delivery.page_files import Asset, Coding, chosen
+from app.page_files import Asset, Coding, chosen
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.delivery.es_modules import BundleError, join
+from app.es_modules import BundleError, join
 
 BESIDE = {"vendor/big.js": "/static/vendor/big.0.js"}
 

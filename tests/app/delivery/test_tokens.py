@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.delivery.es_modules import Kind, TokenError, tokens
+from app.es_modules import Kind, TokenError, tokens
 from app.routes import PAGE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from tests.attack.attack import Attack, TargetKind
+from tests.attack.attack import TargetKind, attack
 from tests.attack.client import Attacker, beats
 from tests.attack.families.slow_readers import a_long_conversation
 
@@ -20,6 +20,7 @@ ACT = "{act} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
 EXPORT = "GET /v1/export?client_id={owner} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
+@attack(sockets=4, ground=TargetKind.KEYS)
 async def guessed_operators(attacker: Attacker) -> None:
     """Asks for acts of operators with invalid keys, 100 a second, and for paths that there are not."""
     one = await attacker.connect()
@@ -28,6 +29,7 @@ async def guessed_operators(attacker: Attacker) -> None:
         await attacker.ask(one, ACT.format(act=act, key=key).encode())
 
 
+@attack(sockets=4, prepare=a_long_conversation)
 async def exports(attacker: Attacker) -> None:
     """Has all that is kept exported, 20 times a second, and reads nothing of it."""
     async for number in beats(20):
@@ -36,9 +38,3 @@ async def exports(attacker: Attacker) -> None:
         await attacker.receive(one)
         if number % 8 == 7:
             attacker.close()
-
-
-ATTACKS = (
-    Attack(run=exports, sockets=4, prepare=a_long_conversation),
-    Attack(run=guessed_operators, sockets=4, ground=TargetKind.KEYS),
-)

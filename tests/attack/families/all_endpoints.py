@@ -6,7 +6,7 @@ import asyncio
 import json
 from functools import cache
 
-from tests.attack.attack import KB, MB, Attack, Cost, TargetKind
+from tests.attack.attack import KB, MB, Cost, TargetKind, attack
 from tests.attack.client import Attacker, beats
 from tests.attack.families.bodies import MESSAGE, post
 from tests.attack.families.minimal_requests import BODIES, STREAMED, minimal_request
@@ -48,6 +48,7 @@ def _warm() -> None:
     _many_inputs()
 
 
+@attack(sockets=12)
 async def unread_streams(attacker: Attacker) -> None:
     """Asks for a long reply as a stream, by each endpoint in turn, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -59,6 +60,7 @@ async def unread_streams(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
+@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def odd_shapes(attacker: Attacker) -> None:
     """Sends each endpoint JSON that is too deep, too wide or no JSON, in a field that it knows and in one that it does not."""
     for number in range(len(BODIES)):
@@ -69,6 +71,7 @@ async def odd_shapes(attacker: Attacker) -> None:
             attacker.close()
 
 
+@attack(sockets=2, cost=Cost.BODY, warm=_warm)
 async def many_sayings(attacker: Attacker) -> None:
     """Asks for replies behind thousands of messages that one side said in a row, 4 MiB in all."""
     for requested in (_many_replies(), _many_inputs()):
@@ -76,6 +79,7 @@ async def many_sayings(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=26, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def trickled_everywhere(attacker: Attacker) -> None:
     """Says to each endpoint that a large body comes, sends 100 KB of it, and then a byte a second."""
     path = TRICKLED[attacker.place % len(TRICKLED)]
@@ -88,11 +92,3 @@ async def trickled_everywhere(attacker: Attacker) -> None:
             if hearing.done():
                 return
             await one.write(b" ")
-
-
-ATTACKS = (
-    Attack(run=unread_streams, sockets=12),
-    Attack(run=many_sayings, sockets=2, cost=Cost.BODY, warm=_warm),
-    Attack(run=odd_shapes, sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY),
-    Attack(run=trickled_everywhere, sockets=26, ground=TargetKind.OPEN, cost=Cost.BODY),
-)

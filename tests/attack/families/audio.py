@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 
-from tests.attack.attack import Attack, TargetKind
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import TargetKind, attack
+from tests.attack.client import Attacker, Socket
 from tests.chaos.minimal_websocket import BINARY, framed
 
 RATE = 8_000
@@ -43,46 +42,41 @@ async def _begin(attacker: Attacker, **more: object) -> Socket:
     return one
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def noise_floods(attacker: Attacker) -> None:
     """Begins to speak, and sends noise as fast as it is taken, 25 times as fast as it is heard."""
     one = await _begin(attacker)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(100):
-            await one.write(_sound(number))
+    await attacker.flood(one, _sound, per_s=100)
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def endless_speech(attacker: Attacker) -> None:
     """Has half a minute of noise understood at once, again and again: `audio.commit` ends it."""
     one = await _begin(attacker, turn_detection={"type": "none"})
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(100):
-            await one.write(_sound(number))
-            if number % 120 == 119:
-                await one.write(_request("audio.commit", attacker))
+    commit = _request("audio.commit", attacker)
+    await attacker.flood(
+        one, lambda number: _sound(number) + (commit if number % 120 == 119 else b""), per_s=100
+    )
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def sound_starts(attacker: Attacker) -> None:
     """Begins to speak and stops, 30 times a second."""
     one = await _begin(attacker)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(30):
-            await one.write(_request("audio.stop", attacker) + _request("audio.start", attacker))
+    await attacker.flood(
+        one, lambda _: _request("audio.stop", attacker) + _request("audio.start", attacker), per_s=30
+    )
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def commits_and_clears(attacker: Attacker) -> None:
     """Commits what was not said, and forgets it, 60 times a second."""
     one = await _begin(attacker)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(30):
-            await one.write(
-                _sound(number) + _request("audio.commit", attacker) + _request("audio.clear", attacker)
-            )
+    both = _request("audio.commit", attacker) + _request("audio.clear", attacker)
+    await attacker.flood(one, lambda number: _sound(number) + both, per_s=30)
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def odd_sound(attacker: Attacker) -> None:
     """Sends 16 binary frames that are no sound, fewer than end a connection, and comes back for the next."""
     one = await _begin(attacker)
@@ -91,12 +85,3 @@ async def odd_sound(attacker: Attacker) -> None:
     for _ in range(16):
         answer = await one.get()
         attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
-
-
-ATTACKS = (
-    Attack(run=noise_floods, sockets=4, ground=TargetKind.SPEECH),
-    Attack(run=endless_speech, sockets=4, ground=TargetKind.SPEECH),
-    Attack(run=sound_starts, sockets=4, ground=TargetKind.SPEECH),
-    Attack(run=commits_and_clears, sockets=4, ground=TargetKind.SPEECH),
-    Attack(run=odd_sound, sockets=4, ground=TargetKind.SPEECH),
-)

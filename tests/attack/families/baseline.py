@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.attack.attack import Attack, TargetKind
+from tests.attack.attack import TargetKind, attack
 from tests.attack.client import Attacker
 
 
+@attack()
 async def nobody(_: Attacker) -> None:
     """Does nothing, so that the table shows the noise."""
     await asyncio.Event().wait()
 
 
+@attack(ground=TargetKind.MODEL)
 async def nobody_at_the_model(_: Attacker) -> None:
     """Does nothing either, on the server that has the demo model."""
     await asyncio.Event().wait()
-
-
-ATTACKS = (Attack(run=nobody), Attack(run=nobody_at_the_model, ground=TargetKind.MODEL))

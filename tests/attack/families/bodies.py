@@ -6,7 +6,7 @@ import asyncio
 import json
 from functools import cache
 
-from tests.attack.attack import MB, Attack, Cost, TargetKind
+from tests.attack.attack import MB, Cost, TargetKind, attack
 from tests.attack.client import Attacker, beats
 
 MOST = 4 * MB - 1024
@@ -60,31 +60,37 @@ def _chunked() -> bytes:
     return head.encode() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
 
 
+@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_long)
 async def long_bodies(attacker: Attacker) -> None:
     """Asks for a chat completion after 4 MiB of an assistant's text, waits for the answer, and asks again."""
     await attacker.ask(await attacker.connect(), _long())
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_deep)
 async def deep_bodies(attacker: Attacker) -> None:
     """Asks for a chat completion whose metadata has two million levels of nesting."""
     await attacker.ask(await attacker.connect(), _deep())
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_keys)
 async def many_keys(attacker: Attacker) -> None:
     """Asks for a chat completion with 300,000 fields."""
     await attacker.ask(await attacker.connect(), _many_keys())
 
 
+@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
 async def huge_metadata(attacker: Attacker) -> None:
     """Asks for a chat completion with 4 MiB of metadata, which has no effect."""
     await attacker.ask(await attacker.connect(), _metadata())
 
 
+@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_messages)
 async def many_messages(attacker: Attacker) -> None:
     """Asks for a chat completion after 119,000 messages of one letter."""
     await attacker.ask(await attacker.connect(), _many_messages())
 
 
+@attack(sockets=4, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
 async def trickled_bodies(attacker: Attacker) -> None:
     """Sends a body of 4 MiB, and its last bytes at one a second."""
     one = await attacker.connect()
@@ -98,11 +104,13 @@ async def trickled_bodies(attacker: Attacker) -> None:
             await one.write(whole[number - 30 :][:1])
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_chunked)
 async def chunked_bodies(attacker: Attacker) -> None:
     """Sends a body of 100 KB in chunks of one byte."""
     await attacker.ask(await attacker.connect(), _chunked())
 
 
+@attack(sockets=50)
 async def pipelined_requests(attacker: Attacker) -> None:
     """Pipelines small requests, 1,000 a second, and reads the answers."""
     one = await attacker.connect()
@@ -110,15 +118,3 @@ async def pipelined_requests(attacker: Attacker) -> None:
         tasks.create_task(one.discard())
         async for _ in beats(10):
             await one.write(SMALL)
-
-
-ATTACKS = (
-    Attack(run=pipelined_requests, sockets=50),
-    Attack(run=long_bodies, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_long),
-    Attack(run=many_messages, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_messages),
-    Attack(run=deep_bodies, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_deep),
-    Attack(run=many_keys, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_keys),
-    Attack(run=huge_metadata, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata),
-    Attack(run=trickled_bodies, sockets=4, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata),
-    Attack(run=chunked_bodies, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_chunked),
-)

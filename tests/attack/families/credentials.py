@@ -7,12 +7,13 @@ import secrets
 from base64 import urlsafe_b64encode
 from functools import cache
 
-from tests.attack.attack import Attack, TargetKind
+from tests.attack.attack import TargetKind, attack
 from tests.attack.client import Attacker, beats
 from tests.attack.families.bodies import post
 from tests.chaos.minimal_websocket import Frame
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def tickets(attacker: Attacker) -> None:
     """Takes tickets with a good key, 50 a second, and uses none."""
     async for _ in beats(50):
@@ -20,6 +21,7 @@ async def tickets(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def tickets_without_a_key(attacker: Attacker) -> None:
     """Asks for tickets with invalid keys, 50 a second."""
     async for _ in beats(50):
@@ -29,24 +31,28 @@ async def tickets_without_a_key(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def wrong_keys(attacker: Attacker) -> None:
     """Says hello with invalid keys, 20 a second."""
     async for _ in beats(20):
         await _try(attacker, f"msk_{secrets.token_urlsafe(32)}")
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def made_up_key_ids(attacker: Attacker) -> None:
     """Says hello with tokens that name unknown keys of the issuer, 20 a second."""
     async for _ in beats(20):
         await _try(attacker, _forged(secrets.token_hex(8), b"s" * 256))
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def forged_signatures(attacker: Attacker) -> None:
     """Says hello with tokens that name a known key and have a random signature, 20 a second."""
     async for _ in beats(20):
         await _try(attacker, _forged(KEY_ID, secrets.token_bytes(256)))
 
 
+@attack(sockets=8, ground=TargetKind.KEYS)
 async def long_tokens(attacker: Attacker) -> None:
     """Says hello with tokens of 16,000 characters, 20 a second."""
     async for _ in beats(20):
@@ -75,13 +81,3 @@ def _forged(key_id: str, signature: bytes) -> str:
 @cache
 def _long_token() -> str:
     return _forged(KEY_ID, b"s" * 11_700)
-
-
-ATTACKS = (
-    Attack(run=tickets, sockets=8, ground=TargetKind.KEYS),
-    Attack(run=tickets_without_a_key, sockets=8, ground=TargetKind.KEYS),
-    Attack(run=wrong_keys, sockets=8, ground=TargetKind.KEYS),
-    Attack(run=made_up_key_ids, sockets=8, ground=TargetKind.KEYS),
-    Attack(run=forged_signatures, sockets=8, ground=TargetKind.KEYS),
-    Attack(run=long_tokens, sockets=8, ground=TargetKind.KEYS),
-)

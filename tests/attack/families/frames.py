@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
-from tests.attack.attack import Attack
+from tests.attack.attack import attack
 from tests.attack.client import Attacker, beats
 from tests.chaos.minimal_websocket import PING, TEXT, framed
 
@@ -26,16 +25,15 @@ READS = tuple(
 )
 
 
+@attack()
 async def empty_fragments(attacker: Attacker) -> None:
     """Says no hello; begins a text message and goes on with empty fragments, 60 KB of them 30 times a second."""
     one = await attacker.handshake()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        await one.write(FIRST_FRAGMENT)
-        async for _ in beats(30):
-            await one.write(EMPTY_FRAGMENTS)
+    await one.write(FIRST_FRAGMENT)
+    await attacker.flood(one, lambda _: EMPTY_FRAGMENTS, per_s=30)
 
 
+@attack(sockets=2)
 async def unread_pongs(attacker: Attacker) -> None:
     """Sends pings of 125 bytes as fast as they are taken, and reads no pong; one socket before hello, one behind it."""
     open_one = attacker.send_hello if attacker.place else attacker.handshake
@@ -44,6 +42,7 @@ async def unread_pongs(attacker: Attacker) -> None:
         await one.write(PINGS)
 
 
+@attack()
 async def echoed_pings(attacker: Attacker) -> None:
     """Sends the protocol's ping with 60 KB to carry back, 100 a second, and reads no pong."""
     one = await attacker.send_hello(receive_buffer=SMALL_BUFFER)
@@ -51,15 +50,14 @@ async def echoed_pings(attacker: Attacker) -> None:
         await one.write(LONG_T)
 
 
+@attack(sockets=10)
 async def reads_and_pings(attacker: Attacker) -> None:
     """Pings, and asks for a history and the list of conversations, 500 frames a second, and reads all answers."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(500):
-            await one.write(READS[number % len(READS)])
+    await attacker.flood(one, lambda number: READS[number % len(READS)], per_s=500)
 
 
+@attack(sockets=5)
 async def bad_frames(attacker: Attacker) -> None:
     """Sends 19 frames that are no JSON, one fewer than ends a connection, and comes back for the next 19."""
     one = await attacker.send_hello()
@@ -68,40 +66,22 @@ async def bad_frames(attacker: Attacker) -> None:
         attacker.count((await one.get())["type"])
 
 
+@attack(sockets=2)
 async def binary_frames(attacker: Attacker) -> None:
     """Sends binary frames of 60 KB, 50 a second."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(50):
-            await one.send(b"b" * 60_000, opcode=2)
+    await attacker.flood(one, lambda _: framed(b"b" * 60_000, opcode=2), per_s=50)
 
 
+@attack(sockets=4)
 async def deep_frames(attacker: Attacker) -> None:
     """Sends frames with 20,000 levels of nesting, 50 a second."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(50):
-            await one.write(DEEP)
+    await attacker.flood(one, lambda _: DEEP, per_s=50)
 
 
+@attack(sockets=4)
 async def wide_frames(attacker: Attacker) -> None:
     """Sends pings with 60 KB of unknown fields, 50 a second."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(50):
-            await one.write(WIDE)
-
-
-ATTACKS = (
-    Attack(run=empty_fragments),
-    Attack(run=unread_pongs, sockets=2),
-    Attack(run=echoed_pings),
-    Attack(run=reads_and_pings, sockets=10),
-    Attack(run=bad_frames, sockets=5),
-    Attack(run=binary_frames, sockets=2),
-    Attack(run=deep_frames, sockets=4),
-    Attack(run=wide_frames, sockets=4),
-)
+    await attacker.flood(one, lambda _: WIDE, per_s=50)

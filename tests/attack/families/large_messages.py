@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64encode
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, MB, Attack, Cost
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import KB, MB, Cost, attack
+from tests.attack.client import Attacker, beats
 from tests.attack.families.frames import CONTINUATION
 from tests.attack.families.sessions import REALTIME, SMALL_BUFFER, session
 from tests.attack.families.stored_state import png
@@ -72,6 +71,7 @@ def _refused() -> tuple[bytes, ...]:
     return tuple(framed(one) for one in (*written, *broken))
 
 
+@attack(sockets=8, cost=Cost.BODY, warm=_halves)
 async def large_items(attacker: Attacker) -> None:
     """Puts items of 1 MiB, each with another image, into a Realtime session as fast as they are taken, and reads nothing."""
     begin, end = _halves()
@@ -81,6 +81,7 @@ async def large_items(attacker: Attacker) -> None:
         await one.write(framed(b"%b%08d%b" % (begin, letters % 10**8, end)))
 
 
+@attack(sockets=18, cost=Cost.BODY)
 async def unended_messages(attacker: Attacker) -> None:
     """Begins a message of 1 MiB in a Realtime session: by its head alone, with 100 KB, or in fragments with pings; never ends it."""
     one = await session(attacker, REALTIME)
@@ -91,29 +92,15 @@ async def unended_messages(attacker: Attacker) -> None:
             await attacker.listen(one)
         case 1:
             await one.write(HEAD + BEGUN + b"A" * 100 * KB)
-            await _trickle(attacker, one, b"A", per_s=20)
+            await attacker.flood(one, lambda _: b"A", per_s=20)
         case _:
             await one.write(FIRST)
-            await _trickle(attacker, one, MORE, per_s=2)
+            await attacker.flood(one, lambda _: MORE, per_s=2)
 
 
-async def _trickle(attacker: Attacker, one: Socket, bit: bytes, *, per_s: float) -> None:
-    """Send a bit now and then, and note what is told."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(per_s):
-            await one.write(bit)
-
-
+@attack(sockets=8, cost=Cost.BODY, warm=_refused)
 async def refused_messages(attacker: Attacker) -> None:
     """Sends a Realtime session a message of 1 MiB that is no JSON or no item of images, and comes back with another."""
     one = await session(attacker, REALTIME)
     await one.write(_refused()[(attacker.number + attacker.place + attacker.life) % len(_refused())])
     attacker.count(str((await one.get())["type"]))
-
-
-ATTACKS = (
-    Attack(run=large_items, sockets=8, cost=Cost.BODY, warm=_halves),
-    Attack(run=unended_messages, sockets=18, cost=Cost.BODY),
-    Attack(run=refused_messages, sockets=8, cost=Cost.BODY, warm=_refused),
-)

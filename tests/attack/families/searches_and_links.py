@@ -7,8 +7,8 @@ import json
 import secrets
 from contextlib import suppress
 
-from tests.attack.attack import Attack
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import attack
+from tests.attack.client import Attacker, beats
 from tests.attack.families.slow_readers import LONG, OWNER, PREPARE_S, SMALL_BUFFER, a_long_conversation
 from tests.attack.families.turns import send
 from tests.chaos.minimal_websocket import Dropped, Refused, framed
@@ -36,26 +36,26 @@ async def a_shared_conversation(attacker: Attacker) -> str:
     return ""
 
 
+@attack(sockets=4, prepare=a_long_conversation)
 async def searches(attacker: Attacker) -> None:
     """Searches a long conversation for words that are nowhere, for many words, and behind made-up cursors, 50 a second."""
     one = await attacker.send_hello(OWNER)
-    await _send_frames(attacker, one, *SEARCHES, per_s=50)
+    await attacker.flood(one, lambda number: SEARCHES[number % len(SEARCHES)], per_s=50)
 
 
+@attack(sockets=4)
 async def shares(attacker: Attacker) -> None:
     """Shares a conversation and takes it back, 100 times a second."""
     one = await attacker.send_hello()
     place = f"shares-{attacker.place}"
     await one.write(send(place))
-    kinds = ("share", "unshare")
-    await _send_frames(
-        attacker,
-        one,
-        *(framed(json.dumps({"type": kind, "conversation_id": place}).encode()) for kind in kinds),
-        per_s=200,
-    )
+    both = [
+        framed(json.dumps({"type": kind, "conversation_id": place}).encode()) for kind in ("share", "unshare")
+    ]
+    await attacker.flood(one, lambda number: both[number % 2], per_s=200)
 
 
+@attack(sockets=4)
 async def guessed_links(attacker: Attacker) -> None:
     """Asks for shared conversations by made-up links, 100 a second."""
     one = await attacker.connect()
@@ -63,6 +63,7 @@ async def guessed_links(attacker: Attacker) -> None:
         await attacker.ask(one, PAGE.format(share_id=secrets.token_urlsafe(16), query="").encode())
 
 
+@attack(sockets=4, prepare=a_shared_conversation)
 async def read_links(attacker: Attacker) -> None:
     """Reads a long conversation by its link, 50 times a second."""
     one = await attacker.connect()
@@ -70,6 +71,7 @@ async def read_links(attacker: Attacker) -> None:
         await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query="").encode())
 
 
+@attack(sockets=20, prepare=a_shared_conversation)
 async def unread_links(attacker: Attacker) -> None:
     """Asks for a long conversation by its link 50 times, and reads no answer."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -77,6 +79,7 @@ async def unread_links(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
+@attack(sockets=4, prepare=a_shared_conversation)
 async def long_cursors(attacker: Attacker) -> None:
     """Asks a link for what comes before a made-up place of 8,000 characters, 50 times a second."""
     one = await attacker.connect()
@@ -84,30 +87,11 @@ async def long_cursors(attacker: Attacker) -> None:
         await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query=LONG_CURSOR).encode())
 
 
+@attack(sockets=4)
 async def slow_replies(attacker: Attacker) -> None:
     """Asks for replies at ten characters a second, and stops each when the next is asked for, ten times a second."""
     one = await attacker.send_hello()
     params = {"max_new_tokens": 1_000, "chars_per_s": 10}
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(10):
-            await one.write(send(f"slow-{attacker.place}", on_busy="interrupt", params=params))
-
-
-async def _send_frames(attacker: Attacker, one: Socket, *frames: bytes, per_s: float) -> None:
-    """Send frames in turn, and note what is answered."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(per_s):
-            await one.write(frames[number % len(frames)])
-
-
-ATTACKS = (
-    Attack(run=searches, sockets=4, prepare=a_long_conversation),
-    Attack(run=shares, sockets=4),
-    Attack(run=guessed_links, sockets=4),
-    Attack(run=read_links, sockets=4, prepare=a_shared_conversation),
-    Attack(run=unread_links, sockets=20, prepare=a_shared_conversation),
-    Attack(run=long_cursors, sockets=4, prepare=a_shared_conversation),
-    Attack(run=slow_replies, sockets=4),
-)
+    await attacker.flood(
+        one, lambda _: send(f"slow-{attacker.place}", on_busy="interrupt", params=params), per_s=10
+    )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64encode
 from itertools import cycle
 
-from tests.attack.attack import KB, Attack, TargetKind
+from tests.attack.attack import KB, TargetKind, attack
 from tests.attack.client import Attacker, Socket, beats
 from tests.attack.families.audio import NOISE
 from tests.chaos.minimal_websocket import framed
@@ -36,25 +35,24 @@ def event(kind: str, **fields: object) -> bytes:
     return framed(json.dumps({"type": kind} | fields).encode())
 
 
+async def _send_all(attacker: Attacker, one: Socket, events: list[bytes], *, per_s: float) -> None:
+    """Send events in turn, and count all that is answered. Raises Refused, Dropped."""
+    await attacker.flood(one, lambda number: events[number % len(events)], per_s=per_s)
+
+
 def _item(text: str) -> dict[str, object]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
-async def _send(attacker: Attacker, one: Socket, events: list[bytes], *, per_s: float) -> None:
-    """Send events in turn, and note what is told."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(per_s):
-            await one.write(events[number % len(events)])
-
-
+@attack(sockets=4)
 async def session_items(attacker: Attacker) -> None:
     """Puts items of 30,000 characters and of one letter into a Realtime session, 60 a second, and asks for no reply."""
     one = await session(attacker, REALTIME)
     items = [event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
-    await _send(attacker, one, items, per_s=60)
+    await _send_all(attacker, one, items, per_s=60)
 
 
+@attack(sockets=4)
 async def colliding_items(attacker: Attacker) -> None:
     """Makes one item again and again under one id, deletes it, and asks for it, 60 times a second."""
     one = await session(attacker, REALTIME)
@@ -65,9 +63,10 @@ async def colliding_items(attacker: Attacker) -> None:
         event("conversation.item.retrieve", item_id="item"),
         event("conversation.item.delete", item_id="item"),
     ]
-    await _send(attacker, one, events, per_s=60)
+    await _send_all(attacker, one, events, per_s=60)
 
 
+@attack(sockets=8)
 async def unread_sessions(attacker: Attacker) -> None:
     """Asks a Realtime session for replies beside the conversation, 20 a second, and reads none."""
     one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
@@ -75,6 +74,7 @@ async def unread_sessions(attacker: Attacker) -> None:
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
 
 
+@attack(sockets=4)
 async def odd_sessions(attacker: Attacker) -> None:
     """Sends Realtime events that are too deep, too wide, or of no kind, fewer than end a connection, and comes back."""
     one = await session(attacker, REALTIME)
@@ -86,20 +86,23 @@ async def odd_sessions(attacker: Attacker) -> None:
         attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
 
 
+@attack(sockets=100)
 async def session_crowds(attacker: Attacker) -> None:
     """Opens a Realtime session, and says nothing."""
     one = await session(attacker, REALTIME)
     await attacker.listen(one)
 
 
+@attack(sockets=4)
 async def appended_text(attacker: Attacker) -> None:
     """Appends 30,000 characters to be translated, 20 times a second."""
     one = await session(attacker, TRANSLATIONS)
     settings = {"audio": {"output": {"language": "de"}}}
     await one.write(event("session.update", session=settings))
-    await _send(attacker, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
+    await _send_all(attacker, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
 
 
+@attack(sockets=4)
 async def changed_languages(attacker: Attacker) -> None:
     """Has each word translated into another language than the one before, 50 a second."""
     one = await session(attacker, TRANSLATIONS)
@@ -107,9 +110,10 @@ async def changed_languages(attacker: Attacker) -> None:
     for language in LANGUAGES:
         events.append(event("session.update", session={"audio": {"output": {"language": language}}}))
         events.append(event("session.input_text_buffer.append", text="word "))
-    await _send(attacker, one, events, per_s=100)
+    await _send_all(attacker, one, events, per_s=100)
 
 
+@attack(sockets=8)
 async def unread_translations(attacker: Attacker) -> None:
     """Appends words to be translated, 100 a second, and reads nothing of it."""
     one = await session(attacker, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
@@ -118,6 +122,7 @@ async def unread_translations(attacker: Attacker) -> None:
         await one.write(event("session.input_text_buffer.append", text="Good morning. "))
 
 
+@attack(sockets=4, ground=TargetKind.SPEECH)
 async def session_noise(attacker: Attacker) -> None:
     """Appends noise to a Realtime session as fast as it is taken, and commits it 10 times a second."""
     one = await session(attacker, REALTIME)
@@ -125,17 +130,4 @@ async def session_noise(attacker: Attacker) -> None:
     await one.write(event("session.update", session={"type": "realtime", "audio": sound}))
     append = event("input_audio_buffer.append", audio=b64encode(NOISE[0]).decode())
     commit = event("input_audio_buffer.commit")
-    await _send(attacker, one, [*[append] * 9, commit], per_s=100)
-
-
-ATTACKS = (
-    Attack(run=session_items, sockets=4),
-    Attack(run=colliding_items, sockets=4),
-    Attack(run=unread_sessions, sockets=8),
-    Attack(run=odd_sessions, sockets=4),
-    Attack(run=session_crowds, sockets=100),
-    Attack(run=appended_text, sockets=4),
-    Attack(run=changed_languages, sockets=4),
-    Attack(run=unread_translations, sockets=8),
-    Attack(run=session_noise, sockets=4, ground=TargetKind.SPEECH),
-)
+    await _send_all(attacker, one, [*[append] * 9, commit], per_s=100)

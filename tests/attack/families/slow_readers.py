@@ -7,7 +7,7 @@ import json
 import uuid
 from contextlib import suppress
 
-from tests.attack.attack import Attack
+from tests.attack.attack import attack
 from tests.attack.client import Attacker, beats
 from tests.attack.families.turns import send
 from tests.chaos.minimal_websocket import Dropped, Frame, MinimalWebSocket, Refused, framed
@@ -78,6 +78,7 @@ async def _next(one: MinimalWebSocket, kind: str) -> Frame:
     return frame
 
 
+@attack(prepare=a_wide_conversation)
 async def unread_history(attacker: Attacker) -> None:
     """Asks 984 times for the history of a message with 600 siblings, and reads none of it."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
@@ -88,6 +89,7 @@ async def unread_history(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
+@attack(sockets=4, prepare=a_long_conversation)
 async def oldest_seq(attacker: Attacker) -> None:
     """Resumes a conversation of 720 KB from its first event, 20 times a second, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
@@ -95,6 +97,7 @@ async def oldest_seq(attacker: Attacker) -> None:
         await one.write(_from_the_oldest(attacker))
 
 
+@attack(sockets=2, prepare=a_long_conversation)
 async def oldest_seq_read(attacker: Attacker) -> None:
     """Resumes a conversation of 720 KB from its first event, 20 times a second, and reads it all."""
     one = await attacker.send_hello(OWNER)
@@ -104,6 +107,7 @@ async def oldest_seq_read(attacker: Attacker) -> None:
             await one.write(_from_the_oldest(attacker))
 
 
+@attack(sockets=20, prepare=a_long_conversation)
 async def unread_events(attacker: Attacker) -> None:
     """Opens an event stream of a long conversation from its beginning, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -114,11 +118,3 @@ async def unread_events(attacker: Attacker) -> None:
 def _from_the_oldest(attacker: Attacker) -> bytes:
     frame = {"type": "resume", "conversation_id": LONG, "epoch": attacker.job.note, "after_seq": 0}
     return framed(json.dumps(frame).encode())
-
-
-ATTACKS = (
-    Attack(run=unread_history, prepare=a_wide_conversation),
-    Attack(run=oldest_seq, sockets=4, prepare=a_long_conversation),
-    Attack(run=oldest_seq_read, sockets=2, prepare=a_long_conversation),
-    Attack(run=unread_events, sockets=20, prepare=a_long_conversation),
-)

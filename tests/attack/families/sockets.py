@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from tests.attack.attack import Attack
+from tests.attack.attack import attack
 from tests.attack.client import Attacker, beats
 from tests.chaos.minimal_websocket import HANDSHAKE, framed
 
@@ -17,11 +15,13 @@ LONG_HEAD = HANDSHAKE.format(
 ).encode()
 
 
+@attack(sockets=100)
 async def silent_sockets(attacker: Attacker) -> None:
     """Connects, and says nothing."""
     await attacker.receive(await attacker.connect())
 
 
+@attack(sockets=50)
 async def trickled_heads(attacker: Attacker) -> None:
     """Sends the head of a handshake a byte at a time, 20 a second."""
     one = await attacker.connect()
@@ -32,11 +32,13 @@ async def trickled_heads(attacker: Attacker) -> None:
     await attacker.receive(one)
 
 
+@attack(sockets=100)
 async def half_open(attacker: Attacker) -> None:
     """Shakes hands, and never says hello."""
     await attacker.listen(await attacker.handshake())
 
 
+@attack(sockets=4)
 async def connect_storm(attacker: Attacker) -> None:
     """Connects and leaves at once, 100 times a second."""
     async for _ in beats(100):
@@ -44,6 +46,7 @@ async def connect_storm(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=4)
 async def shake_storm(attacker: Attacker) -> None:
     """Shakes hands, says hello and leaves, 20 times a second."""
     async for _ in beats(20):
@@ -51,6 +54,7 @@ async def shake_storm(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=4)
 async def long_heads(attacker: Attacker) -> None:
     """Shakes hands with 60 KiB of short headers, 10 times a second."""
     async for _ in beats(10):
@@ -59,21 +63,8 @@ async def long_heads(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=10)
 async def trickled_frames(attacker: Attacker) -> None:
     """Says hello, then sends a frame of 60 KB a byte at a time, 200 a second."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(200):
-            await one.write(LONG_FRAME[number % len(LONG_FRAME) :][:1])
-
-
-ATTACKS = (
-    Attack(run=silent_sockets, sockets=100),
-    Attack(run=trickled_heads, sockets=50),
-    Attack(run=half_open, sockets=100),
-    Attack(run=connect_storm, sockets=4),
-    Attack(run=shake_storm, sockets=4),
-    Attack(run=long_heads, sockets=4),
-    Attack(run=trickled_frames, sockets=10),
-)
+    await attacker.flood(one, lambda number: LONG_FRAME[number % len(LONG_FRAME) :][:1], per_s=200)

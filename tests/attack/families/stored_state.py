@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import struct
 import zlib
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, Attack, TargetKind
+from tests.attack.attack import KB, TargetKind, attack
 from tests.attack.client import Attacker, Socket, beats
 from tests.attack.families.bodies import post
 from tests.attack.families.minimal_requests import minimal_request
@@ -39,6 +38,7 @@ async def a_chain(attacker: Attacker) -> str:
     return str(last)
 
 
+@attack(sockets=4)
 async def background_floods(attacker: Attacker) -> None:
     """Has responses written in the background, 50 a second, and comes back for none."""
     one = await attacker.connect()
@@ -49,6 +49,7 @@ async def background_floods(attacker: Attacker) -> None:
         )
 
 
+@attack(sockets=4, prepare=a_chain)
 async def read_chains(attacker: Attacker) -> None:
     """Reads the last of a chain of responses that have 9 MB, 20 times a second."""
     one = await attacker.connect()
@@ -57,6 +58,7 @@ async def read_chains(attacker: Attacker) -> None:
         await attacker.ask(one, READ.format(response_id=attacker.job.note, more=more, owner=OWNER).encode())
 
 
+@attack(sockets=4, prepare=a_chain)
 async def long_chains(attacker: Attacker) -> None:
     """Goes on from the last of that chain, which no window holds, and asks what it answered, 20 times a second."""
     one = await attacker.connect()
@@ -70,6 +72,7 @@ async def long_chains(attacker: Attacker) -> None:
             )
 
 
+@attack(sockets=4, ground=TargetKind.OPEN)
 async def rerun_threads(attacker: Attacker) -> None:
     """Runs one thread that is kept, under one id, from four sockets at once, 20 times a second each."""
     one = await attacker.connect()
@@ -81,6 +84,7 @@ async def rerun_threads(attacker: Attacker) -> None:
         )
 
 
+@attack(sockets=4, ground=TargetKind.OPEN)
 async def unlisted_servers(attacker: Attacker) -> None:
     """Asks for responses that may call the tools of 100 servers that the operator does not list."""
     tools = [
@@ -92,18 +96,21 @@ async def unlisted_servers(attacker: Attacker) -> None:
         await attacker.ask(one, minimal_request(RESPONSES, key=attacker.client_id, tools=tools, stream=False))
 
 
+@attack(sockets=4)
 async def colliding_ids(attacker: Attacker) -> None:
     """Sends one message's id with ever other words, as one chat's and under one request's id, 40 times a second."""
     one = await attacker.connect()
     await one.handshake(path=f"{CHAT}?client_id=colliding")
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(40):
-            message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": f"Number {number}."}]}
-            sent = {"type": "send", "requestId": "r", "id": "chat", "messages": [message]}
-            await one.write(framed(json.dumps(sent).encode()))
+
+    def sent(number: int) -> bytes:
+        message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": f"Number {number}."}]}
+        frame = {"type": "send", "requestId": "r", "id": "chat", "messages": [message]}
+        return framed(json.dumps(frame).encode())
+
+    await attacker.flood(one, sent, per_s=40)
 
 
+@attack(sockets=8)
 async def chat_lanes(attacker: Attacker) -> None:
     """Has a chat of the AI SDK written in a lane of its own, 50 times a second on one socket, and reads none."""
     one = await attacker.connect(receive_buffer=8 * KB)
@@ -114,6 +121,7 @@ async def chat_lanes(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(sent).encode()))
 
 
+@attack(sockets=4)
 async def stored_images(attacker: Attacker) -> None:
     """Uploads images of 200 KB that no message shows, 20 a second."""
     one = await attacker.connect()
@@ -150,15 +158,3 @@ async def _anew(attacker: Attacker, one: Socket, request: bytes) -> Socket:
     await attacker.ask(one, request)
     attacker.close()
     return await attacker.connect()
-
-
-ATTACKS = (
-    Attack(run=background_floods, sockets=4),
-    Attack(run=read_chains, sockets=4, prepare=a_chain),
-    Attack(run=long_chains, sockets=4, prepare=a_chain),
-    Attack(run=colliding_ids, sockets=4),
-    Attack(run=chat_lanes, sockets=8),
-    Attack(run=stored_images, sockets=4),
-    Attack(run=rerun_threads, sockets=4, ground=TargetKind.OPEN),
-    Attack(run=unlisted_servers, sockets=4, ground=TargetKind.OPEN),
-)

@@ -8,8 +8,8 @@ import uuid
 from functools import cache
 from typing import Any
 
-from tests.attack.attack import MB, Attack, Cost, TargetKind
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import MB, Cost, TargetKind, attack
+from tests.attack.client import Attacker
 from tests.attack.families.bodies import MESSAGE, post
 from tests.chaos.minimal_websocket import framed
 
@@ -63,11 +63,13 @@ def _huge_result() -> bytes:
     return _chat(messages=[MESSAGE, {"role": "assistant", "tool_calls": calls}, reported])
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_schema)
 async def huge_schemas(attacker: Attacker) -> None:
     """Asks for a reply to a schema of 5 MB."""
     await attacker.ask(await attacker.connect(), _huge_schema())
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY)
 async def costly_schemas(attacker: Attacker) -> None:
     """Asks for replies to ever new schemas that can't be compiled."""
     one = await attacker.connect()
@@ -75,16 +77,19 @@ async def costly_schemas(attacker: Attacker) -> None:
         await attacker.ask(one, _response_format({**schema, "title": uuid.uuid4().hex}))
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools)
 async def many_tools(attacker: Attacker) -> None:
     """Asks for a reply that may call one of 10,000 tools."""
     await attacker.ask(await attacker.connect(), _ten_thousand_tools())
 
 
+@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_result)
 async def huge_results(attacker: Attacker) -> None:
     """Sends a chat completion a tool's result of 10 MB."""
     await attacker.ask(await attacker.connect(), _huge_result())
 
 
+@attack(sockets=4)
 async def huge_result_frames(attacker: Attacker) -> None:
     """Sends a tool's result of 10 MB in one frame."""
     one = await attacker.send_hello()
@@ -94,22 +99,10 @@ async def huge_result_frames(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(frame).encode()))
 
 
+@attack(sockets=4)
 async def replayed_decisions(attacker: Attacker) -> None:
     """Approves calls of another person's conversation, 100 times a second."""
     one = await attacker.send_hello()
     frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
     allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(100):
-            await one.write(allowed)
-
-
-ATTACKS = (
-    Attack(run=replayed_decisions, sockets=4),
-    Attack(run=huge_result_frames, sockets=4),
-    Attack(run=huge_results, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_result),
-    Attack(run=huge_schemas, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_schema),
-    Attack(run=costly_schemas, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY),
-    Attack(run=many_tools, sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools),
-)
+    await attacker.flood(one, lambda _: allowed, per_s=100)

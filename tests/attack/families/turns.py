@@ -6,7 +6,7 @@ import asyncio
 import json
 import uuid
 
-from tests.attack.attack import Attack, TargetKind
+from tests.attack.attack import TargetKind, attack
 from tests.attack.client import Attacker, Socket, beats
 from tests.chaos.minimal_websocket import framed
 
@@ -28,6 +28,7 @@ def send(conversation_id: str, content: str = "Hello.", *, words: int = 1, **fie
     return framed(json.dumps(frame | fields).encode())
 
 
+@attack(sockets=20)
 async def all_turns(attacker: Attacker) -> None:
     """Enqueues messages in many conversations of one client until all turns are its own; each of 20 sockets sends 60."""
     one = await attacker.send_hello()
@@ -39,31 +40,32 @@ async def all_turns(attacker: Attacker) -> None:
             await one.write(send(f"hog-{attacker.place}-{number // QUEUED}", words=500, on_busy="enqueue"))
 
 
+@attack(sockets=12)
 async def send_flood(attacker: Attacker) -> None:
     """Sends 48 messages a second, each to a conversation of its own."""
     await _send_messages(attacker, per_s=48, words=1)
 
 
+@attack(sockets=4)
 async def interrupts(attacker: Attacker) -> None:
     """Interrupts its own reply by the next message, 40 times a second."""
     one = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(40):
-            await one.write(send(f"interrupts-{attacker.place}", words=100, on_busy="interrupt"))
+    await attacker.flood(
+        one, lambda _: send(f"interrupts-{attacker.place}", words=100, on_busy="interrupt"), per_s=40
+    )
 
 
+@attack(sockets=4)
 async def rollbacks(attacker: Attacker) -> None:
     """Sends a message and takes it back at once, 40 times a second."""
     one = await attacker.send_hello()
     cancel = {"type": "cancel", "conversation_id": f"rollbacks-{attacker.place}", "mode": "rollback"}
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for _ in beats(40):
-            await one.write(send(f"rollbacks-{attacker.place}", words=100, on_busy="rollback"))
-            await one.write(framed(json.dumps(cancel).encode()))
+    taken_back = framed(json.dumps(cancel).encode())
+    place = f"rollbacks-{attacker.place}"
+    await attacker.flood(one, lambda _: send(place, words=100, on_busy="rollback") + taken_back, per_s=40)
 
 
+@attack(sockets=1000, together=True)
 async def many_clients(attacker: Attacker) -> None:
     """Is 1,000 clients of a few addresses: each says hello, sends a message, and stays."""
     one = await attacker.send_hello(f"client-{attacker.number}-{attacker.place}")
@@ -71,43 +73,32 @@ async def many_clients(attacker: Attacker) -> None:
     await attacker.listen(one)
 
 
+@attack(sockets=10)
 async def many_conversations(attacker: Attacker) -> None:
     """Begins thousands of conversations, 100 a second on each of 10 sockets."""
     await _send_messages(attacker, per_s=100, words=1)
 
 
+@attack(sockets=4, ground=TargetKind.MODEL)
 async def long_messages(attacker: Attacker) -> None:
     """Sends messages of 31,500 characters that no window holds, 20 a second."""
     await _send_messages(attacker, per_s=20, words=1, content=LONG)
 
 
+@attack(sockets=4)
 async def titles(attacker: Attacker) -> None:
     """Begins a conversation, then renames it 200 times a second and asks for the list."""
     one = await attacker.send_hello()
     rename = {"type": "rename", "conversation_id": f"titles-{attacker.place}", "title": "t" * 200}
     frames = (framed(json.dumps(rename).encode()), framed(b'{"type":"conversations","limit":200}'))
     await one.write(send(f"titles-{attacker.place}"))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(200):
-            await one.write(frames[number % 2])
+    await attacker.flood(one, lambda number: frames[number % 2], per_s=200)
 
 
 async def _send_messages(attacker: Attacker, *, per_s: float, words: int, content: str = "Hello.") -> None:
     one: Socket = await attacker.send_hello()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(per_s):
-            await one.write(send(f"{attacker.place}-{attacker.life}-{number}", content, words=words))
-
-
-ATTACKS = (
-    Attack(run=all_turns, sockets=20),
-    Attack(run=send_flood, sockets=12),
-    Attack(run=many_clients, sockets=1_000, together=True),
-    Attack(run=many_conversations, sockets=10),
-    Attack(run=interrupts, sockets=4),
-    Attack(run=rollbacks, sockets=4),
-    Attack(run=titles, sockets=4),
-    Attack(run=long_messages, sockets=4, ground=TargetKind.MODEL),
-)
+    await attacker.flood(
+        one,
+        lambda number: send(f"{attacker.place}-{attacker.life}-{number}", content, words=words),
+        per_s=per_s,
+    )

@@ -7,7 +7,7 @@ import struct
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, MB, Attack, Cost, TargetKind
+from tests.attack.attack import KB, MB, Cost, TargetKind, attack
 from tests.attack.client import Attacker, beats
 from tests.attack.families.minimal_requests import minimal_request
 
@@ -56,11 +56,13 @@ def _odd_forms() -> tuple[bytes, ...]:
     )
 
 
+@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
 async def long_recordings(attacker: Attacker) -> None:
     """Has nine minutes of noise understood, and asks again when it is answered."""
     await attacker.ask(await attacker.connect(), _recording())
 
 
+@attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
 async def left_recordings(attacker: Attacker) -> None:
     """Sends a recording of nine minutes and leaves before it is answered, twice a second."""
     async for _ in beats(2):
@@ -68,6 +70,7 @@ async def left_recordings(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_odd_forms)
 async def odd_forms(attacker: Attacker) -> None:
     """Sends forms of 30,000 fields, of headers with thousands of parameters, and of bytes that are nearly their boundary."""
     for form in _odd_forms():
@@ -75,6 +78,7 @@ async def odd_forms(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=8, ground=TargetKind.OPEN)
 async def unread_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken, and reads no sound."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -82,6 +86,7 @@ async def unread_speech(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
+@attack(sockets=4, ground=TargetKind.OPEN)
 async def left_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken and leaves at once, 10 times a second."""
     async for _ in beats(10):
@@ -91,18 +96,9 @@ async def left_speech(attacker: Attacker) -> None:
         attacker.close()
 
 
+@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def many_texts(attacker: Attacker) -> None:
     """Asks for the vectors of 128 texts, 4 MiB in all, and of a list of 9,000 empty ones."""
     one = await attacker.connect()
     await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=TEXTS))
     await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=[""] * 9_000))
-
-
-ATTACKS = (
-    Attack(run=long_recordings, sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording),
-    Attack(run=left_recordings, sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording),
-    Attack(run=odd_forms, sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_odd_forms),
-    Attack(run=unread_speech, sockets=8, ground=TargetKind.OPEN),
-    Attack(run=left_speech, sockets=4, ground=TargetKind.OPEN),
-    Attack(run=many_texts, sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY),
-)

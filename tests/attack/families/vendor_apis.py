@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from functools import cache
 
-from tests.attack.attack import Attack, Cost, TargetKind
+from tests.attack.attack import Cost, TargetKind, attack
 from tests.attack.client import Attacker, Socket, beats
 from tests.attack.families.bodies import MESSAGE, MOST, post
 from tests.chaos.minimal_websocket import framed
@@ -33,6 +32,7 @@ def _blocks() -> bytes:
     return post("/v1/messages", json.dumps(body, separators=(",", ":")).encode())
 
 
+@attack(sockets=8)
 async def unread_lanes(attacker: Attacker) -> None:
     """Begins a response in a lane of its own 50 times a second on one socket, and reads none of them."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -44,15 +44,15 @@ async def unread_lanes(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(ask).encode()))
 
 
+@attack(sockets=8)
 async def kept_lanes(attacker: Attacker) -> None:
     """Has responses of 20,000 characters kept in the memory of its socket alone, 40 a second."""
     one = await attacker.connect()
     await one.handshake(path=RESPONSES)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(attacker.listen(one))
-        async for number in beats(40):
-            ask = _response(type="response.create", stream_id=f"lane-{number}", store=False, input=CONTENT)
-            await one.write(framed(json.dumps(ask).encode()))
+    ask = _response(type="response.create", store=False, input=CONTENT)
+    await attacker.flood(
+        one, lambda number: framed(json.dumps(ask | {"stream_id": f"lane-{number}"}).encode()), per_s=40
+    )
 
 
 async def a_response(attacker: Attacker) -> str:
@@ -63,6 +63,7 @@ async def a_response(attacker: Attacker) -> str:
     return str((await one.body())["id"])
 
 
+@attack(sockets=4, prepare=a_response)
 async def stored_forks(attacker: Attacker) -> None:
     """Goes on from one stored response again and again, 20 times a second, each with 10 KB of wishes that are kept."""
     one = await attacker.connect()
@@ -78,11 +79,13 @@ def _stored(**fields: object) -> bytes:
     return post(RESPONSES, json.dumps(body).encode(), key=KEY)
 
 
+@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_blocks)
 async def many_blocks(attacker: Attacker) -> None:
     """Asks for a message whose one text has 9,900 blocks, 4 MiB in all."""
     await attacker.ask(await attacker.connect(), _blocks())
 
 
+@attack(sockets=8)
 async def left_chats(attacker: Attacker) -> None:
     """Begins a chat that shall go on, leaves in the middle of the answer, resumes it, and leaves again."""
     chat = f"left-{attacker.place}-{attacker.life}"
@@ -102,12 +105,3 @@ async def _send_and_leave(attacker: Attacker, request: bytes) -> None:
     await one.write(request)
     await attacker.receive(one)
     attacker.close()
-
-
-ATTACKS = (
-    Attack(run=unread_lanes, sockets=8),
-    Attack(run=kept_lanes, sockets=8),
-    Attack(run=stored_forks, sockets=4, prepare=a_response),
-    Attack(run=many_blocks, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_blocks),
-    Attack(run=left_chats, sockets=8),
-)

@@ -12,7 +12,6 @@ import asyncio
 import json
 import random
 import re
-import shutil
 import sys
 import tempfile
 import wave
@@ -21,16 +20,16 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from playwright.async_api import Error, Playwright, async_playwright
+from playwright.async_api import Error
 
-from speech.recognition.numerals import in_digits
-from tests.bench.dialogues.utterances import GRAMMAR, RATE, drawn, number, utterance
-from tests.bench.machine import this_machine
+from speech.pocketsphinx_decoder import in_digits
+from tests.bench.dialogues.voice_client import RATE, SPEECH, VOICES, drawn, number, utterance
+from tests.bench.page.visits import chromium
+from tests.bench.report import this_machine
 from tests.browser.chat_page import ChatPage
-from tests.browser.conftest import DESKTOP, OPTIONS
+from tests.browser.conftest import DESKTOP
 from tests.server_process import serving
 
-VOICES = ("en-gb", "en-us")
 LEAD_S, GAP_S, REST_S = 2.0, 8.0, 60.0
 """Before the first words; between what is said, for the reply; and of silence behind it."""
 LONGER_S = 40.0
@@ -110,25 +109,24 @@ def _has(reply: str, word: str) -> bool:
 
 def main() -> int:
     """Talk, and print a table."""
-    options = _options()
-    environ = {
-        "MIDSTREAM_SPEECH": "both",
-        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-        "MIDSTREAM_MAX_SPEECH": "64",
-    }
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.dialogues.dictation", description=__doc__)
+    parser.add_argument("--dialogues", type=int, default=200, help="default: %(default)d")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="default: %(default)d")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="midstream-page-talk-") as name,
-        serving(Path(name), environ) as server,
+        serving(Path(name), SPEECH) as server,
     ):
         seen = asyncio.run(_talks(server.url, Path(name), count=options.dialogues, at_once=options.at_once))
-    machine = this_machine()
-    print(f"{machine.processor}, {machine.cores} cores; {machine.warning or 'nothing beside it'}")
+    print(this_machine())
     print("\n".join(f"{name:52}{value:>14}" for name, value in rows(seen)))
-    for one in [one for one in seen if one.failure or one.complaints][:5]:
+    bad = [one for one in seen if one.failure or one.complaints]
+    for one in bad[:5]:
         print(f"  {one.dialogue.sentences}: {one.failure} {'; '.join(one.complaints)} {one.pairs}")
     if options.json:
         options.json.write_text(json.dumps([msgspec.to_builtins(one) for one in seen], indent=1))
-    return 1 if any(one.failure or one.complaints for one in seen) else 0
+    return 1 if bad else 0
 
 
 def rows(seen: Sequence[PageResult]) -> Iterator[tuple[str, str]]:
@@ -145,30 +143,25 @@ def rows(seen: Sequence[PageResult]) -> Iterator[tuple[str, str]]:
 async def _talks(url: str, folder: Path, *, count: int, at_once: int) -> list[PageResult]:
     places = asyncio.Semaphore(at_once)
     seen: list[PageResult] = []
-    async with async_playwright() as playwright:
 
-        async def one(number: int) -> None:
-            async with places:
-                seen.append(await _run_dialogue(playwright, url, folder, number))
-            if len(seen) % 10 == 0:
-                print(f"{len(seen)} of {count}", file=sys.stderr, flush=True)
+    async def one(place: int) -> None:
+        async with places:
+            seen.append(await _run_dialogue(url, folder, place))
+        if len(seen) % 10 == 0:
+            print(f"{len(seen)} of {count}", file=sys.stderr, flush=True)
 
-        await asyncio.gather(*(one(number) for number in range(count)))
+    await asyncio.gather(*(one(place) for place in range(count)))
     return seen
 
 
-async def _run_dialogue(playwright: Playwright, url: str, folder: Path, number: int) -> PageResult:
-    """One dialogue, by a browser of its own: what it hears is said at its start."""
-    dialogue = _drawn(random.Random(number))
-    file = folder / f"said-{number}.wav"
-    lasts_s = await _record(dialogue.sentences, VOICES[number % 2], file)
-    path = shutil.which("chromium")
-    if path is None:
-        raise SystemExit("There is no `chromium` on PATH (Debian: apt-get install chromium).")
-    audio_options = ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={file}%noloop"]
-    browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *audio_options])
+async def _run_dialogue(url: str, folder: Path, place: int) -> PageResult:
+    """Hold one dialogue, by a browser of its own: what it hears is fixed at its start."""
+    rng, file, failure = random.Random(place), folder / f"said-{place}.wav", ""
+    dialogue = Dialogue(drawn("name", rng), number(rng, 50), number(rng, 50))
+    lasts_s = await _record(dialogue.sentences, VOICES[place % 2], file)
     complaints: list[str] = []
-    try:
+    audio = ("--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={file}%noloop")
+    async with chromium(*audio) as browser:
         context = await browser.new_context(permissions=["microphone"], viewport=DESKTOP)
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on(
@@ -176,27 +169,15 @@ async def _run_dialogue(playwright: Playwright, url: str, folder: Path, number: 
             lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None,
         )
         chat = ChatPage(await context.new_page())
-        failure = ""
         try:
             await chat.open(url)
             await chat.page.get_by_role("button", name="Talk", exact=True).click()
             await chat.page.wait_for_function(ENDED, timeout=(lasts_s + LONGER_S) * 1000)
         except (Error, AssertionError) as why:
             failure = str(why).partition("\n")[0]
-        return PageResult(dialogue, tuple(_pairs(await chat.seen())), tuple(complaints), failure)
-    finally:
-        await browser.close()
-        file.unlink()
-
-
-def _pairs(messages: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield what was said with what was answered: a reply stands behind its message."""
-    texts = [text for _, text in messages]
-    yield from zip(texts[::2], texts[1::2], strict=False)
-
-
-def _drawn(rng: random.Random) -> Dialogue:
-    return Dialogue(drawn("name", rng), number(rng, 50), number(rng, 50))
+        texts = [text for _, text in await chat.seen()]  # a reply comes after its message
+    file.unlink()
+    return PageResult(dialogue, tuple(zip(texts[::2], texts[1::2], strict=False)), tuple(complaints), failure)
 
 
 async def _record(sentences: Sequence[str], voice: str, file: Path) -> float:
@@ -209,14 +190,6 @@ async def _record(sentences: Sequence[str], voice: str, file: Path) -> float:
         target.setparams((1, 2, RATE, 0, "NONE", "not compressed"))
         target.writeframes(sound.astype("<i2").tobytes() + bytes(int(REST_S * RATE) * 2))
     return len(sound) / RATE
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.dialogues.dictation", description=__doc__)
-    parser.add_argument("--dialogues", type=int, default=200, help="default: %(default)d")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="default: %(default)d")
-    parser.add_argument("--json", type=Path)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -11,50 +11,45 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
 import msgspec
-from websockets.asyncio.client import connect
 
-from speech.recognition.numerals import in_digits
-from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
-from tests.bench.dialogues.utterances import GRAMMAR, Utterance, utterance
-from tests.bench.dialogues.voice_client import RealtimeVoiceClient
-from tests.bench.machine import this_machine
+from speech.pocketsphinx_decoder import PocketSphinxDecoder, in_digits
+from tests.bench.dialogues.voice_client import (
+    GRAMMAR,
+    SPEECH,
+    VOICES,
+    Utterance,
+    telephone,
+    utterance,
+)
+from tests.bench.report import RESULTS, Report
 from tests.connections.voice.barge_in import outcome
 from tests.server_process import serving
 from tests.speech.noise_samples import NOISES, noise
 
-RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "interruptions.json"
-VOICES = ("en-us", "en-gb")
 COUNT = "count to fifty nine"
 NODS = ("yes", "mhm", "okay")
 STOPS = ("stop", "stop it", "please stop", "stop please", "wait", "hold on")
 SENTENCES = (
-    "what did you say last",
-    "tell me a story about a dragon",
-    "what is seven plus eight",
-    "what is my name",
-    "my favourite colour is blue",
-    "what time is it",
-)
+    "what did you say last", "tell me a story about a dragon", "what is seven plus eight", "what is my name",
+    "my favourite colour is blue", "what time is it",
+)  # fmt: skip
 INTO_MS = 1500
 """How much of the count is heard before."""
 SILENCE_S = 2.5
 """How long is waited for what a sound does."""
 LATEST_MS = 1000
-Kind = str
 
 
-class InterruptionResult(msgspec.Struct, frozen=True, kw_only=True):
+class InterruptionResult(msgspec.Struct, frozen=True):
     """What a sound did. `cut_ms`, `decided_ms`: None: the reply continued; `message`: what was answered."""
 
-    kind: Kind
+    kind: str
     sound: str
     decided_ms: float | None
     cut_ms: float | None
@@ -72,34 +67,27 @@ class InterruptionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> int:
     """Make all sounds, and print what each did."""
-    options = _options()
-    environ = {
-        "MIDSTREAM_SPEECH": "both",
-        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-        "MIDSTREAM_MESSAGE_RATE": "1000",
-    }
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.dialogues.interruptions", description=__doc__
+    )
+    parser.add_argument("--at-once", type=int, default=2, help="replies that are spoken at the same time")
+    parser.add_argument("--decided-only", action="store_true", help="without a service")
+    parser.add_argument("--out", type=Path, default=RESULTS / "interruptions.json", help="file for results")
+    options = parser.parse_args()
     if options.decided_only:
         seen = asyncio.run(_decided())
     else:
-        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), environ) as server:
+        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH) as server:
             seen = asyncio.run(_all(server.ws_url, options.at_once))
-    machine = this_machine()
     print(table(seen))
-    if options.out:
-        reported = {
-            "date": datetime.now(UTC).date().isoformat(),
-            "command": " ".join(("python -m tests.bench.dialogues.interruptions", *sys.argv[1:])),
-            "machine": f"{machine.processor}, {machine.cores} cores",
-            "sounds": [msgspec.to_builtins(one) for one in seen],
-        }
-        options.out.write_text(json.dumps(reported, indent=1, ensure_ascii=False) + "\n")
+    Report(details={"command": sys.argv[1:], "sounds": seen}).write(options.out)
     return 0 if all(one.is_right for one in seen) else 1
 
 
 async def _all(url: str, at_once: int) -> list[InterruptionResult]:
     places = asyncio.Semaphore(at_once)
 
-    async def one(number: int, kind: Kind, speech: Utterance) -> InterruptionResult:
+    async def one(number: int, kind: str, speech: Utterance) -> InterruptionResult:
         async with places:
             return await _over(url, f"interruption-{number}", kind, speech)
 
@@ -117,15 +105,12 @@ async def _decided() -> list[InterruptionResult]:
     seen = []
     for kind, speech in await _sounds():
         cut_ms, message = outcome(listener, speech.pcm)
-        seen.append(
-            InterruptionResult(
-                kind=kind, sound=speech.text, decided_ms=cut_ms, cut_ms=cut_ms, message=message or None
-            )
-        )
+        answered = message or None
+        seen.append(InterruptionResult(kind, speech.text, decided_ms=cut_ms, cut_ms=cut_ms, message=answered))
     return seen
 
 
-async def _sounds() -> list[tuple[Kind, Utterance]]:
+async def _sounds() -> list[tuple[str, Utterance]]:
     noises = [("noise", Utterance(name, noise(name), len(noise(name)))) for name in NOISES]
     kinds = (("backchannel", NODS), ("stop", STOPS), ("sentence", SENTENCES))
     words = [
@@ -136,31 +121,22 @@ async def _sounds() -> list[tuple[Kind, Utterance]]:
     return [*noises, *words]
 
 
-async def _over(url: str, conversation: str, kind: Kind, speech: Utterance) -> InterruptionResult:
+async def _over(url: str, conversation: str, kind: str, speech: Utterance) -> InterruptionResult:
     """Make one sound over a count."""
-    async with connect(url, max_queue=None) as socket:
-        await socket.send(json.dumps({"type": "hello", "client_id": conversation, "features": ["audio"]}))
-        while json.loads(await socket.recv())["type"] != "ready":
-            pass
-        phone = RealtimeVoiceClient(socket, conversation, silence_ms=500, noise=30.0, cascade=False)
-        line = asyncio.create_task(phone.run())
-        try:
-            await phone.speak(await utterance(COUNT, voice=VOICES[0]))
-            count = await phone.answered(1)
-            await phone.until(lambda: count.played_ms >= INTO_MS)
-            await phone.speak(speech)
-            await asyncio.sleep(SILENCE_S)
-            _, *messages = [one["content"] for one in await phone.history() if one["role"] == "user"]
-            return InterruptionResult(
-                kind=kind,
-                sound=speech.text,
-                decided_ms=None,
-                cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
-                message=messages[-1] if messages else None,
-            )
-        finally:
-            line.cancel()
-            await asyncio.gather(line, return_exceptions=True)
+    async with telephone(url, conversation, conversation, silence_ms=500, noise=30.0) as phone:
+        await phone.speak(await utterance(COUNT, voice="en-us"))
+        count = await phone.answered(1)
+        await phone.until(lambda: count.played_ms >= INTO_MS)
+        await phone.speak(speech)
+        await asyncio.sleep(SILENCE_S)
+        _, *messages = [one["content"] for one in await phone.history() if one["role"] == "user"]
+        return InterruptionResult(
+            kind=kind,
+            sound=speech.text,
+            decided_ms=None,
+            cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
+            message=messages[-1] if messages else None,
+        )
 
 
 def table(seen: list[InterruptionResult]) -> str:
@@ -179,16 +155,6 @@ def table(seen: list[InterruptionResult]) -> str:
         some = [one for one in seen if one.kind == kind]
         rows.append(f"{kind}: {sum(one.is_right for one in some)} of {len(some)} as they should")
     return "\n".join(rows)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.dialogues.interruptions", description=__doc__
-    )
-    parser.add_argument("--at-once", type=int, default=2, help="replies that are spoken at the same time")
-    parser.add_argument("--decided-only", action="store_true", help="without a service")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file for results")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

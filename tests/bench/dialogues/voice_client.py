@@ -1,20 +1,45 @@
-"""A telephone in real time: a microphone that is always on, and a player whose clock runs while it has sound."""
+"""A telephone in real time: a microphone that is always on, and a player whose clock runs while it has sound.
+
+And what is said to it: sentences of the demo's, spoken by espeak-ng, with a pause inside if requested.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
 from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import msgspec
 import numpy as np
-from websockets.asyncio.client import ClientConnection
+import soxr
+from numpy.typing import NDArray
+from websockets.asyncio.client import ClientConnection, connect
 
-from connections.protocol.audio import HEAD, LAST, SOUND
-from tests.bench.dialogues.utterances import RATE, Pcm, Utterance
+from connections.protocol.audio import HEAD, SOUND
+from speech.espeak import Espeak
+from tests.speech.numbers_in_words import in_words
 
+RATE = 16_000
+GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
+LOUD = 200
+"""Loudness, of 32,767: speech ends after the last louder sample, before any noise is added."""
+Pcm = NDArray[np.int16]
+SPEECH = {
+    "MIDSTREAM_SPEECH": "both",
+    "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
+    "MIDSTREAM_MAX_SPEECH": "64",
+    "MIDSTREAM_MESSAGE_RATE": "1000",
+}
+"""Settings of a service that hears and speaks."""
+VOICES = ("en-gb", "en-us")
 TICK_S = 0.02
 FRAME = RATE // 50
 """Samples of a tick."""
@@ -35,7 +60,6 @@ class Answer(msgspec.Struct, kw_only=True):
     last_played_at: float | None = None
     got_ms: float = 0.0
     played_ms: float = 0.0
-    is_whole: bool = False
     text: str = ""
     marks: list[Frame] = msgspec.field(default_factory=list)
     done: Frame | None = None
@@ -44,13 +68,12 @@ class Answer(msgspec.Struct, kw_only=True):
     @property
     def heard_off(self) -> int:
         """End of the last word that was played."""
-        return max(
-            (mark["off"] + mark["len"] for mark in self.marks if mark["end_ms"] <= self.played_ms), default=0
-        )
+        played = [mark["off"] + mark["len"] for mark in self.marks if mark["end_ms"] <= self.played_ms]
+        return max(played, default=0)
 
 
 class RealtimeVoiceClient:
-    """Use it inside `talking`."""
+    """One conversation over a socket. Use `telephone`."""
 
     def __init__(
         self, socket: ClientConnection, conversation: str, *, silence_ms: int, noise: float, cascade: bool
@@ -103,7 +126,7 @@ class RealtimeVoiceClient:
             await asyncio.sleep(max(0.0, self.speech_ended_at + self._silence_ms / 1000 - monotonic()))
             await self._send(type="audio.commit", conversation_id=self.conversation)
 
-    async def until(self, holds: Any, *, within_s: float = 30.0) -> None:
+    async def until(self, holds: Callable[[], Any], *, within_s: float = 30.0) -> None:
         """Return once `holds` is true. Raises TimeoutError."""
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(holds)
@@ -163,12 +186,8 @@ class RealtimeVoiceClient:
                 answer.played_ms = min(answer.got_ms, answer.played_ms + TICK_S * 1000)
                 is_word = answer.heard_off > before
                 if is_word or self._ticks % PLAYED_EVERY == 0 or answer.played_ms == answer.got_ms:
-                    await self._send(
-                        type="played",
-                        conversation_id=self.conversation,
-                        turn_id=answer.turn_id,
-                        audio_ms=int(answer.played_ms),
-                    )
+                    played = {"turn_id": answer.turn_id, "audio_ms": int(answer.played_ms)}
+                    await self._send(type="played", conversation_id=self.conversation, **played)
 
     async def _read(self) -> None:
         async for message in self._socket:
@@ -187,7 +206,6 @@ class RealtimeVoiceClient:
         answer = self.answers[-1]
         answer.first_sound_at = answer.first_sound_at or at
         answer.got_ms += (len(message) - HEAD.size) * 1000 / (2 * RATE)
-        answer.is_whole = bool(HEAD.unpack_from(message)[1] & LAST)
 
     def _take(self, frame: Frame, at: float) -> None:
         self.frames.append((at, frame))
@@ -199,12 +217,71 @@ class RealtimeVoiceClient:
             case "delta":
                 self._texts[frame["turn_id"]] = self._texts.get(frame["turn_id"], "") + frame["text"]
             case "marks":
-                self._of(frame["turn_id"]).marks += frame["marks"]
+                next(one for one in self.answers if one.turn_id == frame["turn_id"]).marks += frame["marks"]
             case "done":
                 for answer in self.answers:
                     if answer.turn_id == frame["turn_id"]:
                         answer.done, answer.ended_ms = frame, self.sent_ms
                         answer.text = self._texts.get(answer.turn_id, "")
 
-    def _of(self, turn_id: str) -> Answer:
-        return next(answer for answer in self.answers if answer.turn_id == turn_id)
+
+@asynccontextmanager
+async def telephone(
+    url: str, client_id: str, conversation: str, *, silence_ms: int, noise: float, cascade: bool = False
+) -> AsyncIterator[RealtimeVoiceClient]:
+    """Connect, say hello, and have a telephone run inside the block."""
+    async with connect(url, max_queue=None) as socket:
+        await socket.send(json.dumps({"type": "hello", "client_id": client_id, "features": ["audio"]}))
+        while json.loads(await socket.recv())["type"] != "ready":
+            pass
+        phone = RealtimeVoiceClient(socket, conversation, silence_ms=silence_ms, noise=noise, cascade=cascade)
+        line = asyncio.create_task(phone.run())
+        try:
+            yield phone
+        finally:
+            line.cancel()
+            await asyncio.gather(line, return_exceptions=True)
+
+
+class Utterance(msgspec.Struct, frozen=True):
+    """Sound at `RATE`, and its words. `ends_at`: the sample after the last one of speech."""
+
+    text: str
+    pcm: Pcm
+    ends_at: int
+
+
+async def utterance(text: str, *, voice: str, pause_ms: int = 0) -> Utterance:
+    """Speak a sentence; each ` | ` in it becomes a silence of `pause_ms`."""
+    parts = [await _synthesize(part, voice) for part in text.split(" | ")]
+    silence = np.zeros(RATE * pause_ms // 1000, np.int16)
+    pcm = parts[0]
+    for part in parts[1:]:
+        pcm = np.concatenate((pcm, silence, part))
+    ends_at = int(np.flatnonzero(np.abs(pcm) > LOUD)[-1]) + 1
+    return Utterance(text.replace(" |", ""), pcm, ends_at)
+
+
+async def _synthesize(text: str, voice: str) -> Pcm:
+    speech = await Espeak((voice,)).speak(text, voice=voice)
+    samples = np.frombuffer(speech.pcm, "<i2").astype(np.float32)
+    pcm = np.clip(soxr.resample(samples, speech.rate, RATE), -32768, 32767).astype(np.int16)
+    received = np.flatnonzero(np.abs(pcm) > LOUD)
+    return np.asarray(pcm[received[0] : received[-1] + 1])
+
+
+@cache
+def _choices(rule: str) -> tuple[str, ...]:
+    found = re.search(rf"<{rule}> = ([^;]*);", GRAMMAR.read_text())
+    assert found is not None, rule
+    return tuple(" ".join(one.split()) for one in found[1].split("|"))
+
+
+def drawn(rule: str, rng: random.Random) -> str:
+    """Return one of the words that a rule of the demo's grammar allows."""
+    return rng.choice(_choices(rule))
+
+
+def number(rng: random.Random, most: int) -> str:
+    """Return a number in words, from one on."""
+    return in_words(rng.randint(1, most))

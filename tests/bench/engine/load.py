@@ -1,20 +1,139 @@
-"""Drives a contender through one load and notes the time of each token. Knows no contender by name."""
+"""One load of a contender: requests in, the time of each token out, and figures of them. Knows no contender by name.
+
+Another Python than ours runs it, too (`tests/bench/peers/openvino_worker.py`): it needs msgspec and nothing of the product.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from random import Random
+from typing import NamedTuple, Protocol
 
-from tests.bench.engine.contender import Contender, GenerationRequest, TokenUpdate, prompt
-from tests.bench.engine.records import Load, Observed, Stream
+import msgspec
 
-INTRUDER = "intruder"
+from tests.bench.report import MS, percentile
+
+TEMPERATURE, TOP_P = 0.8, 0.95
 BEGUN = 8
 """Tokens that every stream has when the intruder comes, so that no prefill is left."""
+
+
+class ContenderFailed(Exception):
+    """A contender refused or dropped a request. The message is for people."""
+
+
+class GenerationRequest(NamedTuple):
+    """One request: token ids in, `new_tokens` wanted. It may reuse the cached prompts of its `conversation`."""
+
+    name: str
+    prompt: Sequence[int]
+    new_tokens: int
+    conversation: str
+
+
+class TokenUpdate(NamedTuple):
+    """News of one request: a number of new tokens, and whether they were the last."""
+
+    name: str
+    tokens: int
+    ended: bool
+
+
+class Contender(Protocol):
+    """Serves requests, all sampled with the same temperature and top-p. Used from one thread."""
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Take requests that arrive at the same moment."""
+
+    def wait(self) -> Sequence[TokenUpdate]:
+        """Wait briefly for news, and return it. Raises ContenderFailed."""
+
+    def cancel(self, name: str) -> None:
+        """End a request: only the news of its end is still to come."""
+
+    def close(self) -> None:
+        """End the contender's running requests."""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+    """A number of requests at once, each with a prompt of its own, read to the end.
+
+    `cut_s`: all is cancelled after this time, and tokens until then count. `intruder_tokens`: once every stream
+    has begun, one more prompt of this length comes, and all ends when its first token is there. `salt` varies prompts.
+    `longest_tokens`: prompts are of mixed lengths, from `prompt_tokens` up to this. `arriving`: so many more requests
+    come, each when another one ends.
+    """
+
+    at_once: int
+    prompt_tokens: int
+    new_tokens: int
+    cut_s: float
+    salt: int = 0
+    intruder_tokens: int | None = None
+    longest_tokens: int | None = None
+    arriving: int = 0
+
+
 WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
     Load(at_once=16, prompt_tokens=32, new_tokens=4, cut_s=30),
 )
 """The first steps of a process are slow, for every contender."""
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """One reply as it was read: the time of the request, and of each token."""
+
+    sent: float
+    arrivals: tuple[float, ...]
+
+
+class Observed(msgspec.Struct, frozen=True, tag="observed"):
+    """The outcome of a load. `cut`: time ran out before the replies had ended."""
+
+    streams: tuple[Stream, ...]
+    intruder: Stream | None = None
+    cut: bool = False
+
+
+def prompt(length: int, vocabulary: int, seed: object) -> list[int]:
+    """Return token ids, different for each seed."""
+    draw = Random(repr(seed))
+    return [draw.randrange(vocabulary) for _ in range(length)]
+
+
+class _Run:
+    """The requests of one load: when each was sent, the time of each token, and which are `running`."""
+
+    def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
+        self.sent: dict[str, float] = {}
+        self.arrivals: dict[str, list[float]] = {}
+        self.running: set[str] = set()
+        self._contender, self._clock = contender, clock
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Send requests and note the time."""
+        now = self._clock()
+        for requested in requests:
+            self.sent[requested.name], self.arrivals[requested.name] = now, []
+            self.running.add(requested.name)
+        self._contender.submit(requests)
+
+    def take(self) -> None:
+        """Wait for news, and note it."""
+        news = self._contender.wait()
+        now = self._clock()
+        for one in news:
+            self.arrivals[one.name] += [now] * one.tokens
+            if one.ended:
+                self.running.discard(one.name)
+
+    def leave(self) -> None:
+        """Cancel the running requests, and wait for their ends; tokens meanwhile do not count."""
+        for name in self.running:
+            self._contender.cancel(name)
+        while self.running:
+            self.running -= {one.name for one in self._contender.wait() if one.ended}
 
 
 def observe(
@@ -22,98 +141,67 @@ def observe(
 ) -> Observed:
     """Run a load to its end. `turn` makes the requests' names unique. Raises ContenderFailed."""
     run = _Run(contender, clock)
-    streams = _streams(load, vocabulary, turn)
-    run.submit(streams[: load.at_once])
-    coming = streams[load.at_once :]
-    deadline = clock() + load.cut_s
-    intruder: GenerationRequest | None = None
-    while run.open and not run.has_begun(intruder):
-        run.take(contender.wait())
-        if clock() > deadline:
-            break
-        if coming and len(run.open) < load.at_once:
-            free = load.at_once - len(run.open)
+    coming = [_request(load, number, vocabulary, turn) for number in range(load.at_once + load.arriving)]
+    run.submit(coming[: load.at_once])
+    del coming[: load.at_once]
+    deadline, intruder = clock() + load.cut_s, ""
+    while run.running and not run.arrivals.get(intruder) and clock() <= deadline:
+        run.take()
+        if coming and (free := load.at_once - len(run.running)) > 0:
             run.submit(coming[:free])
-            coming = coming[free:]
-        if intruder is None and load.intruder_tokens and run.fewest >= BEGUN:
-            intruder = _intruder(load, vocabulary, turn)
-            run.submit([intruder])
-    cut = bool(run.open) and not run.has_begun(intruder)
+            del coming[:free]
+        if not intruder and load.intruder_tokens and min(map(len, run.arrivals.values())) >= BEGUN:
+            intruder = f"{turn}-intruder"
+            tokens = prompt(load.intruder_tokens, vocabulary, (load.salt, intruder))
+            run.submit([GenerationRequest(intruder, tokens, load.new_tokens, intruder)])
+    cut = bool(run.running) and not run.arrivals.get(intruder)
     run.leave()
-    return run.observed(intruder, cut=cut)
+    streams = {name: Stream(at, tuple(run.arrivals[name])) for name, at in run.sent.items()}
+    apart = streams.pop(intruder, None)
+    return Observed(tuple(streams.values()), apart, cut)
 
 
-class _Run:
-    """The requests of one load: the open ones, and the time of each token."""
-
-    def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
-        self._contender = contender
-        self._clock = clock
-        self._sent: dict[str, float] = {}
-        self._arrivals: dict[str, list[float]] = {}
-        self.open: set[str] = set()
-
-    @property
-    def fewest(self) -> int:
-        """Tokens of the stream with the fewest."""
-        return min(len(arrivals) for arrivals in self._arrivals.values())
-
-    def has_begun(self, one: GenerationRequest | None) -> bool:
-        """Return whether a request was sent and has a token."""
-        return one is not None and bool(self._arrivals.get(one.name))
-
-    def submit(self, requests: Sequence[GenerationRequest]) -> None:
-        """Send requests and note the time."""
-        now = self._clock()
-        for requested in requests:
-            self._sent[requested.name] = now
-            self._arrivals[requested.name] = []
-            self.open.add(requested.name)
-        self._contender.submit(requests)
-
-    def take(self, news: Sequence[TokenUpdate]) -> None:
-        """Note news."""
-        now = self._clock()
-        for one in news:
-            self._arrivals[one.name] += [now] * one.tokens
-            if one.ended:
-                self.open.discard(one.name)
-
-    def leave(self) -> None:
-        """Cancel the open requests, and wait for their ends; tokens meanwhile do not count."""
-        for name in self.open:
-            self._contender.cancel(name)
-        while self.open:
-            self.open -= {one.name for one in self._contender.wait() if one.ended}
-
-    def observed(self, intruder: GenerationRequest | None, *, cut: bool) -> Observed:
-        """Return the notes, those of the intruder apart."""
-        streams = {name: Stream(sent, tuple(self._arrivals[name])) for name, sent in self._sent.items()}
-        apart = streams.pop(intruder.name) if intruder else None
-        return Observed(tuple(streams.values()), apart, cut)
-
-
-def _streams(load: Load, vocabulary: int, turn: int) -> list[GenerationRequest]:
-    return [
-        GenerationRequest(
-            name=f"{turn}-{number}",
-            prompt=prompt(_length(load, number), vocabulary, (load.salt, turn, number)),
-            new_tokens=load.new_tokens,
-            conversation=f"{turn}-{number}",
-        )
-        for number in range(load.at_once + load.arriving)
-    ]
-
-
-def _length(load: Load, number: int) -> int:
-    """Return the length of a prompt. Mixed lengths are drawn so that each doubling is equally likely."""
-    if load.longest_tokens is None:
-        return load.prompt_tokens
-    share = Random(f"{load.salt}-{number}").random()
-    return round(load.prompt_tokens * (load.longest_tokens / load.prompt_tokens) ** share)
-
-
-def _intruder(load: Load, vocabulary: int, turn: int) -> GenerationRequest:
-    name = f"{turn}-{INTRUDER}"
-    tokens = prompt(load.intruder_tokens or 0, vocabulary, (load.salt, turn, INTRUDER))
+def _request(load: Load, number: int, vocabulary: int, turn: int) -> GenerationRequest:
+    """Return a request. Mixed lengths are drawn so that each doubling is equally likely."""
+    name, length = f"{turn}-{number}", load.prompt_tokens
+    if load.longest_tokens is not None:
+        share = Random(f"{load.salt}-{number}").random()
+        length = round(length * (load.longest_tokens / length) ** share)
+    tokens = prompt(length, vocabulary, (load.salt, turn, number))
     return GenerationRequest(name, tokens, load.new_tokens, name)
+
+
+def tokens_per_s(observed: Observed) -> float:
+    """Return the tokens per second of all streams, from the first prompt sent to the last token. 0 if there were none."""
+    arrivals = [arrival for stream in observed.streams for arrival in stream.arrivals]
+    if not arrivals:
+        return 0.0
+    return len(arrivals) / (max(arrivals) - min(stream.sent for stream in observed.streams))
+
+
+def steadiness(observed: Observed) -> float | None:
+    """Return p99 / p50 of the gaps between tokens while all streams run: after the last began, before one ended."""
+    begun = max((stream.arrivals[0] for stream in observed.streams if stream.arrivals), default=0.0)
+    ended = min((stream.arrivals[-1] for stream in observed.streams if stream.arrivals), default=0.0)
+    gaps = [
+        later - earlier
+        for stream in observed.streams
+        for earlier, later in pairwise(stream.arrivals)
+        if begun <= earlier and later <= ended
+    ]
+    middle, high = percentile(gaps, 0.5), percentile(gaps, 0.99)
+    return high / middle if middle and high else None
+
+
+def longest_gap_ms(observed: Observed) -> float | None:
+    """Return the longest wait of any stream, in milliseconds, from the intruder's arrival to its first token."""
+    intruder = observed.intruder
+    if intruder is None or not intruder.arrivals:
+        return None
+    gaps = [
+        later - earlier
+        for stream in observed.streams
+        for earlier, later in pairwise([*stream.arrivals, intruder.arrivals[0]])
+        if later > intruder.sent
+    ]
+    return max(gaps, default=0.0) * MS

@@ -15,128 +15,76 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import msgspec
 import torch
 from llguidance import LLMatcher
 
-from engine.grammar.compiler import HERMES_FORM, GrammarCompiler, GrammarSource
-from engine.grammar.grammar_writer import GrammarWriter
+from engine.execution.executor import LoadedModel
+from engine.grammar import HERMES_FORM, GrammarCompiler, GrammarSource, GrammarWriter
 from engine.loading.loader import load
-from engine.messages import Chunk
-from engine.model.loaded_model import LoadedModel
-from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.messages import Chunk, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
-from engine.text.reply_text import ReplyStep
-from tests.bench.engine.large_vocabulary import SIZE, large_tokenizer
-from tests.bench.engine.midstream_contender import sampling
-from tests.bench.engine.report import Target
-from tests.bench.engine.shapes import Shape
-from tests.bench.engine.weights import save
-from tests.bench.statistics import percentile
+from engine.text.reply_text import PreparedRequest, ReplyStep
+from tests.bench.engine.ours import sampling
+from tests.bench.engine.weights import LARGE, large_tokenizer, save_wide
+from tests.bench.report import Measured, Report, at_most, percentile, percentile_ms
 from tests.schemas.corpus import in_the_wild
 
-GAP = Target(1.2, at_most=True)
+GAP = at_most(1.2)
 """p99 of the gaps of plain streams beside others with a schema, as a multiple of that beside plain ones."""
-PEOPLE = {
-    "type": "array",
-    "minItems": 100_000,
-    "items": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "age": {"type": "integer", "minimum": 0},
-            "tags": {"type": "array", "items": {"enum": ["new", "old", "other"]}},
-        },
-        "required": ["name", "age", "tags"],
-        "additionalProperties": False,
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0},
+        "tags": {"type": "array", "items": {"enum": ["new", "old", "other"]}},
     },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
 }
+PEOPLE = {"type": "array", "minItems": 100_000, "items": PERSON}
 """An endless list of typical objects."""
-
-
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one grammar: milliseconds to compile it and for its first mask; microseconds a token with mask."""
-
-    compile_ms: float
-    first_mask_ms: float
-    token_p50_us: float
-    token_p99_us: float
-    token_most_us: float
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures. `gaps_ms`: p99 of the gaps of plain streams, by round, by the streams beside them."""
-
-    vocabulary: int
-    costs: dict[str, Cost]
-    gaps_ms: dict[str, list[float]]
-
-    @property
-    def ratio(self) -> float:
-        """Ratio of the gaps beside schemas to those beside plain streams, by the medians of the rounds."""
-        return median(self.gaps_ms["beside schemas"]) / median(self.gaps_ms["beside plain ones"])
+LARGE_SCHEMAS = frozenset({"github-workflows", "compose-spec", "snapcraft"})
 
 
 def main() -> int:
     """Measure; return 0 if the target is met."""
-    options = _options()
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    tokenizer = large_tokenizer(options.vocabulary)
-    with tempfile.TemporaryDirectory() as folder:
-        model = _model(tokenizer, Path(folder), options.streams * 2)
-        report = measured(model, rounds=options.rounds, streams=options.streams, tokens=options.tokens)
-    print(table(report))
-    if options.out:
-        options.out.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    return 0 if GAP.met_by(report.ratio) else 1
-
-
-def measured(model: LoadedModel, *, rounds: int, streams: int, tokens: int) -> Report:
-    """Take all figures of a loaded model."""
-    assert model.grammars is not None
-    compiler = model.grammars
-    costs = {name: _cost(compiler, source, tokens) for name, source in _grammars(compiler)}
-    gaps: dict[str, list[float]] = {"beside plain ones": [], "beside schemas": []}
-    for _ in range(rounds):
-        for beside, found in gaps.items():
-            source = _people(compiler) if beside == "beside schemas" else None
-            found.append(_gap_ms(model, source, streams=streams, tokens=tokens))
-    return Report(vocabulary=compiler.vocabulary.size, costs=costs, gaps_ms=gaps)
-
-
-def table(report: Report) -> str:
-    """Return the figures as text."""
-    lines = [f"{report.vocabulary:,} tokens", f"{'':28}compile ms  first ms  token p50 us  p99 us  most us"]
-    for name, cost in report.costs.items():
-        lines.append(
-            f"{name:28}{cost.compile_ms:10.1f}{cost.first_mask_ms:10.2f}{cost.token_p50_us:14.0f}"
-            f"{cost.token_p99_us:8.0f}{cost.token_most_us:9.0f}"
-        )
-    for beside, found in report.gaps_ms.items():
-        lines.append(f"plain streams {beside}: gap p99 {', '.join(f'{gap:.1f}' for gap in found)} ms")
-    lines.append(f"the latter, of the former: {report.ratio:.2f} (target: at most {GAP.value})")
-    return "\n".join(lines)
-
-
-def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.engine.masks", description=__doc__)
-    parser.add_argument("--vocabulary", type=int, default=SIZE)
+    parser.add_argument("--vocabulary", type=int, default=LARGE)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=16, help="plain ones, and as many beside them")
     parser.add_argument("--tokens", type=int, default=256, help="of each stream, and of each grammar")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
-    return parser.parse_args()
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads or torch.get_num_threads())
+    with tempfile.TemporaryDirectory() as folder:
+        save_wide(Path(folder), large_tokenizer(given.vocabulary))
+        model = load(folder, device="cpu", dtype="bfloat16", max_batch=2 * given.streams)
+        return measured(model, rounds=given.rounds, streams=given.streams, tokens=given.tokens).conclude(
+            given.out
+        )
 
 
-def _model(tokenizer: Any, folder: Path, most: int) -> LoadedModel:
-    shape = Shape(name="wide", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=len(tokenizer))
-    save(shape, folder)
-    tokenizer.save_pretrained(folder)
-    return load(str(folder), device="cpu", dtype="bfloat16", max_batch=most)
+def measured(model: LoadedModel, *, rounds: int, streams: int, tokens: int) -> Report:
+    """Take all figures of a loaded model."""
+    assert model.grammars is not None
+    grammars = dict(_grammars(model.grammars))
+    report = Report(
+        findings=[_cost(model.grammars, name, source, tokens) for name, source in grammars.items()]
+    )
+    beside = {"beside plain ones": None, "beside schemas": grammars["a list of objects"]}
+    gaps: dict[str, list[float]] = {name: [] for name in beside}
+    for _ in range(rounds):
+        for name, source in beside.items():
+            gaps[name].append(_gap_ms(model, source, streams=streams, tokens=tokens))
+    report.details["gaps_ms"] = gaps
+    plain, held = (median(found) for found in gaps.values())
+    label = f"gap p99 of {streams} plain streams, beside schemas / beside plain ones"
+    readings = {"ms beside plain ones": plain, "ms beside schemas": held}
+    report.findings.append(Measured(label=label, value=held / plain, readings=readings, target=GAP))
+    return report
 
 
 def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
@@ -146,10 +94,10 @@ def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
         "any JSON object": ReplySpec(format=JsonObject()),
         "a list of objects": ReplySpec(format=JsonSchema(json.dumps(PEOPLE))),
         "a pattern": ReplySpec(format=Regex("([A-Z][a-z]+ [a-z0-9]+[.,] )+")),
-        "text with calls": ReplySpec(tools=(Tool("people", "", json.dumps(PEOPLE["items"])),)),
+        "text with calls": ReplySpec(tools=(Tool("people", "", json.dumps(PERSON)),)),
     }
     for case in in_the_wild():
-        if case.name in {"github-workflows", "compose-spec", "snapcraft"}:
+        if case.name in LARGE_SCHEMAS:
             requested[case.name] = ReplySpec(format=JsonSchema(case.text, strict=False))
     for name, spec in requested.items():
         source = writer.write(spec)
@@ -157,11 +105,7 @@ def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
         yield name, source
 
 
-def _people(compiler: GrammarCompiler) -> GrammarSource:
-    return dict(_grammars(compiler))["a list of objects"]
-
-
-def _cost(compiler: GrammarCompiler, source: GrammarSource, tokens: int) -> Cost:
+def _cost(compiler: GrammarCompiler, name: str, source: GrammarSource, tokens: int) -> Measured:
     """Write replies of random tokens that the grammar allows, again and again: the matcher learns meanwhile."""
     began = time.perf_counter()
     matcher = compiler.matcher(source)
@@ -176,19 +120,14 @@ def _cost(compiler: GrammarCompiler, source: GrammarSource, tokens: int) -> Cost
             mask = matcher.compute_bitmask()
         mask, seconds = _next(matcher, mask, random)
         times.append(seconds * 1e6)
-    return Cost(
-        compile_ms=(compiled - began) * 1000,
-        first_mask_ms=(first - compiled) * 1000,
-        token_p50_us=percentile(times, 0.5) or 0.0,
-        token_p99_us=percentile(times, 0.99) or 0.0,
-        token_most_us=max(times),
-    )
+    readings = {"compile ms": (compiled - began) * 1000, "first mask ms": (first - compiled) * 1000}
+    readings |= {"µs a token p50": percentile(times, 0.5) or 0.0, "p99": percentile(times, 0.99) or 0.0}
+    return Measured(label=f"{name}: a token, most", value=max(times), unit="µs", readings=readings)
 
 
 def _next(matcher: LLMatcher, mask: bytes, random: torch.Generator) -> tuple[bytes, float]:
-    bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8).unsqueeze(1) >> torch.arange(
-        8, dtype=torch.uint8
-    )
+    places = torch.arange(8, dtype=torch.uint8)
+    bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8).unsqueeze(1) >> places
     allowed = (bits & 1).flatten().nonzero().flatten()
     token = int(allowed[torch.randint(len(allowed), (1,), generator=random)])
     began = time.perf_counter()
@@ -199,22 +138,21 @@ def _next(matcher: LLMatcher, mask: bytes, random: torch.Generator) -> tuple[byt
 
 def _gap_ms(model: LoadedModel, beside: GrammarSource | None, *, streams: int, tokens: int) -> float:
     """Return p99 of the gaps between the texts of plain streams, once all run."""
-    core = EngineCore(model)
+    core, names = EngineCore(model), [f"plain {number}" for number in range(streams)]
     for number in range(streams):
-        core.submit(_request(f"plain {number}", tokens, number))
+        core.submit(_request(names[number], tokens, number))
         core.submit(_request(f"other {number}", 2 * tokens, number, beside))
     arrivals: dict[str, list[float]] = {}
-    while (
-        any(len(arrivals.get(f"plain {number}", ())) < tokens - 1 for number in range(streams)) and core.busy
-    ):
+    while core.busy and any(len(arrivals.get(name, ())) < tokens - 1 for name in names):
         reported = [output.request_id for output in core.step() if isinstance(output, Chunk)]
         now = time.perf_counter()
         for name in reported:
             arrivals.setdefault(name, []).append(now)
     started = max(times[0] for times in arrivals.values())
-    plain = [times for name, times in arrivals.items() if name.startswith("plain")]
-    gaps = [later - earlier for times in plain for earlier, later in pairwise(times) if earlier >= started]
-    return (percentile(gaps, 0.99) or 0.0) * 1000
+    gaps = [
+        later - earlier for name in names for earlier, later in pairwise(arrivals[name]) if earlier >= started
+    ]
+    return percentile_ms(gaps, 0.99)
 
 
 def _request(name: str, tokens: int, number: int, source: GrammarSource | None = None) -> PreparedRequest:
@@ -224,17 +162,16 @@ def _request(name: str, tokens: int, number: int, source: GrammarSource | None =
 
 
 class _Ticks:
-    """A reply that tells each token at once, so that each is an arrival."""
+    """A reply that has a text for each token, so that each is an arrival."""
+
+    written = ""
+    stop_string: str | None = None
 
     def push(self, _token_id: int) -> ReplyStep:
         return ReplyStep((".",))
 
     def flush(self) -> tuple[str, ...]:
         return ()
-
-    @property
-    def written(self) -> str:
-        return ""
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from engine.cache.pages import KVBudget
-from engine.loading.translators import PAGE, PreparedTranslator
+from engine.execution.executor import LoadedModel, TranslationConfig
+from engine.kv_cache import KVBudget
+from engine.loading.loader import TRANSLATION_PAGE as PAGE
+from engine.loading.loader import PreparedTranslator
 from engine.messages import Languages, Params
-from engine.model.loaded_model import LoadedModel, TranslationConfig
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest, resolve_sampling
-from engine.text.reply_text import NOTHING, Piece, ReplyStep
+from engine.text.reply_text import NOTHING, Piece, PreparedRequest, ReplyStep, resolve_sampling
 
 LEVELS = (1, 8, 32)
 QUICK = (1, 4)

@@ -12,13 +12,13 @@ import re
 
 import uvloop
 
-from app.composition import composed
-from app.operations import logs, memory
-from app.server.server import listen
+from app import logs, memory
+from app.server import listen
+from app.service import composed
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import ScriptedEngine, words_of
-from engine.streamer import Streamer
 
 COMMAND = ("tests.bench.page.scripted_server",)
 MODEL = "talker"

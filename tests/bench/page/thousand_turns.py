@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
 from statistics import median
@@ -23,19 +22,18 @@ from time import monotonic
 import msgspec
 from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 
-from tests.bench.machine import Machine, this_machine
 from tests.bench.page import scripted_server
+from tests.bench.report import RESULTS, Report, aligned, say
 from tests.browser.conftest import DESKTOP, OPTIONS
 from tests.chaos.gateway import UNHURRIED
 from tests.clients import open_webui
 from tests.clients.environments import NotInstallable, program_of
 from tests.server_process import ServerProcess, serving
 
-RESULTS = Path(__file__).parents[3] / "docs" / "bench" / "thousand_turns.json"
-PACKAGES = ("midstream", "uvicorn", "starlette", "playwright")
 TURNS = 1_000
 MARKS = (10, 100, 300, 1_000)
 MINUTES = 10.0
+PAGES = ("midstream", "open-webui")
 LAST = 10
 """Turns whose median time to the first text is reported."""
 LONG_MS = 50
@@ -114,25 +112,13 @@ class ConversationRun(msgspec.Struct, frozen=True, kw_only=True):
     stands: tuple[Checkpoint, ...]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole result. `date` is an ISO 8601 day; `load_after`: as the machine's `load_before`."""
-
-    date: str
-    command: str
-    machine: Machine
-    load_after: float
-    minutes: float
-    talks: tuple[ConversationRun, ...]
-
-
 class ChatSite(msgspec.Struct, frozen=True):
-    """A page with a chat: its address, CSS of its message box and of its Stop, and the first steps there."""
+    """A page with a chat: its address, CSS of its message box, and the first steps there."""
 
     name: str
     version: str
     url: str
     box: str
-    stop: str
     enter: Callable[[Page, str], None]
 
 
@@ -148,10 +134,8 @@ class Talker:
 
     def ask(self, number: int) -> float:
         """Run one turn; return the milliseconds from the key to the frame that shows the first text."""
-        self._page.evaluate(
-            "([turn, box]) => { probe.begin(turn); document.querySelector(box).focus(); }",
-            [number, self._box],
-        )
+        begin = "([turn, box]) => { probe.begin(turn); document.querySelector(box).focus(); }"
+        self._page.evaluate(begin, [number, self._box])
         self._page.keyboard.type(scripted_server.question(number))
         self._page.keyboard.press("Enter")
         self._page.wait_for_function(ENDED, arg=number, timeout=PATIENCE_MS)
@@ -184,9 +168,7 @@ class Talker:
         return {one["name"]: one["value"] for one in metrics}
 
 
-def run_conversation(
-    place: ChatSite, turns: int, minutes: float, progress: Callable[[str], None]
-) -> ConversationRun:
+def run_conversation(place: ChatSite, turns: int, minutes: float) -> ConversationRun:
     """Talk so long, or for so many turns. Raises FileNotFoundError if there is no Chromium."""
     with _page() as page:
         place.enter(page, place.url)
@@ -201,7 +183,7 @@ def run_conversation(
             if done in MARKS or done == turns or out:
                 since = stands[-1].turns if stands else 0
                 stands.append(talker.stand(done, since, seconds, first_ms))
-                progress(f"{place.name}: {stands[-1]}")
+                say(f"{place.name}: {stands[-1]}")
             if out:
                 break
     return ConversationRun(page=place.name, version=place.version, turns=len(first_ms), stands=tuple(stands))
@@ -231,90 +213,57 @@ def gateway(folder: Path) -> Iterator[ServerProcess]:
 
 
 def ours(server: ServerProcess) -> ChatSite:
-    """Midstream's own page."""
-    return ChatSite(
-        "Midstream", version_of("midstream"), server.url, "#message", "#stop:not([hidden])", _enter_ours
-    )
+    """Return Midstream's own page."""
+    stop = "#stop:not([hidden])"
 
+    def enter(page: Page, url: str) -> None:
+        page.add_init_script(PROBE.replace("STOP", repr(stop)))
+        page.goto(url)
+        expect(page.locator("#connection[data-state=connected]")).to_be_attached(timeout=PATIENCE_MS)
 
-def _enter_ours(page: Page, url: str) -> None:
-    page.add_init_script(_probe("#stop:not([hidden])"))
-    page.goto(url)
-    expect(page.locator("#connection[data-state=connected]")).to_be_attached(timeout=PATIENCE_MS)
+    return ChatSite("Midstream", version_of("midstream"), server.url, "#message", enter)
 
 
 def theirs(url: str) -> ChatSite:
-    """Open WebUI's page."""
-    return ChatSite("Open WebUI", open_webui.version(), url, "#chat-input", WEBUI_STOP, _enter_theirs)
+    """Return Open WebUI's page."""
 
+    def enter(page: Page, url: str) -> None:
+        open_webui.sign_up(page, url)
+        page.add_init_script(PROBE.replace("STOP", repr('button[aria-label="Stop"]')))
+        page.goto(f"{url}/?models={scripted_server.MODEL}")
+        expect(page.locator("#chat-input")).to_be_visible(timeout=PATIENCE_MS)
 
-WEBUI_STOP = 'button[aria-label="Stop"]'
-
-
-def _enter_theirs(page: Page, url: str) -> None:
-    open_webui.sign_up(page, url)
-    page.add_init_script(_probe(WEBUI_STOP))
-    page.goto(f"{url}/?models={scripted_server.MODEL}")
-    expect(page.locator("#chat-input")).to_be_visible(timeout=PATIENCE_MS)
-
-
-def _probe(stop: str) -> str:
-    return PROBE.replace("STOP", repr(stop))
+    return ChatSite("Open WebUI", open_webui.version(), url, "#chat-input", enter)
 
 
 def table(talks: Sequence[ConversationRun]) -> str:
-    """Return the figures as Markdown, each mark of one page beside that of the other."""
-    head = (
-        "After",
-        "Page",
-        "First text",
-        "Long tasks",
-        "Blocked",
-        "Longest",
-        "Processor a turn",
-        "Heap",
-        "Elements",
-    )
-    rows = [head, ("---",) * len(head)]
+    """Return the figures as text, each mark of one page beside that of the other."""
+    rows: list[tuple[str, ...]] = [("after", "page", "first text, ms", "long tasks", "blocked, s", "longest, ms", "processor a turn, ms", "heap, MB", "elements")]  # fmt: skip
     for turns in sorted({stand.turns for one in talks for stand in one.stands}):
         for one in talks:
             rows += [_row(one.page, stand) for stand in one.stands if stand.turns == turns]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return aligned(rows, numbers=True)
 
 
 def _row(page: str, stand: Checkpoint) -> tuple[str, ...]:
+    blocked_s = f"{stand.blocked_ms / 1000:,.1f}"
     return (
-        f"{stand.turns:,} turns",
-        page,
-        f"{stand.first_text_ms:,.0f} ms",
-        f"{stand.long_tasks:,}",
-        f"{stand.blocked_ms / 1000:,.1f} s",
-        f"{stand.longest_ms:,.0f} ms",
-        f"{stand.cpu_ms:,.0f} ms",
-        f"{stand.heap_mb:,.1f} MB",
-        f"{stand.elements:,}",
+        *(f"{stand.turns:,} turns", page, f"{stand.first_text_ms:,.0f}", f"{stand.long_tasks:,}", blocked_s),
+        *(f"{stand.longest_ms:,.0f}", f"{stand.cpu_ms:,.0f}", f"{stand.heap_mb:,.1f}", f"{stand.elements:,}"),
     )
 
 
-def measure(turns: int, minutes: float, only: Sequence[str], progress: Callable[[str], None]) -> Report:
+def measure(turns: int, minutes: float, only: Sequence[str]) -> list[ConversationRun]:
     """Talk on each page, one after the other. Raises NotInstallable."""
-    machine = this_machine(PACKAGES)
     talks = []
     with tempfile.TemporaryDirectory(prefix="midstream-turns-") as name, gateway(Path(name)) as server:
         if "open-webui" in only:  # first, because it may fail to start
             (folder := Path(name) / "webui").mkdir()
-            with open_webui.running(program_of("openwebui", "open-webui", progress), [server], folder) as url:
-                talks.append(run_conversation(theirs(url), turns, minutes, progress))
+            with open_webui.running(program_of("openwebui", "open-webui", say), [server], folder) as url:
+                talks.append(run_conversation(theirs(url), turns, minutes))
         if "midstream" in only:
-            talks.insert(0, run_conversation(ours(server), turns, minutes, progress))
-    return Report(
-        date=datetime.now(UTC).date().isoformat(),
-        command="python -m tests.bench.page.thousand_turns",
-        machine=machine,
-        load_after=round(os.getloadavg()[0], 2),
-        minutes=minutes,
-        talks=tuple(talks),
-    )
+            talks.insert(0, run_conversation(ours(server), turns, minutes))
+    return talks
 
 
 def main() -> int:
@@ -324,24 +273,21 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=MINUTES, help=f"of each page, at most ({MINUTES:.0f})"
     )
-    pages = ("midstream", "open-webui")
-    parser.add_argument("--only", nargs="+", choices=pages, default=pages, help="which pages (both)")
+    parser.add_argument("--only", nargs="+", choices=PAGES, default=PAGES, help="which pages (both)")
     parser.add_argument(
         "--out", type=Path, help="file for results (docs/bench/thousand_turns.json, of a whole run)"
     )
     options = parser.parse_args()
+    report = Report(details={"minutes": options.minutes})
     try:
-        report = measure(options.turns, options.minutes, options.only, lambda line: print(line, flush=True))
+        talks = report.details["talks"] = measure(options.turns, options.minutes, options.only)
     except NotInstallable as why:
         print(f"Open WebUI could not be installed: {why}")
         return 2
-    if report.machine.warning:
-        print(report.machine.warning)
-    print(table(report.talks))
-    whole = options.turns == TURNS and len(options.only) == len(pages)
-    if out := options.out or (RESULTS if whole else None):
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-        print(f"Written: {out}")
+    report.details["load_after"] = round(os.getloadavg()[0], 2)
+    print(f"{report.machine}\n{table(talks)}")
+    whole = options.turns == TURNS and len(options.only) == len(PAGES)
+    report.write(options.out or (RESULTS / "thousand_turns.json" if whole else None))
     return 0
 
 

@@ -7,18 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from tests.bench.engine.contender import TEMPERATURE, TOP_P, GenerationRequest, TokenUpdate
-from tests.bench.engine.json_lines import own_output, put
-from tests.bench.engine.load import WARM_UP, observe
-from tests.bench.engine.records import Failed, Load, Observed, Ready
-from tests.bench.engine.registry import Worker
+from tests.bench.engine.load import TEMPERATURE, TOP_P, GenerationRequest, TokenUpdate
+from tests.bench.engine.worker import serve
 
 CACHE_GB = 2
 STEP_TOKENS = 512
@@ -88,29 +81,6 @@ class OpenVino:
         return config
 
 
-def main() -> None:
-    """Serve loads until standard input ends."""
-    answers = own_output()
-    worker = msgspec.json.decode(sys.argv[1], type=Worker)
-    contender = OpenVino(worker.folder)
-    for turn, load in enumerate(WARM_UP):
-        _observed(contender, load, worker, -turn)
-    put(answers, Ready())
-    for turn, line in enumerate(sys.stdin.buffer, start=1):
-        put(answers, _guarded(contender, msgspec.json.decode(line, type=Load), worker, turn))
-
-
-def _guarded(contender: OpenVino, load: Load, worker: Worker, turn: int) -> Observed | Failed:
-    try:
-        return _observed(contender, load, worker, turn)
-    except RuntimeError as error:  # all that the pipeline raises
-        return Failed(f"{type(error).__name__}: {error}")
-
-
-def _observed(contender: OpenVino, load: Load, worker: Worker, turn: int) -> Observed:
-    return observe(contender, load, vocabulary=worker.vocabulary, clock=time.perf_counter, turn=turn)
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda worker: (OpenVino(worker.folder), None))
     os._exit(0)  # as the other contenders' processes: nothing is taken down piece by piece

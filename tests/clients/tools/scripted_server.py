@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import uvloop
 
-from app.composition import composed
-from app.operations import logs
-from app.server.server import listen
+from app import logs
+from app.server import listen
+from app.service import composed
 from app.settings import Settings
+from engine.api import Streamer
 from engine.messages import Message, Request
 from engine.scripted import FEATURES, Call, ScriptedEngine, Step, Thought, words_of
-from engine.streamer import Streamer
 
 COMMAND = ("tests.clients.tools.scripted_server",)
 CITY = "Oslo"

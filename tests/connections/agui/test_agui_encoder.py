@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.agui.encoder import AguiEncoder
-from connections.api.agui.schema import RunInput
+from connections.api.agui.endpoint import AguiEncoder
+from connections.api.agui.requests import RunInput
 from engine.messages import ToolCall
 from sessions.events import Reason
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece

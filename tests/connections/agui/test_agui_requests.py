@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.agui.parser import ask_of, run_input
-from connections.api.errors import Problem
-from connections.protocol.server_info import Limits
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import Tool
+from connections.api.agui.requests import ask_of, run_input
+from connections.api.requests import Problem
+from connections.protocol.base import Limits
+from engine.messages import Message, Params, Tool, ToolCall
 from sessions.running.ephemeral import EphemeralRequest
 from tests.sample_images import PNG
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from connections.api.ai_sdk.endpoint import MAX_STREAMS, SocketStreams, decode
 from connections.api.ai_sdk.requests import AbortFrame, SendFrame
-from connections.api.ai_sdk.websocket import MAX_STREAMS, SocketStreams, decode
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import Error, Frame
 from sessions.errors import Overloaded

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.audio.transcriptions import MAX_FIELDS, parse_form
-from connections.api.errors import Problem
+from connections.api.audio import MAX_FIELDS, parse_form
+from connections.api.requests import Problem
 
 TYPE = "multipart/form-data; boundary=line"
 

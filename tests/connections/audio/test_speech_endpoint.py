@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from connections.api.audio import speech
+from connections.api import audio
 
 
 def test_a_thread_that_may_not_lower_its_priority_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,5 +15,5 @@ def test_a_thread_that_may_not_lower_its_priority_works_on(monkeypatch: pytest.M
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", forbidden)
-    with ThreadPoolExecutor(1, "encoding", speech._yield_to_others) as threads:
+    with ThreadPoolExecutor(1, "encoding", audio._yield_to_others) as threads:
         assert threads.submit(lambda: "sound").result(10) == "sound"

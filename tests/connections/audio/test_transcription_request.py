@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.audio.transcriptions import File, Form, transcription_request
-from connections.api.errors import Problem
-from speech.recognition.messages import ENGLISH
+from connections.api.audio import File, Form, transcription_request
+from connections.api.requests import Problem
+from speech.recognition import ENGLISH
 
 
 def request(model: str) -> bytes:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.operations import key_file
-from connections.authentication.access import AccessControl, Authenticator, bearer
-from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.tickets import Tickets
-from connections.middleware.origins import AllowedOrigins
+from app.keys import add_key, revoke_key
+from connections.authentication.access import AccessControl, Tickets, bearer
+from connections.authentication.api_keys import ApiKeyStore
+from connections.middleware import AllowedOrigins
 from connections.protocol.errors import CloseCode
 from connections.protocol.frames import Error
 from tests.connections.fake_peer import Peer
@@ -22,14 +21,15 @@ async def test_a_key_that_is_revoked_while_the_model_loads_does_not_stay(
 ) -> None:
     """Between the token and the first frame there may be seconds."""
     file, peer = tmp_path / "keys", Peer()
-    key = key_file.add(file, "ann")
-    authenticator = Authenticator(keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(store))
-    access = AccessControl(authenticator=authenticator, origins=AllowedOrigins(()))
+    key = add_key(file, "ann")
+    access = AccessControl(
+        keys=ApiKeyStore(str(file)), web_tokens=None, tickets=Tickets(store), origins=AllowedOrigins(())
+    )
     identity = await access.identify(authorization=f"Bearer {key}")
     with access.watch(identity, peer):
         access.reload()
         assert peer.closes == []
-    key_file.revoke(file, "ann")
+    revoke_key(file, "ann")
     access.reload_if_changed()
     with access.watch(identity, peer):
         assert [close.code for close in peer.closes] == [CloseCode.UNAUTHENTICATED]

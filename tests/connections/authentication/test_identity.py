@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.authentication.api_keys import ApiKey, Kind
-from connections.authentication.identity import ANONYMOUS, Identity, of_key, of_subject
+from connections.authentication.api_keys import ANONYMOUS, ApiKey, Identity, Kind, of_key, of_subject
 from connections.protocol.errors import Unauthenticated
 from sessions.records import Owner
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 
 subjects = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 

@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from connections.authentication.api_key_store import ApiKeyStore
 from connections.authentication.api_keys import (
     ApiKey,
+    ApiKeyStore,
     KeyPolicy,
     digest_of,
     format_policy,
+    of_key,
     parse_expiry,
     parse_keys,
     parse_policy,
     with_key,
 )
-from connections.authentication.identity import of_key
+from connections.protocol.base import Grant, KeyScope
 from connections.protocol.errors import InvalidList
-from connections.protocol.scopes import Grant, KeyScope
 from sessions.limits.quotas import Allowance
 
 NOW = datetime(2026, 11, 24, 12, 0, 0, 500, tzinfo=UTC)

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connections.authentication.api_key_store import ApiKeyStore
-from connections.authentication.api_keys import ApiKey, digest_of, with_key
-from connections.authentication.identity import of_key
+from connections.authentication.api_keys import ApiKey, ApiKeyStore, digest_of, of_key, with_key
 from connections.protocol.errors import InvalidList
 
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from connections.authentication.identity import ANONYMOUS
-from connections.authentication.tickets import GROUP, Tickets
+from connections.authentication.access import TICKET_GROUP, Tickets
+from connections.authentication.api_keys import ANONYMOUS
 from connections.protocol.errors import Unauthenticated
 from sessions.limits.slots import OWN, caller_group
 from tests.store_faults import without_memory
@@ -34,8 +34,8 @@ async def test_tickets_have_no_part_in_the_replicas_own_work() -> None:
     ticket = await tickets.issue(ANONYMOUS)
     with pytest.raises(Unauthenticated):
         await tickets.redeem(ticket)
-    assert client.askers == [GROUP, GROUP]
-    assert GROUP != OWN
+    assert client.askers == [TICKET_GROUP, TICKET_GROUP]
+    assert TICKET_GROUP != OWN
 
 
 async def test_a_store_without_memory_takes_tickets(store: Redis) -> None:

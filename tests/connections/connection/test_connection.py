@@ -13,7 +13,7 @@ import pytest
 
 from connections.authentication.caller import Caller
 from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, ErrorBudget
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec

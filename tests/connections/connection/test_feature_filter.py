@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from connections.outbox import Outbox
 from connections.protocol.base import REASONING, TOOLS
-from connections.protocol.codec import for_features
-from connections.protocol.frames import Frame
+from connections.protocol.frames import Frame, for_features
 from sessions.events import (
     CallState,
     ControlEvent,

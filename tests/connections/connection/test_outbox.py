@@ -26,7 +26,7 @@ from sessions.events import (
     Timing,
     Usage,
 )
-from sessions.store.history.index import Listed
+from sessions.store.index import Listed
 from sessions.turn.turn import SentOffsets
 
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)

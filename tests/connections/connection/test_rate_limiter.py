@@ -10,7 +10,7 @@ import pytest
 
 from connections.authentication.caller import Caller
 from connections.connection import MAX_WAITING, Connection, RateLimiter
-from connections.http.refusal_counters import Refusal, RefusalCounters
+from connections.http import RefusalCounters, RefusalReason
 from connections.limiters import Limiters
 from connections.protocol.audio import AudioStop
 from connections.protocol.frames import Cancel, Frame, History, Ping, Request, Send
@@ -97,7 +97,7 @@ async def test_a_message_without_room_is_not_handed_on(room: Harness) -> None:
     with pytest.raises(RateLimited):
         await room.under_way[0]
     assert room.handled == []
-    assert room.refusals.statistics()[Refusal.RATE] == 1
+    assert room.refusals.statistics()[RefusalReason.RATE] == 1
 
 
 async def test_too_many_that_wait_are_refused_and_a_cancel_is_not(room: Harness) -> None:
@@ -125,4 +125,4 @@ async def test_a_client_that_asks_too_quickly_is_told_when_to_come_back(room: Ha
     for frame in (CANCEL, Ping()):
         for _ in range(100):
             await hasty.reads(frame)
-    assert hasty.refusals.statistics()[Refusal.RATE] == 2
+    assert hasty.refusals.statistics()[RefusalReason.RATE] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.events import UNKNOWN_POSITION, event_id, parse_position
+from connections.api.account import UNKNOWN_POSITION, event_id, parse_position
 from connections.protocol.frames import MAX_SEQ
 from sessions.commands.resumption import ReaderPosition
 

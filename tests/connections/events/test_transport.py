@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connections.api import event_transport as transport
-from connections.api.event_transport import PIECE_BYTES, EventTransport
-from connections.http.exchange import WRITE, Exchange
+from connections.api import endpoint as transport
+from connections.api.endpoint import PIECE_BYTES, EventTransport
+from connections.http import WRITE, Exchange
 
 TEXT = b"data: {}\n\n"
 WRITES = 4

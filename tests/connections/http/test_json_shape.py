@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.http import inputs
-from connections.http.inputs import TooManyValues, check_json_limits
+from connections.http import MAX_QUOTES, TooManyValues, check_json_limits
 from sessions.limits.bounds import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, SMALL_BYTES
 
 PADDING = '"' + "x" * SMALL_BYTES + '"'
@@ -82,7 +81,7 @@ def test_whatever_bytes_come_it_has_an_end(text: bytes) -> None:
 
 def test_more_strings_than_may_be_are_refused() -> None:
     with pytest.raises(TooManyValues):
-        check_json_limits(LISTS + b'""' * (inputs.MAX_QUOTES // 2 + 1))
+        check_json_limits(LISTS + b'""' * (MAX_QUOTES // 2 + 1))
 
 
 def test_what_closes_without_an_end_is_not_too_deep() -> None:

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from connections import loop_scheduler
 from connections.loop_scheduler import WINDOW, FairLoopScheduler, FairShareMiddleware, LightClients
-from connections.middleware.client_address import AllowedAddresses, set_client_address
+from connections.middleware import AllowedAddresses, set_client_address
 from sessions.limits.slots import is_heavy_caller, with_heaviness
 
 RULE = AllowedAddresses(allowed=(), trusted=())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.anthropic.encoder import MessagesEncoder, encode_message
-from connections.api.errors import Problem
+from connections.api.anthropic.endpoint import MessagesEncoder, encode_message
+from connections.api.requests import Problem
 from engine.messages import ToolCall
 from sessions.events import Done, Failure, Reason, Timing, Usage
 from sessions.generation import TokenLatency

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.anthropic.parser import (
+from connections.api.anthropic.requests import (
     count_turn_request,
     message_turn_request,
     parse_count_request,
     parse_message_request,
 )
-from connections.api.errors import Problem
-from connections.protocol.server_info import Limits
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import PLAIN, JsonSchema, Tool
+from connections.api.requests import Problem
+from connections.protocol.base import Limits
+from engine.messages import PLAIN, JsonSchema, Message, Params, Tool, ToolCall
 from sessions.running.ephemeral import EphemeralRequest
 
 LIMITS = Limits(

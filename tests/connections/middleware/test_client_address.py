@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from connections.middleware.client_address import AllowedAddresses, client_address, is_loopback, networks
+from connections.middleware import AllowedAddresses, client_address, is_loopback, networks
 
 TRUSTED = networks(["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.middleware.client_filter import allowed_hosts_for
+from connections.middleware import allowed_hosts_for
 
 LOOPBACK = ["localhost", "LocalHost:8000", "a.localhost", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "::1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.requests import HTTPConnection
 
-from connections.middleware.origins import is_allowed, is_secure
+from connections.middleware import is_allowed, is_secure
 
 ALLOWED = ("https://intranet.example.org",)
 

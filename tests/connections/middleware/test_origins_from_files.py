@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connections.middleware.origins import MAX_LOGGED_CHARS, MAX_LOGGED_ORIGINS, AllowedOrigins
+from connections.middleware import MAX_LOGGED_CHARS, MAX_LOGGED_ORIGINS, AllowedOrigins
 from connections.protocol.errors import InvalidList
 
 HERE = "chat.example"

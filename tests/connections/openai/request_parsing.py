@@ -14,8 +14,8 @@ from connections.api.chat_requests import (
     parse_chat_request,
     parse_completion_request,
 )
-from connections.api.errors import Problem
-from connections.protocol.server_info import Limits
+from connections.api.requests import Problem
+from connections.protocol.base import Limits
 from sessions.running.ephemeral import EphemeralRequest
 
 LIMITS = Limits(

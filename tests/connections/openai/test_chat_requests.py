@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api import fields as unsupported
+from connections.api import requests
 from connections.api.chat_requests import MAX_BIASES, chat_turn_request, parse_chat_request
-from connections.api.errors import Problem
-from connections.http.inputs import TooManyValues
-from engine.messages import Message
-from engine.reply_spec import PLAIN
+from connections.api.requests import Problem
+from connections.http import TooManyValues
+from engine.messages import PLAIN, Message
 from sessions.limits.bounds import MAX_MESSAGES
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed
 
@@ -289,12 +288,12 @@ def test_a_refusal_is_a_sentence_that_an_end_user_can_read(fields: dict[str, Any
 
 
 def test_every_refusal_of_a_field_is_a_sentence() -> None:
-    for field, (neutral, why) in unsupported._NEUTRAL.items():
+    for field, (neutral, why) in requests._NEUTRAL.items():
         assert A_SENTENCE.fullmatch(why), field
         for value in neutral:
-            unsupported.reject_unsupported({field: msgspec.Raw(msgspec.json.encode(value))})
+            requests.reject_unsupported({field: msgspec.Raw(msgspec.json.encode(value))})
         with pytest.raises(Problem, match=re.escape(why)):
-            unsupported.reject_unsupported({field: msgspec.Raw(b'{"else":5}')})
+            requests.reject_unsupported({field: msgspec.Raw(b'{"else":5}')})
 
 
 def test_a_system_message_alone_is_answered() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.messages import Message
-from engine.reply_spec import ReplySpec
+from engine.messages import Message, ReplySpec
 from tests.connections.openai.request_parsing import completions, parse_error
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.chat_requests import MAX_CHOICES, MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
-from connections.api.fields import MAX_SCHEMA_BYTES
-from engine.reply_spec import Grammar, JsonObject, JsonSchema, Regex
+from connections.api.requests import MAX_SCHEMA_BYTES
+from engine.messages import Grammar, JsonObject, JsonSchema, Regex
 from tests.connections.openai.request_parsing import completions, parse_error, parsed
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}, "required": ["b"]}

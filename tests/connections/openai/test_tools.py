@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS
-from connections.api.fields import MAX_SCHEMA_BYTES
-from engine.messages import Message, ToolCall
-from engine.reply_spec import PLAIN, ReplySpec, Tool
+from connections.api.requests import MAX_SCHEMA_BYTES
+from engine.messages import PLAIN, Message, ReplySpec, Tool, ToolCall
 from tests.connections.openai.request_parsing import USER, parse_error, parsed
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}

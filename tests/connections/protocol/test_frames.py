@@ -9,8 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from connections.protocol import audio, frames
-from connections.protocol.codec import CLIENT_FRAMES, SERVER_FRAMES
-from connections.protocol.frames import ClientFrame, ServerFrame
+from connections.protocol.base import ClientFrame, ServerFrame
+from connections.protocol.frames import CLIENT_FRAMES, SERVER_FRAMES
 from sessions.events import Event
 from sessions.limits.rates import FrameCost
 
@@ -46,5 +46,5 @@ def test_what_asks_the_store_counts_for_something() -> None:
 
 
 def test_the_protocol_names_every_frame() -> None:
-    tags = [one.__struct_config__.tag for one in (*CLIENT_FRAMES, *SERVER_FRAMES)]  # type: ignore[attr-defined]
+    tags = [one.__struct_config__.tag for one in (*CLIENT_FRAMES, *SERVER_FRAMES)]
     assert [tag for tag in tags if f"`{tag}`" not in PROTOCOL] == []

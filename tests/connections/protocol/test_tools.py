@@ -12,8 +12,7 @@ import pytest
 from connections.protocol import frames
 from connections.protocol.errors import BadParams
 from connections.protocol.params import offered_tools
-from sessions.tools.server_tool import Approval, CallContext, ServerTool
-from sessions.tools.tool_registry import MOST_KNOWN, ToolRegistry
+from sessions.tools.tool_registry import MOST_KNOWN, Approval, CallContext, ServerTool, ToolRegistry
 
 
 class Source:

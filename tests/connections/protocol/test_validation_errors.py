@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from connections.protocol.base import Name
 from connections.protocol.errors import validation_problem
-from connections.protocol.frames import Name
 
 
 class Inner(msgspec.Struct, kw_only=True):

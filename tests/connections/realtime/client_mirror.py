@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connections.api.realtime.server_events import (
+from connections.api.realtime.events import (
     ArgumentsDelta,
     FunctionCall,
     FunctionCallOutput,
@@ -19,7 +19,7 @@ from connections.api.realtime.server_events import (
     ResponseDone,
     ServerEvent,
 )
-from connections.protocol.server_info import Limits
+from connections.protocol.base import Limits
 from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
 
 LIMITS = Limits(

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.realtime.client_events import ItemCreate, ResponseCreate, SessionUpdate
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
-from connections.api.realtime.items import Items
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.events import ItemCreate, ResponseCreate, SessionUpdate
+from connections.api.realtime.session import Items, RealtimeSession
 from connections.protocol import frames
 from connections.protocol.errors import BadFrame
 from sessions.events import Deleted, Status

@@ -9,12 +9,11 @@ from typing import Any, cast
 import msgspec
 
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
-from connections.api.realtime.handler import RealtimeHandler
-from connections.api.realtime.items import Items
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.endpoint import RealtimeHandler
+from connections.api.realtime.session import Items, RealtimeSession
 from connections.authentication.caller import Caller
 from connections.connection import Connection, Handler, PendingWork
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames

@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from connections.api.realtime.client_events import NewItem, Part, ResponseCreate
-from connections.api.realtime.items import Items
-from connections.api.realtime.server_events import InvalidEvent
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.events import InvalidEvent, NewItem, Part, ResponseCreate
+from connections.api.realtime.session import Items, RealtimeSession
 from connections.protocol.frames import Send
 from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import JPEG, PNG

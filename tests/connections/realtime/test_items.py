@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.realtime.items import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
-from connections.api.realtime.server_events import Content, InvalidEvent, Message
+from connections.api.realtime.events import Content, InvalidEvent, Message
+from connections.api.realtime.session import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
 from tests.sample_images import PNG
 
 

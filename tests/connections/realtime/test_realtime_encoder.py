@@ -10,18 +10,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from connections.api.realtime.client_events import (
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
+from connections.api.realtime.events import (
+    ErrorEvent,
+    InvalidEvent,
     ItemCreate,
     ItemRetrieve,
     NewItem,
     Part,
     ResponseCreate,
+    ResponseDone,
     ResponseOptions,
 )
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.items import Items, ItemState, text_item_id
-from connections.api.realtime.server_events import ErrorEvent, InvalidEvent, ResponseDone
-from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.session import Items, ItemState, RealtimeSession, text_item_id
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.conversation.history_page import HistoryPage, ShownMessage

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from connections.api.stored_replies import ServerToolCall, StoredReply
+from connections.api.replies import ServerToolCall, StoredReply
 from engine.messages import ToolCall
 from sessions import events
 from sessions.errors import NotFound, StoreDown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from connections.api.responses.notes import SEPARATOR, UserInput, storable_input
+from connections.api.responses.creator import storable_input
 from connections.api.responses.parser import Creation
-from connections.api.responses.store import _same_conversation
+from connections.api.responses.store import SEPARATOR, UserInput, _same_conversation
 from engine.messages import Message
 
 MANY = [Message("user", "x" * 2_000)] * 2_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.errors import Problem
-from connections.api.responses.websocket import (
+from connections.api.requests import Problem
+from connections.api.responses.endpoint import (
     MAX_NEWEST_BYTES,
     MAX_STREAMS,
     MAX_UNSTORED,

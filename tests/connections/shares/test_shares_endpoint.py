@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from starlette.types import Message, Scope
 
-from connections.api.shares import SharesEndpoint
+from connections.api.account import SharesEndpoint
 from connections.limiters import Limiters
-from connections.middleware.client_address import set_client_address
+from connections.middleware import set_client_address
 from sessions.errors import NotFound
 from sessions.limits.rates import LocalRateLimits
 from sessions.limits.slots import OWN, caller_group

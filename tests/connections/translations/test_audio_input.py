@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connections.api.realtime.translation.speech import SpeechInput, Transcript, voice_for
+from connections.api.realtime.translation.endpoint import SpeechInput, Transcript, voice_for
 from speech.interfaces import Heard, Listening, Partial, Paused, Resumed, Started, Stopped
 
 

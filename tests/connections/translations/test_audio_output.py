@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from connections.api.realtime.translation.speech import SpeechOutput
+from connections.api.realtime.translation.endpoint import SpeechOutput
 from speech.interfaces import SpokenClause
 
 

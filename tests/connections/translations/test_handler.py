@@ -11,21 +11,20 @@ from typing import Any, cast
 import pytest
 
 from connections.api.realtime.translation import endpoint as handling
-from connections.api.realtime.translation import events as event_encoder
+from connections.api.realtime.translation import session as event_encoder
 from connections.api.realtime.translation.endpoint import TranslationCodec, TranslationsHandler, decode
-from connections.api.realtime.translation.events import TranslationEventEncoder
-from connections.api.realtime.translation.session import TranslationSession
+from connections.api.realtime.translation.session import TranslationEventEncoder, TranslationSession
 from connections.authentication.caller import Caller
 from connections.connection import Connection
-from connections.http.refusal_counters import EndpointName
+from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
 from sessions.events import Accepted, Reason, SourceText
-from sessions.interpreting.interpretation import Grown, Growth
 from sessions.records import Client, Owner
 from sessions.service import Sessions
+from sessions.turn.interfaces import Grown, Growth
 from speech.interfaces import Stopped
 from tests.connections.connection.memory_transport import MemoryTransport
 from tests.connections.translations.test_audio_input import Scripted

@@ -15,7 +15,7 @@ from connections.api.realtime.translation.session import (
     fitting,
 )
 from sessions.errors import Overloaded
-from sessions.interpreting.interpretation import MAX_SOURCE_CHARS
+from sessions.translation.interpretation import MAX_SOURCE_CHARS
 
 INTO_CHINESE, INTO_GERMAN = TranslationOptions(target="zh"), TranslationOptions(target="de")
 

@@ -9,10 +9,14 @@ import pytest
 from openai.types.realtime import RealtimeTranslationServerEvent
 from pydantic import TypeAdapter
 
-from connections.api.realtime.server_events import ServerEvent
+from connections.api.realtime.events import ServerEvent
 from connections.api.realtime.translation.endpoint import TranslationCodec, decode
-from connections.api.realtime.translation.events import TranslationEventEncoder, TranslationFrame, closed
-from connections.api.realtime.translation.session import TranslationSession
+from connections.api.realtime.translation.session import (
+    TranslationEventEncoder,
+    TranslationFrame,
+    TranslationSession,
+    closed,
+)
 from connections.protocol.errors import BadFrame, BadParams, Close
 from connections.protocol.frames import Error
 from engine.messages import Languages, ModelFacts, Params

@@ -12,10 +12,9 @@ import pytest
 import soxr
 
 from speech.activity import has_voice
-from speech.listening.stream import RATE
-from speech.recognition.numerals import in_digits
-from speech.recognition.pocketsphinx_decoder import PocketSphinxDecoder
-from speech.voice.espeak import TimedEspeak
+from speech.espeak import Espeak
+from speech.listening_worker import RATE
+from speech.pocketsphinx_decoder import PocketSphinxDecoder, in_digits
 from tests.connections.voice.barge_in import GRAMMAR, outcome
 from tests.speech.noise_samples import LOUD, NOISES, Pcm, noise
 
@@ -34,7 +33,7 @@ def _each(*texts: str) -> list[tuple[str, str]]:
 
 async def synthesize(text: str, voice: str) -> Pcm:
     """Return a text in a voice, from its first sound to its last, as loud as the noises."""
-    clip = await TimedEspeak((voice,)).speak(text, voice=voice)
+    clip = await Espeak((voice,)).speak(text, voice=voice)
     samples = soxr.resample(np.frombuffer(clip.pcm, "<i2").astype(np.float32), clip.rate, RATE)
     received = np.flatnonzero(np.abs(samples) > 200)
     samples = samples[received[0] : received[-1] + 1]

@@ -63,8 +63,8 @@ class Speaker:
 
     async def send_message(self, request: VoiceMessage) -> None:
         self.requests.append(request)
-        if request.playback is not None:
-            await request.playback.over()
+        if request.player is not None:
+            await request.player.over()
 
 
 class EchoSpeaker(Speaker):
@@ -73,12 +73,12 @@ class EchoSpeaker(Speaker):
     turn_id = "guess"
 
     async def send_message(self, request: VoiceMessage) -> None:
-        assert request.playback is not None
-        request.playback.begin(self.turn_id)
+        assert request.player is not None
+        request.player.begin(self.turn_id)
         text = Delta(
             conversation_id="here", turn_id="guess", seq=1, first_seq=1, off=0, text="One. Two.", tokens=1
         )
-        request.playback.feed(text)
+        request.player.feed(text)
         await super().send_message(request)
 
 
@@ -129,7 +129,7 @@ def voice_conversation(tasks: asyncio.TaskGroup, sessions: StubSessions | None =
 
 
 def reply_of(request: VoiceMessage) -> SpokenReply:
-    return cast("SpokenReply", request.playback)
+    return cast("SpokenReply", request.player)
 
 
 async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
@@ -156,7 +156,7 @@ async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
         await asyncio.sleep(0)  # the message is sent
         talk.begin(Speaker())
         (request,) = anna.requests
-        is_over = request.playback is not None and cast("SpokenReply", request.playback).is_over
+        is_over = request.player is not None and cast("SpokenReply", request.player).is_over
         talk.cut()  # whatever is left would be waited for
     assert is_over
 

@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.cache.pages import KVBudget
 from engine.execution import executor as executors
-from engine.execution import runner as runners
+from engine.execution.executor import LoadedModel
+from engine.kv_cache import KVBudget
 from engine.messages import Finished, FinishReason, Output, Params, Started
 from engine.model.cuda.operators import Cuda
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import SamplingParams
+from engine.text.reply_text import SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.execution.shape_of_llama import CONTEXT, PAGE, llama
 from tests.engine.fake_cuda import Launches, fake_cuda
@@ -54,7 +53,7 @@ class OneFetch:
 
 @pytest.fixture
 def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132))
+    monkeypatch.setattr(executors, "backend_for", lambda _device, _dtype: Cuda(processors=132))
     monkeypatch.setattr(executors, "CudaRecorder", Recorder)
     monkeypatch.setattr(executors, "PendingTokens", OneFetch)
     with fake_cuda():

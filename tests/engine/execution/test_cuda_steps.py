@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from engine.cache.layout import Span
-from engine.execution import runner as runners
-from engine.execution.runner import Runner
+from engine.execution import executor as executors
+from engine.execution.executor import Runner
 from engine.execution.sampler import Sampler, SamplerState
 from engine.model.cuda.operators import Cuda
-from engine.text.prepared_request import SamplingParams
-from tests.engine.attention.paged import DEVICE
+from engine.step_layout import Span
+from engine.text.reply_text import SamplingParams
 from tests.engine.execution.shape_of_llama import CONTEXT, LAYERS, PAGE, llama
 from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
+from tests.engine.model.paged import DEVICE
 from tests.engine.tiny_models import make, prompt, served
 
 MIXED = (200, 8000, 1, 512, 3000, 77, 256, 257)
@@ -25,7 +25,7 @@ SAMPLED = SamplingParams(9, True, 1.0, 0.95, 0, 1.0, None, None)
 @pytest.fixture(autouse=True)
 def kernels_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it runs."""
-    monkeypatch.setattr(runners, "backend_for", lambda _device, _dtype: Cuda(processors=132))
+    monkeypatch.setattr(executors, "backend_for", lambda _device, _dtype: Cuda(processors=132))
 
 
 def spans(lengths: Sequence[int], *prompts: tuple[int, int]) -> list[Span]:

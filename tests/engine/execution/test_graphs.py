@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.cache.layout import Span
-from engine.execution.runner import Runner
+from engine.execution.executor import Runner
 from engine.loading.probe import probe
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cuda.graphs import padded_rows
 from engine.model.fused_decoder import FusedDecoder
-from tests.engine.attention.paged import DEVICE
+from engine.step_layout import Span
 from tests.engine.conftest import NO_KERNELS
 from tests.engine.families import VOCABULARY
+from tests.engine.model.paged import DEVICE
 from tests.engine.tiny_models import make, prompt
 
 PAGE = 16

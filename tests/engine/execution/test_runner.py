@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.cache.layout import Span
-from engine.cache.paged_cache import PagedCache
-from engine.cache.pages import PageCopy
-from engine.execution.runner import Runner
+from engine.execution.executor import Runner
+from engine.kv_cache import PageCopy, PagedCache
 from engine.model import attention as reference
-from engine.model import attention_interface as attention
+from engine.model import fused_decoder as attention
 from engine.model.attention import AttentionNotSupported
+from engine.step_layout import Span
 from tests.engine.tiny_models import VOCABULARY, make, prompt, served
 
 with_each = pytest.mark.usefixtures("cpu_operations")

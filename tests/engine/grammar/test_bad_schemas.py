@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import (
+from engine.grammar import (
     COMPILE_S,
     COSTLY,
     MEMORY_BYTES,
     WHOLE_S,
     GrammarCompiler,
+    GrammarMaker,
     GrammarSource,
     GrammarTrials,
     TrialPostponed,
     judge,
     trial,
 )
-from engine.grammar.grammar_writer import GrammarMaker
-from engine.reply_spec import Format, Grammar, JsonSchema, Regex, ReplySpec
+from engine.messages import Format, Grammar, JsonSchema, Regex, ReplySpec
 from tests.engine.constrained import compiler, source_of, vocabulary, writer
 
 MIB = 2**20
@@ -184,7 +184,7 @@ def test_a_try_that_does_not_end_is_ended_by_what_it_takes_of_a_processor() -> N
 
 
 def test_a_try_that_gets_no_processor_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.grammar.compiler.TIMEOUT_S", 0.0)
+    monkeypatch.setattr("engine.grammar.TIMEOUT_S", 0.0)
     assert trial(Endless(vocabulary()), GrammarSource("")) == COSTLY
 
 
@@ -213,7 +213,7 @@ def test_nobody_is_kept_waiting_by_a_grammar_that_waits_for_the_try_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Twenty in a row would take twenty times as long as one may. The try itself takes longer than it is waited for here."""
-    monkeypatch.setattr("engine.grammar.compiler.HURRIED_S", 60.0)
+    monkeypatch.setattr("engine.grammar.HURRIED_S", 60.0)
     with closing(Hurrying()) as signals:
         trials = GrammarTrials(Endless(vocabulary()), signals)
         for source in (GrammarSource("first"), GrammarSource("second")):
@@ -232,6 +232,6 @@ def test_a_try_that_dies_is_a_refusal() -> None:
 
 def test_what_is_slow_by_the_clock_of_its_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the trial's own judgement, here: the clock is handed to it."""
-    monkeypatch.setattr("engine.grammar.compiler.COMPILE_S", 0.0)
+    monkeypatch.setattr("engine.grammar.COMPILE_S", 0.0)
     assert judge(compiler(), source_of(Regex("abc"))) == COSTLY
     assert COMPILE_S > 0.0

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.parsing.formats import ReplyFormat
-from engine.reply_spec import ReplySpec, Tool
+from engine.messages import ReplySpec, Tool
+from engine.text.formats import ReplyFormat
 from engine.text.reply_text import Call
 from tests.engine.chat_families import FAMILIES
 from tests.engine.constrained import CITY, compiler, writer
 from tests.engine.grammar.test_call_grammars import allows
-from tests.engine.parsing.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
+from tests.engine.text.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
 from tests.schemas.writers import RandomWriter
 
 TOOLS = (Tool("weather", "", CITY), Tool("clock"))

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.grammar import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
+from engine.messages import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
 
 WEATHER = Tool("weather", "", CITY)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.grammar.compiler import KEPT, GrammarCompiler, GrammarError, GrammarSource
-from engine.reply_spec import Grammar, Regex
+from engine.grammar import KEPT, GrammarCompiler, GrammarError, GrammarSource
+from engine.messages import Grammar, Regex
 from tests.engine.constrained import CITIES, ids_of, source_of, vocabulary
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import HERMES_FORM, GrammarSource
-from engine.grammar.grammar_writer import TRIED, GrammarMaker
-from engine.reply_spec import JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.grammar import HERMES_FORM, TRIED, GrammarMaker, GrammarSource
+from engine.messages import JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.engine.constrained import CITIES, CITY, writer
 
 STRICT = Tool("strict", "", CITY, strict=True)

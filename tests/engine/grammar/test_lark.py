@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher
 
-from engine.grammar.grammar_writer import any_of, begins_special, controls_in, literal, pattern, symbols
+from engine.grammar import any_of, begins_special, controls_in, literal, pattern, symbols
 from tests.engine.constrained import ids_of, vocabulary
 
 SPECIALS = {"<a>": 3, "<ab>": 4, "[CALL]": 5}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.grammar.compiler import MAX_BYTES, MAX_DEPTH, GrammarSource, check_draft, nesting, read_schema
+from engine.grammar import MAX_BYTES, MAX_DEPTH, GrammarSource, check_draft, nesting, read_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.grammar.compiler import NoGrammars, vocabulary_of
+from engine.grammar import NoGrammars, vocabulary_of
 from tests.engine.conftest import small_tokenizer
 from tests.engine.constrained import BEYOND, tokenizer, vocabulary
 

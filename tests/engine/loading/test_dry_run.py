@@ -23,10 +23,9 @@ from transformers import (
 )
 
 from engine.errors import ModelNotUsable
-from engine.loading.memory_estimate import NotTestable, kv_bytes_per_token, reduced, try_small_model
 from engine.loading.preflight import PreflightResult
-from engine.loading.probe import probe
-from engine.options import EngineOptions
+from engine.loading.probe import NotTestable, kv_bytes_per_token, probe, reduced, try_small_model
+from engine.machine import EngineOptions
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import FAMILIES, VOCABULARY
 from tests.engine.tiny_models import make
@@ -89,7 +88,9 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def verdict(cache: Path, model: str) -> PreflightResult:
     options = msgspec.json.encode(EngineOptions(model=model, device="cpu", dtype="bfloat16")).decode()
-    return msgspec.json.decode(run(cache, "-m", "engine.loading", options).stdout, type=PreflightResult)
+    return msgspec.json.decode(
+        run(cache, "-m", "engine.loading", "check", options).stdout, type=PreflightResult
+    )
 
 
 def test_the_answer_comes_without_weights(tmp_path: Path) -> None:

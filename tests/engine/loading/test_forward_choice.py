@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import check_forward, check_quantization
-from engine.options import ForwardOptions
+from engine.machine import ForwardOptions
 
 
 @pytest.mark.parametrize("attn", ["auto", "midstream"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.errors import ModelNotUsable
-from engine.loading.gguf import convert
+from engine.loading.__main__ import convert
 from engine.loading.loader import load
 from tests.engine.conftest import TEMPLATE, small_tokenizer
 from tests.engine.gguf_files import some_llama, write_gguf

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from app.setup.models import TRANSLATOR
+from app.models import TRANSLATOR
 from engine.errors import PromptRejected
 from engine.loading.loader import load
 from engine.loading.tokenizer import TranslationTokenizer, is_translator

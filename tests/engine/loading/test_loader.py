@@ -29,7 +29,7 @@ from transformers import (
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
 from engine.loading.preflight import check_options
-from engine.options import EngineOptions, ForwardOptions
+from engine.machine import EngineOptions, ForwardOptions
 from tests.engine.conftest import small_tokenizer
 
 
@@ -272,7 +272,7 @@ def test_too_little_memory_for_a_forward_pass_is_told(
     def hungry(*_arguments: object) -> torch.Tensor:
         return torch.empty(2**58)
 
-    monkeypatch.setattr("engine.cache.paged_cache.LayerPages.make", hungry)
+    monkeypatch.setattr("engine.kv_cache.LayerPages.make", hungry)
     assert "does not fit into the memory of cpu" in refusal(tiny_llama)
 
 

@@ -22,8 +22,8 @@ from connections.images import image_from_bytes
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
 from engine.loading.tokenizer import read_tokenizer
+from engine.machine import ForwardOptions
 from engine.messages import Message
-from engine.options import ForwardOptions
 from engine.prompts.jobs import DecodeImage, Rejected
 from engine.prompts.prompt import PromptImages
 from engine.vision.image import NOT_SEEN, Image

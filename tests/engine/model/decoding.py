@@ -15,7 +15,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from tests.engine.families import SIZES
 

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.cache.layout import Span
-from engine.cache.paged_cache import LayerPages
+from engine.kv_cache import LayerPages
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu import linear as cpu_linear
 from engine.model.cpu.decoder import CpuDecode, CpuModel, InvalidStep, is_known
-from engine.model.cpu.linear import pack, quantize
+from engine.model.cpu.kernels import pack, quantize
+from engine.step_layout import Span
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, SIZE, by_itself, decoder, made_pages
 from tests.engine.tiny_models import prompt
@@ -70,7 +69,7 @@ def test_a_row_is_the_same_alone_and_beside_others(rows: int, page: int, seed: i
         assert torch.equal(alone[0], together[row])
 
 
-@pytest.mark.parametrize("arranged", [cpu_linear.take_over, quantize])
+@pytest.mark.parametrize("arranged", [cpu_kernels.take_over, quantize])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_of_every_kind_are_served(arranged: object, dtype: torch.dtype) -> None:
     assert callable(arranged)
@@ -81,7 +80,7 @@ def test_weights_of_every_kind_are_served(arranged: object, dtype: torch.dtype) 
         0
     ].float()
     expected = by_itself("qwen3", prompt(12))
-    exact = dtype is torch.float32 and arranged is cpu_linear.take_over
+    exact = dtype is torch.float32 and arranged is cpu_kernels.take_over
     assert (logits - expected).norm() / expected.norm() < (1e-5 if exact else 0.05)
 
 

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, M2M100Config, M2M100ForConditionalGeneration, PreTrainedModel
 
-from app.setup.models import TRANSLATOR
-from engine.cache.layout import Source, Span, source_of
-from engine.cache.paged_cache import LayerPages
+from app.models import TRANSLATOR
+from engine.kv_cache import LayerPages
 from engine.loading.loader import load
 from engine.model.cpu import encoder_decoder as cpu_encoder_decoder
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu import linear as cpu_linear
 from engine.model.cpu.decoder import InvalidStep
 from engine.model.cpu.encoder_decoder import CpuEncoderDecoder, computes_whole_steps, is_known
-from engine.model.cpu.linear import pack
+from engine.model.cpu.kernels import pack
 from engine.model.encoder_decoder import T5, EncoderDecoder
 from engine.scheduling.core import EngineCore
+from engine.step_layout import Source, Span, source_of
 from tests.engine import translators
 from tests.engine.tiny_models import GREEDY, run_out, tokens_of
 from tests.engine.translators import POSITIONS, VOCABULARY, source
@@ -226,7 +225,7 @@ def test_what_kernels_do_not_know_is_left_to_the_layers(monkeypatch: pytest.Monk
     model = encoder_decoder_of("marian")
     assert is_known(model)
     assert computes_whole_steps(model)
-    cpu_linear.take_over(model, packs=False)
+    cpu_kernels.take_over(model, packs=False)
     assert is_known(model)
     pack(encoder_decoder_of("marian"))
     packed = encoder_decoder_of("marian")

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu import linear as cpu_linear
-from engine.model.cpu.linear import CpuLinear, can_pack, matrix, multiply, quantized, serve, take_over
+from engine.model.cpu.kernels import CpuLinear, can_pack, matrix, multiply, quantized, serve_linear, take_over
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
@@ -104,10 +103,10 @@ def test_rows_and_weights_that_do_not_go_together_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             multiply(matrix(weight), given_rows, added)
-    assert serve(weight, weight)
-    assert serve(weight, weight.to(torch.int8))
-    assert not serve(weight, weight.bfloat16())
-    assert not serve(weight, torch.ones(4, 4).t())
+    assert serve_linear(weight, weight)
+    assert serve_linear(weight, weight.to(torch.int8))
+    assert not serve_linear(weight, weight.bfloat16())
+    assert not serve_linear(weight, torch.ones(4, 4).t())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -140,5 +139,5 @@ def test_no_second_copy_is_kept_of_bfloat16_nor_of_a_large_model(monkeypatch: py
 
     assert copies(torch.bfloat16) == [False, False]
     assert copies(torch.float32) == [True, True]
-    monkeypatch.setattr(cpu_linear, "LARGEST_COPY", 4 * (8 * 16 + 16 * 4) - 1)
+    monkeypatch.setattr(cpu_kernels, "LARGEST_COPY", 4 * (8 * 16 + 16 * 4) - 1)
     assert copies(torch.float32) == [False, False]

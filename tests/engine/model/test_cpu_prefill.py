@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.cache.layout import Span
-from engine.cache.paged_cache import LayerPages
-from engine.execution.runner import Runner
+from engine.execution.executor import Runner
+from engine.kv_cache import LayerPages
 from engine.model.cpu import decoder as cpu_decoder
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu import linear as cpu_linear
 from engine.model.cpu.decoder import CpuDecode, CpuModel, CpuPrefill, InvalidStep, prefills
-from engine.model.cpu.linear import quantize
+from engine.model.cpu.kernels import quantize
+from engine.step_layout import Span
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, by_itself, decoder, made_pages
 from tests.engine.tiny_models import prompt
@@ -104,7 +103,7 @@ def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors_of_every_kind_are_served(dtype: torch.dtype, vectors: None) -> None:
     fused = decoder("qwen3", dtype)
-    cpu_linear.take_over(fused)
+    cpu_kernels.take_over(fused)
     logits = in_parts(CpuPrefill(CpuModel(fused)), prompt(60), [33], made_pages(fused, 4, PAGE))[0].float()
     expected = by_itself("qwen3", prompt(60))
     assert (logits - expected).norm() / expected.norm() < (1e-5 if dtype is torch.float32 else 0.05)

@@ -17,9 +17,9 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from engine.cache.layout import Span
-from engine.execution.runner import Runner
+from engine.execution.executor import Runner
 from engine.model.fused_decoder import RMSNorm, fused_decoder
+from engine.step_layout import Span
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prompt
 

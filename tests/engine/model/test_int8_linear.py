@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from engine.errors import ModelNotUsable
-from engine.model.cpu.linear import FEW_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
+from engine.model.cpu.kernels import FEW_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
 from engine.scheduling.core import EngineCore
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of

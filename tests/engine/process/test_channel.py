@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Cancel, CountRequest, Message, Params, Ping, Pong, Request, ToEngine
-from engine.process.child import BlockingChannel, Unpacker, pack
+from engine.process.supervision import BlockingChannel, Unpacker, pack
 
 messages = st.one_of(
     st.builds(Cancel, st.text()),

@@ -8,7 +8,7 @@ import sys
 
 import uvloop
 
-from engine.process.child import ChildProcess, _MessageReader
+from engine.process.supervision import ChildProcess, _MessageReader
 
 
 def test_what_is_sent_to_a_process_that_is_gone_is_nothing() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
+from engine.machine import EngineOptions
 from engine.messages import Finished, Message, Params, Request
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions, RestartPolicy
 
@@ -27,7 +27,7 @@ ENDLESS = Request("r", HELLO, Params(max_new_tokens=4000))
 GATEWAY = """
 import asyncio, sys
 from engine.process.client import EngineClient
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
 
 async def main():
     async with EngineClient(EngineOptions(model=sys.argv[1], device="cpu")).running() as engine:

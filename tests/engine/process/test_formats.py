@@ -18,10 +18,23 @@ from transformers import PreTrainedTokenizerFast
 from engine.api import OutputStream, spec_not_served
 from engine.errors import PromptRejected
 from engine.loading.loader import load
-from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
+from engine.messages import (
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Format,
+    JsonObject,
+    JsonSchema,
+    Message,
+    Params,
+    Regex,
+    ReplySpec,
+    Request,
+    Tool,
+)
 from engine.process.client import EngineClient
-from engine.reply_spec import Format, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 from tests.coverage_tracing import coverage_enabled
 from tests.engine.conftest import TEMPLATE
 from tests.engine.constrained import CITIES, CITY

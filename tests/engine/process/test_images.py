@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from connections.images import MAX_POINTS, MAX_SIDE, image_from_bytes
 from engine.api import OutputStream
+from engine.machine import EngineOptions
 from engine.messages import (
     Chunk,
     Finished,
@@ -24,7 +25,6 @@ from engine.messages import (
     Request,
     Started,
 )
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.vision.image import NOT_SEEN, Image
 from tests.engine.vision_models import TILE, _alone, folder_of, generated, image, inputs_of

@@ -6,8 +6,7 @@ import threading
 
 from engine.messages import Finished, FinishReason, Message, Params, Request
 from engine.process.dispatcher import Inbox, Work
-from engine.text.prepared_request import PreparedRequest, resolve_sampling
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import PreparedRequest, ReplyText, resolve_sampling
 
 REQUEST = Request("r", (Message("user", "hi"),))
 CANCELLED = Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)

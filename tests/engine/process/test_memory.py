@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.settings import DEMO_MODEL
+from engine.machine import EngineOptions
 from engine.messages import EngineStatistics, Finished, Message, Params, Request
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is given back under Linux alone")

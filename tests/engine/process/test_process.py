@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from engine.api import EngineState, OutputStream
 from engine.errors import EngineLost, PromptRejected
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
 from tests.coverage_tracing import coverage_enabled

@@ -22,18 +22,17 @@ from engine.messages import (
     Params,
     Ping,
     Pong,
+    ReplySpec,
     Request,
+    Tool,
 )
-from engine.parsing.parsed_reply import ReplyPrefix, StartedReply
-from engine.process.child import BlockingChannel, Unpacker, pack
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
-from engine.prompts.job_handler import JobHandler
+from engine.process.supervision import BlockingChannel, Unpacker, pack
 from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Rejected, Stopped
-from engine.prompts.prompt import Prompt, PromptBuilder
-from engine.reply_spec import ReplySpec, Tool
+from engine.prompts.prompt import JobHandler, Prompt, PromptBuilder
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
-from engine.text.reply_memory import ReplyRecorder, WrittenReply
-from engine.text.reply_text import ReplyText
+from engine.text.parser import ReplyPrefix, StartedReply
+from engine.text.reply_text import ReplyRecorder, ReplyText, WrittenReply
 from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
 from tests.sample_images import PNG

@@ -9,7 +9,9 @@ import pytest
 import pytest_asyncio
 
 from engine.errors import PromptRejected
+from engine.machine import EngineOptions
 from engine.messages import (
+    PLAIN,
     Chunk,
     Finished,
     FinishReason,
@@ -17,13 +19,13 @@ from engine.messages import (
     Output,
     Params,
     Reasoning,
+    ReplySpec,
     Request,
+    Tool,
     ToolCall,
     ToolCallOutput,
 )
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
-from engine.reply_spec import PLAIN, ReplySpec, Tool
 from tests.coverage_tracing import coverage_enabled
 from tests.engine.chain_model import write_chain_model
 from tests.engine.chat_families import FAMILIES

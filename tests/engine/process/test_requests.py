@@ -21,8 +21,8 @@ from engine.messages import (
     Started,
     ToEngine,
 )
-from engine.process.child import Unpacker
 from engine.process.client import PendingRequests
+from engine.process.supervision import Unpacker
 
 HELLO = (Message("user", "hello"),)
 END = Finished("r", FinishReason.STOP, 1, 0, 1)

@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from connections.images import image_from_bytes
 from engine.api import OutputStream
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Queued, Request
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.vision.image import Image
 from tests.engine.vision_models import folder_of, image

@@ -14,8 +14,7 @@ from engine.messages import (
     StepOutputs,
 )
 from engine.process.dispatcher import Inbox, StepLoop
-from engine.text.prepared_request import DuplicateRequest, PreparedRequest, resolve_sampling
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import DuplicateRequest, PreparedRequest, ReplyText, resolve_sampling
 
 REQUEST = Request("r", (Message("user", "hi"),))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.child_environment import torch_settings
+from engine.machine import torch_settings
 
 
 def test_threads_spin_for_a_moment_and_few_kernels_are_kept() -> None:

@@ -14,10 +14,21 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from engine.api import OutputStream
 from engine.errors import PromptRejected
-from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Output, Params, Request
-from engine.options import EngineOptions
+from engine.machine import EngineOptions
+from engine.messages import (
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    JsonObject,
+    Message,
+    Output,
+    Params,
+    ReplySpec,
+    Request,
+    Translation,
+)
 from engine.process.client import EngineClient
-from engine.reply_spec import JsonObject, ReplySpec, Translation
 from tests.engine import translator_folders
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -7,12 +7,11 @@ from functools import cache
 
 from transformers import PreTrainedTokenizerFast
 
-from engine.messages import Message, Request, ToolCall
-from engine.parsing.format_detection import detect_format
-from engine.parsing.parsed_reply import ReplyFactory, ReplyPrefix
+from engine.messages import PLAIN, Message, ReplySpec, Request, Tool, ToolCall
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import PLAIN, ReplySpec, Tool
-from engine.text.reply_memory import ReplyCache
+from engine.text.formats import detect_format
+from engine.text.parser import ReplyFactory, ReplyPrefix
+from engine.text.reply_text import ReplyCache
 from tests.engine.chat_families import FAMILIES
 
 HELLO, MORE = Message("user", "hello there"), Message("user", "and more?")

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from engine.messages import Message, ToolCall
-from engine.parsing.format_detection import detect_format
+from engine.messages import PLAIN, Message, ReplySpec, Tool, ToolCall
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import PLAIN, ReplySpec, Tool
+from engine.text.formats import detect_format
 
 TEMPLATE = (
     "{% macro w(x) %}{{ REWRITTEN }}{% endmacro %}"

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.messages import Message
-from engine.parsing.format_detection import detect_format
-from engine.prompts.job_handler import PIECE_CHARS, JobHandler
+from engine.messages import Message, ReplySpec, Tool
 from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Rejected, Stopped, TooLong
-from engine.prompts.prompt import Prompt, PromptBuilder
-from engine.reply_spec import ReplySpec, Tool
+from engine.prompts.prompt import PIECE_CHARS, JobHandler, Prompt, PromptBuilder
+from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
-from engine.messages import Message
+from engine.messages import Message, ReplySpec
 from engine.prompts.prompt import Prompt
-from engine.reply_spec import ReplySpec
-from engine.text.reply_memory import ReplyCache
+from engine.text.reply_text import ReplyCache
 from tests.engine.prompts.conversations import (
     ADD,
     HELLO,

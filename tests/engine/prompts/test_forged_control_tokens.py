@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
 from engine.messages import Message
-from engine.prompts.control_tokens import ControlTokens
+from engine.prompts.chat_template import ControlTokens
 from engine.prompts.prompt import PromptBuilder
 from tests.engine.chat_families import CHATML, R1, family
 from tests.engine.conftest import small_tokenizer

@@ -9,10 +9,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from engine.errors import PromptRejected
-from engine.messages import Message
+from engine.messages import Message, ReplySpec
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import ReplySpec
-from engine.text.reply_memory import ReplyCache
+from engine.text.reply_text import ReplyCache
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}"
 REFUSES_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TURNS

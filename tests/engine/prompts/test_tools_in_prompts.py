@@ -7,10 +7,9 @@ import json
 import pytest
 
 from engine.errors import PromptRejected
-from engine.messages import Message, ToolCall
-from engine.parsing.format_detection import detect_format
+from engine.messages import Message, ReplySpec, Tool, ToolCall
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import ReplySpec, Tool
+from engine.text.formats import detect_format
 from tests.engine.chat_families import QWEN, family
 from tests.engine.prompts.conversations import (
     ADD,

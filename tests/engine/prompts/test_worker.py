@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import engine
-from engine.messages import Message
+from engine.messages import JsonSchema, Message, ReplySpec
 from engine.prompts.jobs import (
     LOST,
     Answer,
@@ -28,8 +28,7 @@ from engine.prompts.jobs import (
     TooLong,
 )
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import JsonSchema, ReplySpec
-from engine.text.reply_memory import WrittenReply
+from engine.text.reply_text import WrittenReply
 from tests.coverage_tracing import coverage_enabled
 from tests.engine.conftest import small_tokenizer
 from tests.sample_images import PNG

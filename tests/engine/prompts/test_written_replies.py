@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Message, ToolCall
-from engine.parsing.format_detection import detect_format
 from engine.prompts.prompt import PromptBuilder
-from engine.text.reply_memory import ReplyCache
-from engine.text.reply_text import Call, Thought
+from engine.text.formats import detect_format
+from engine.text.reply_text import Call, ReplyCache, Thought
 from tests.engine.chat_families import QWEN, family
-from tests.engine.parsing.parse import read
 from tests.engine.prompts.conversations import (
     HELLO,
     MORE,
@@ -27,6 +25,7 @@ from tests.engine.prompts.conversations import (
     tokenizer,
     write,
 )
+from tests.engine.text.parse import read
 
 HERMES_CALL = '<tool_call>{"arguments":{"a":"hello there"},"name":"add"}</tool_call>'
 LLAMA_CALL = '{"name":"add","parameters":{"a":"hello there"}}'

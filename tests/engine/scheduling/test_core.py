@@ -10,11 +10,10 @@ import msgspec
 import pytest
 import torch
 
-from engine.cache.paged_cache import PagedCache
-from engine.cache.pages import PrefixCache
+from engine.kv_cache import PagedCache, PrefixCache
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
-from engine.text.prepared_request import DuplicateRequest
+from engine.text.reply_text import DuplicateRequest
 from tests.engine.faulty_requests import POISON, Broken, Unended, hungry, poisoned
 from tests.engine.tiny_models import (
     GREEDY,

@@ -12,10 +12,19 @@ import msgspec
 import pytest
 
 from engine.execution.guide import Guide
-from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Output
-from engine.reply_spec import Format, Grammar, JsonSchema, Regex
+from engine.messages import (
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    Format,
+    Grammar,
+    JsonSchema,
+    Output,
+    Regex,
+)
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest, SamplingParams
+from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.constrained import (
     CITIES,
     CITY,

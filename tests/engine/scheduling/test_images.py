@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
-from engine.model.loaded_model import LoadedModel
 from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
+from engine.text.reply_text import PreparedRequest
 from engine.vision.image import PlacedImage
 from engine.vision.processor import ImageProcessor
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of

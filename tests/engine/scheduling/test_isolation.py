@@ -13,12 +13,17 @@ import pytest
 import torch
 
 from engine.api import OutputStream
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
-from engine.options import EngineOptions
 from engine.process.client import EngineClient
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import DuplicateRequest, PreparedRequest, SamplingParams, resolve_sampling
-from engine.text.reply_text import ReplyStep
+from engine.text.reply_text import (
+    DuplicateRequest,
+    PreparedRequest,
+    ReplyStep,
+    SamplingParams,
+    resolve_sampling,
+)
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, poisoned
 from tests.engine.tiny_models import (

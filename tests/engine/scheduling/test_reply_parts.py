@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from engine.messages import Chunk, Finished, FinishReason, Output, Reasoning, Started, ToolCallOutput
-from engine.parsing.parsed_reply import ParsedReply
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
-from tests.engine.parsing.parse import HERMES_THINKS, parser_of
+from engine.text.parser import ParsedReply
+from engine.text.reply_text import PreparedRequest
+from tests.engine.text.parse import HERMES_THINKS, parser_of
 from tests.engine.text.test_reply_logprobs import Letters
 from tests.engine.tiny_models import GREEDY, WINDOW, end_of, prepared_request, prompt, run_out, served
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cache.layout import Source
-from engine.cache.pages import PagePool
+from engine.kv_cache import PagePool
 from engine.scheduling.scheduler import ScheduledRequest, Scheduler
+from engine.step_layout import Source
 
 
 def translation(name: str, source: int, prompt: int, draft: int) -> ScheduledRequest:

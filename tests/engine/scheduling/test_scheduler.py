@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cache.pages import PagePool, PrefixCache
+from engine.kv_cache import PagePool, PrefixCache
 from engine.scheduling.scheduler import HEADROOM, ScheduledRequest, Scheduler, StepPlan
 
 ROOM = 10_000

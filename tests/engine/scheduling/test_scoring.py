@@ -10,16 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from engine.cache.layout import Span
 from engine.execution.executor import LaunchedStep
 from engine.execution.sampler import VERY_UNLIKELY, LogprobScorer
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.prompts.prompt import PromptBuilder
 from engine.scheduling.core import EngineCore
+from engine.step_layout import Span
 from engine.text.detokenizer import Spelled
-from engine.text.prepared_request import PreparedRequest, SamplingParams
-from engine.text.reply_text import ReplyLogprobs, ReplyText
+from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
 from tests.engine.tiny_models import (
     GREEDY,
     end_of,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.cache.layout import salted
-from engine.cache.pages import PagePool
 from engine.execution.executor import Executor
+from engine.kv_cache import PagePool
 from engine.messages import Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
+from engine.step_layout import salted
 from tests.engine.tiny_models import GREEDY, end_of, prepared_request, run_out, tokens_of
 from tests.engine.tiny_models import served as served_chat
 from tests.engine.translators import (

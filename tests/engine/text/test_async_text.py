@@ -14,13 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cache.layout import Span
-from engine.execution.executor import LaunchedStep, Outcome, OutOfMemory
+from engine.execution.executor import LaunchedStep, LoadedModel, Outcome, OutOfMemory
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
-from engine.model.loaded_model import LoadedModel
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
-from engine.text.reply_text import ReplyStep, ReplyText
+from engine.step_layout import Span
+from engine.text.reply_text import PreparedRequest, ReplyStep, ReplyText
 from tests.engine.faulty_requests import POISON, Broken, hungry
 from tests.engine.tiny_models import (
     GREEDY,

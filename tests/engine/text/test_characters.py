@@ -6,7 +6,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.characters import MOST_HELD, floor_boundary, whole_length
+from engine.text.detokenizer import MOST_HELD, floor_boundary, whole_length
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 FLAG = "\U0001f1e9\U0001f1ea"

@@ -11,13 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
-from engine.parsing.parsed_reply import ReplyFactory
 from engine.process.dispatcher import RequestBuilder
-from engine.prompts.job_handler import JobHandler
 from engine.prompts.jobs import RememberReply
-from engine.prompts.prompt import PromptBuilder
+from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.scheduling.core import EngineCore
-from engine.text.prepared_request import PreparedRequest
+from engine.text.parser import ReplyFactory
+from engine.text.reply_text import PreparedRequest
 from tests.engine.conftest import small_tokenizer
 from tests.engine.text.test_spelling import TEMPLATE
 from tests.engine.tiny_models import end_of, run_out

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.reply_memory import ReplyCache, WrittenReply
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import ReplyCache, ReplyText, WrittenReply
 from tests.engine.text.test_reply_text import Cut, Letters
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.messages import REPLY_TOKENS, Params
-from engine.text.prepared_request import resolve_sampling
+from engine.text.reply_text import resolve_sampling
 
 
 def test_the_request_wins_over_the_model() -> None:

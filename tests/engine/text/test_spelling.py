@@ -16,9 +16,8 @@ from engine.errors import PromptRejected
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
 from engine.text.detokenizer import detokenizers_for
-from engine.text.reply_memory import Letters, Passage, ReplyCache, Tokenized, WrittenReply, changes
-from engine.text.reply_memory import spelled as spelled_by
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import Letters, Passage, ReplyCache, ReplyText, Tokenized, WrittenReply, changes
+from engine.text.reply_text import spelled as spelled_by
 from tests.engine.conftest import small_tokenizer
 
 TEMPLATE = (

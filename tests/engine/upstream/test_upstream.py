@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from engine.api import Engine
+from engine.api import Engine, Streamer
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Chunk,
@@ -24,9 +24,8 @@ from engine.messages import (
     Request,
     Retried,
     Started,
+    Trace,
 )
-from engine.streamer import Streamer
-from engine.trace import Trace
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import ChosenToken, Chunk, TokenLogprob
-from engine.upstream.reply import (
+from engine.upstream.completions import (
     NO_LOGPROBS,
     CallPart,
     Choice,

@@ -14,6 +14,15 @@ from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import Chunk, ErrorCode, Finished, FinishReason, Message, Params, Request
+from engine.upstream.completions import (
+    Choice,
+    Completion,
+    Delta,
+    UpstreamReply,
+    body_of,
+    estimated_tokens,
+    most_new_tokens,
+)
 from engine.upstream.http_client import (
     KEPT_TOKENS,
     TOKEN_CHARS,
@@ -24,8 +33,6 @@ from engine.upstream.http_client import (
     retry_after,
 )
 from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
-from engine.upstream.reply import Choice, Completion, Delta, UpstreamReply
-from engine.upstream.request import body_of, estimated_tokens, most_new_tokens
 
 HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(

@@ -17,18 +17,23 @@ from engine.messages import (
     Chunk,
     Finished,
     FinishReason,
+    Format,
+    Grammar,
+    JsonObject,
+    JsonSchema,
     Message,
     ModelFacts,
     Output,
     Params,
     Reasoning,
+    Regex,
+    ReplySpec,
     Request,
+    Tool,
     ToolCall,
     ToolCallOutput,
 )
-from engine.reply_spec import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
-from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
-from engine.upstream.reply import (
+from engine.upstream.completions import (
     MAX_CALL_BYTES,
     MAX_CALLS,
     CallPart,
@@ -37,8 +42,11 @@ from engine.upstream.reply import (
     Delta,
     FunctionPart,
     UpstreamReply,
+    body_of,
+    estimated_tokens,
+    path_of,
 )
-from engine.upstream.request import body_of, estimated_tokens, path_of
+from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
 from tests.engine.upstream.test_upstream import outputs_of, serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from engine.upstream.embedder import InvalidVectors, encoded_as, read_vectors
+from engine.upstream.engine import InvalidVectors, encoded_as, read_vectors
 
 singles = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8)
 

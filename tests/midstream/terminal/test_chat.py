@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import midstream
-from app.operations import key_file
+from app.keys import add_key
 from connections.protocol.errors import Close, CloseCode
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
-from engine.streamer import Streamer
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped, resize
@@ -347,7 +347,7 @@ async def test_a_service_that_does_not_come_back_is_told(running: InProcessServi
 
 
 async def test_the_key_is_asked_for_where_the_service_wants_one(tmp_path: Path) -> None:
-    key = key_file.add(tmp_path / "keys", "ann")
+    key = add_key(tmp_path / "keys", "ann")
     async with (
         serving(tmp_path / "s", api_keys=str(tmp_path / "keys")) as running,
         chatting(running.url, tmp_path) as terminal,

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
-from app.operations import key_file
+from app.keys import add_key
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import StoreDown
 from tests.app.in_process_service import InProcessService, serving
@@ -146,7 +146,7 @@ async def test_the_help_is_written(running: InProcessService, tmp_path: Path) ->
 
 
 async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
-    key_file.add(tmp_path / "keys", "ann")
+    add_key(tmp_path / "keys", "ann")
     async with serving(tmp_path, api_keys=str(tmp_path / "keys")) as running:
         code, out, err = await piped(running.ws_url, tmp_path, "", "--key", "wrong")
     assert (code, out) == (1, "")

@@ -9,7 +9,8 @@ import pytest
 
 from sessions.errors import Refused
 from sessions.service import CallOutcome, Sessions
-from sessions.tools.functions.declaration import Accepted, CallContext, Elicitation, tool
+from sessions.tools.function_tools import tool
+from sessions.tools.tool_registry import Accepted, CallContext, Elicitation
 
 
 def pay(sum: int) -> str:  # noqa: A002 - the tool's own word

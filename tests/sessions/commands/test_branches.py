@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Message
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage
@@ -18,7 +17,7 @@ from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
 from sessions.records import MessageRecord
 from sessions.service import Sessions
-from sessions.store.history.codec import encode_message
+from sessions.store.codec import encode_message
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually

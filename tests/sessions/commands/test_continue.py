@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.reply_spec import JsonObject
+from engine.messages import JsonObject
 from engine.scripted import ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import (
@@ -23,7 +23,7 @@ from sessions.events import (
     ToolCall,
 )
 from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.turn.message_request import (

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.errors import EngineBusy
-from engine.reply_spec import PLAIN, ReplySpec
+from engine.messages import PLAIN, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed

@@ -11,10 +11,10 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.store.history import replay
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import Since
-from sessions.store.history.replay import READ_BYTES
+from sessions.store import journal
+from sessions.store.codec import Keys
+from sessions.store.history import Since
+from sessions.store.journal import READ_BYTES
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous, seqs
 
@@ -328,7 +328,7 @@ async def test_more_than_a_connection_can_take_at_once_is_a_gap(
     """Else it would be cut off as too slow, come back, and be cut off again."""
     await chat.exchange("Hello?")
     await chat.exchange("And now?")
-    monkeypatch.setattr(replay, "MAX_BYTES", 2000)
+    monkeypatch.setattr(journal, "REPLAY_BYTES", 2000)
     lost, reported = Recorder(), Recorder()
     await chat.resume(lost, 0)
     await chat.resume(reported, 3)

@@ -11,7 +11,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
 from sessions.events import Cause, Done, Reason, Removed
 from sessions.records import Meta
-from sessions.store.history.codec import Keys
+from sessions.store.codec import Keys
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from sessions.store.redis.client import load_scripts
+from sessions.store.client import load_scripts
 from tests.sessions.chat_driver import Chat
 from tests.sessions.store_round_trips import RoundTrips
 

@@ -12,8 +12,8 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import NotFound
 from sessions.events import Accepted, Deleted, Done, Reason
 from sessions.records import Owner
-from sessions.store.history.codec import now_ms
-from sessions.store.history.index import MAX_LISTED, SLACK_MS
+from sessions.store.codec import now_ms
+from sessions.store.index import MAX_LISTED, SLACK_MS
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
 

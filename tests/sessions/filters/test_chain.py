@@ -16,13 +16,14 @@ from sessions.errors import Filtered
 from sessions.filters.chain import (
     NO_FILTERS,
     SLICE_CHARS,
+    Filter,
     FilterContractError,
     FilteredReply,
     Filters,
+    Passed,
     ReleasedText,
 )
-from sessions.filters.filter_file import ListFilter, MatchLists
-from sessions.filters.interface import Filter, Passed
+from sessions.filters.list_filter import ListFilter, MatchLists
 
 
 def listed(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filter:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from sessions.errors import Filtered
-from sessions.filters.chain import ReleasedText
-from sessions.filters.filter_file import InvalidFilterFile, filters_from
-from sessions.filters.interface import Filter
+from sessions.filters.chain import Filter, ReleasedText
+from sessions.filters.list_filter import InvalidFilterFile, filters_from
 
 HERE = "tests.sessions.filters.test_filter_file"
 

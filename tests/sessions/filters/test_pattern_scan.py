@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sessions.filters.interface import Passed
-from sessions.filters.patterns import HoldbackFilter, PatternScan, PatternSet, UnsupportedPattern
+from sessions.filters.chain import Passed
+from sessions.filters.list_filter import HoldbackFilter, PatternScan, PatternSet, UnsupportedPattern
 
 ATOMS = st.sampled_from(
     ["a", "b", "ab", "A", "[a1]", "[^a]", ".", r"\w", r"\d", r"\s", "(?i:a)", "(?s:.)", "é", "(?-i:b)"]
@@ -147,5 +147,5 @@ def test_repeats_within_repeats_take_no_more_time_than_the_text_is_long() -> Non
 
 
 def test_more_characters_than_are_remembered_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.filters.patterns.MOST_KNOWN", 4)
+    monkeypatch.setattr("sessions.filters.list_filter.MOST_KNOWN", 4)
     assert passed(reader("[a-y]z"), ["abcdefghijklmnopq", "rz"]) == Passed("abcdefghijklmnopq", filtered=True)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.filters.filter_file import WordList, WordScan
-from sessions.filters.interface import Passed
-from sessions.filters.patterns import HoldbackFilter
+from sessions.filters.chain import Passed
+from sessions.filters.list_filter import HoldbackFilter, WordList, WordScan
 
 
 def reader(*words: str) -> HoldbackFilter:

@@ -14,7 +14,7 @@ from sessions.events import Accepted, Deleted, Done
 from sessions.records import Owner
 from sessions.replicas.rpc import DeleteRequest, RpcRequest, encode_message
 from sessions.service import Sessions
-from sessions.store.redis.client import POST, run_script
+from sessions.store.client import POST, run_script
 from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually

@@ -25,10 +25,10 @@ from sessions.replicas.rpc import (
     decode_message,
     encode_message,
 )
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import Beginning, History
+from sessions.store.client import COLLECT, Script, run_script
+from sessions.store.codec import Keys
+from sessions.store.history import Beginning, History
 from sessions.store.ownership import RunningTurn
-from sessions.store.redis.client import COLLECT, Script, run_script
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

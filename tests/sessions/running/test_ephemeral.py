@@ -13,9 +13,8 @@ from engine.messages import Message, Params
 from engine.scripted import Call, ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
-from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
-from sessions.filters.interface import Filter
+from sessions.filters.chain import Filter, Filters
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralReply, EphemeralRequest, TextPiece
 from sessions.service import Sessions

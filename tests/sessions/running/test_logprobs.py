@@ -8,7 +8,7 @@ from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted import ScriptedEngine
 from sessions.events import Reason
 from sessions.filters.chain import Filters, ReleasedText
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     MAX_PIECE_LOGPROBS,

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from sessions.events import Accepted, Done, Gap, Journalled, Reason, Snapshot
 from sessions.records import digest
-from sessions.store.history.journal import TurnJournal
+from sessions.store.journal import TurnJournal
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.test_lost_data import forgetting

@@ -7,13 +7,12 @@ from typing import Literal
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Message, Params, ToolCall
-from engine.reply_spec import Regex, ReplySpec, Tool
+from engine.messages import Message, Params, Regex, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason
 from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet, TextPiece
 from sessions.service import Sessions

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from engine.messages import Message, ToolCall
-from engine.reply_spec import ReplySpec, Tool
+from engine.messages import Message, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine, Step
 from engine.scripted import Thought as Thinks
 from sessions.events import Reason
 from sessions.filters.chain import Filters, ReleasedText
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     MAX_WAITING_BYTES,

@@ -13,11 +13,9 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.limits.slots import on_behalf_of, with_heaviness
+from sessions.store.client import REMOVE, connect, pipelined, run_script
 from sessions.store.ownership import Ownership
-from sessions.store.redis import servers
-from sessions.store.redis.client import REMOVE, pipelined, run_script
-from sessions.store.redis.pool import AT_ONCE, HEAVY_SLOTS
-from sessions.store.redis.servers import connect
+from sessions.store.pool import AT_ONCE, HEAVY_SLOTS
 from sessions.store_errors import store_errors
 from tests.store_faults import refusing_writes
 
@@ -95,7 +93,7 @@ async def test_who_finds_all_connections_in_use_waits_so_long_and_no_longer(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A burst is no outage; and a request behind calls that never return is told so."""
-    monkeypatch.setattr(servers, "SOCKET_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sessions.store.client.SOCKET_TIMEOUT_S", 0.2)
     async with connect(store_url) as store:
         pool = store.connection_pool
         held = [await pool.get_connection() for _ in range(AT_ONCE)]
@@ -116,7 +114,7 @@ async def test_who_asks_seldom_waits_behind_nobody_who_asks_often(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All connections are one group's, and so are many requests that wait: another group's is the next to be answered."""
-    monkeypatch.setattr(servers, "AT_ONCE", 1)
+    monkeypatch.setattr("sessions.store.client.AT_ONCE", 1)
     answered: list[str] = []
 
     async def ask(store: Redis, group: str) -> None:

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, ResponseError
 
-from sessions.store.redis.pool import AT_ONCE, StoreStats
-from sessions.store.redis.servers import connect
+from sessions.store.client import connect
+from sessions.store.pool import AT_ONCE, StoreStats
 from tests.sessions.server_group import happened, node
 from tests.store_faults import pid_of, stalled
 

@@ -12,9 +12,8 @@ from structlog.testing import capture_logs
 
 from sessions.events import Accepted, Delta, Done, Event, Gap, Journalled, Removed, Snapshot
 from sessions.records import digest
-from sessions.store.history.history import OLDER_BYTES
-from sessions.store.history.journal import LISTS, Compaction, _list
-from sessions.store.redis.client import SETTLE_DUE, TAKE_DUE, run_script
+from sessions.store.client import SCHEDULE, TAKE_DUE, run_script
+from sessions.store.journal import LISTS, READ_BYTES, Compaction, _list
 from sessions.turn.message_request import Edit, Regenerate
 from tests.bench.storage import cost
 from tests.sessions.chat_driver import Chat, eventually
@@ -189,7 +188,7 @@ async def test_a_turn_that_ends_while_somebody_looks_is_listed(chat: Chat, store
     lease, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
     await chat.exchange("And now?", "Four.")
     await chat.wait_idle()
-    await run_script(store, SETTLE_DUE, [name], [taken, lease, 0])
+    await run_script(store, SCHEDULE, [name], [taken, 0, 60_000, lease])
     assert await store.zscore(name, chat.keys.conversation) is not None
     assert await compaction.compact() == 0  # not before its time
 
@@ -217,7 +216,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     since = await chat.sessions.parts.storage.history.since(chat.keys, 0)
     assert since is not None
     assert since.first > 1
-    assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < OLDER_BYTES
+    assert sum(len(event.text) for event in since.events if isinstance(event, Delta)) < READ_BYTES
 
 
 async def test_a_text_stands_once(store: Redis) -> None:

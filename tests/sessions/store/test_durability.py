@@ -21,10 +21,10 @@ from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis import embedded
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.server_config import checked_server_configs
-from sessions.store.redis.servers import Durability, DurabilityUnsupported, WriteConfirmer, connect
+from sessions.store import embedded
+from sessions.store.client import Durability, DurabilityUnsupported, WriteConfirmer, connect
+from sessions.store.embedded import embedded_store
+from sessions.store.server_config import checked_server_configs
 from sessions.turn.policy import Policy
 from tests.faulty_disk import disk
 from tests.sessions.chat_driver import Chat
@@ -86,7 +86,7 @@ async def answering(store: Redis) -> None:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that does not confirm is not waited for long."""
     with monkeypatch.context() as patched:
-        patched.setattr("sessions.store.redis.servers.WAIT_MS", 50)
+        patched.setattr("sessions.store.client.WAIT_MS", 50)
         yield
 
 

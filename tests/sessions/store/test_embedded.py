@@ -16,9 +16,9 @@ from redis.exceptions import RedisError
 from structlog.testing import capture_logs
 
 from sessions.errors import StoreDown
-from sessions.store.redis import embedded
-from sessions.store.redis.embedded import EmbeddedStoreFailed, embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store import embedded
+from sessions.store.client import connect
+from sessions.store.embedded import EmbeddedStoreFailed, embedded_store
 from sessions.store_errors import store_errors
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import happened
@@ -27,8 +27,8 @@ from tests.store_faults import pid_of
 SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from sessions.store.redis.embedded import embedded_store
-from sessions.store.redis.servers import connect
+from sessions.store.embedded import embedded_store
+from sessions.store.client import connect
 
 async def serve():
     async with embedded_store(Path(sys.argv[1])) as url, connect(url) as client:

@@ -11,11 +11,11 @@ from engine.messages import Message
 from sessions.errors import NotFound
 from sessions.records import Owner
 from sessions.store import images as images_module
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import History
+from sessions.store.client import load_scripts
+from sessions.store.codec import Keys
+from sessions.store.history import History
 from sessions.store.images import UNSENT_S, Images
 from sessions.store.ledger import Ledger
-from sessions.store.redis.client import load_scripts
 from tests.sample_images import JPEG, PNG, Picture, png
 from tests.sessions.store.storage_quotas import cost, counted_bytes, of
 from tests.sessions.store_round_trips import RoundTrips

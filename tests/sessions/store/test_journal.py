@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
-from sessions.store.history.journal import AT_ONCE, Entry, Journal, TurnJournal
-from sessions.store.redis.client import load_scripts
+from sessions.store.client import load_scripts
+from sessions.store.journal import AT_ONCE, Entry, Journal, TurnJournal
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import refusing_writes
 
@@ -84,7 +84,7 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
         await load_scripts(client)
         await store.script_flush()
 
-    monkeypatch.setattr("sessions.store.history.journal.load_scripts", load_and_forget)
+    monkeypatch.setattr("sessions.store.journal.load_scripts", load_and_forget)
     writes = [journal.put_nowait(keys(name), name, [Entry(2, b"event")]) for name in names]
     with pytest.raises(StoreDown) as trouble:
         await asyncio.gather(*writes)
@@ -155,7 +155,7 @@ async def test_a_lost_turn_stays_lost_though_the_store_is_late(
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
         await turn.write(event(2))
-    monkeypatch.setattr("sessions.store.history.journal.PATIENCE_S", 0.0)
+    monkeypatch.setattr("sessions.store.journal.PATIENCE_S", 0.0)
     with pytest.raises(OwnershipLost):
         await turn.write(event(3))
     with pytest.raises(OwnershipLost):

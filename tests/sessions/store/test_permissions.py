@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,41 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.redis.server_config import COMMANDS, rule
 from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[3]
+
+COMMANDS = (
+    *(
+        "ping",
+        "info",
+        "time",
+        "select",
+        "client|setinfo",
+        "memory|usage",
+        "scan",
+        "evalsha",
+        "eval",
+        "script|load",
+    ),
+    *("get", "set", "getdel", "getex", "del", "unlink", "exists", "type", "rename"),
+    *("expire", "expireat", "pexpire", "pttl", "incrby"),
+    *("hget", "hset", "hsetnx", "hmget", "hgetall", "hdel", "hexists", "hincrby", "hkeys", "hlen", "hstrlen"),
+    *("hrandfield", "hscan"),
+    *("lindex", "lpop", "lrange", "rpush", "sadd", "srem", "scard", "sismember", "smembers"),
+    *("xadd", "xrange", "xrevrange", "xtrim"),
+    *("zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zremrangebyscore"),
+    *("zrevrange", "zrevrank", "zscore", "publish", "subscribe", "unsubscribe"),
+)
+"""Commands that every store is sent."""
+
+
+def rule(commands: Iterable[str]) -> str:
+    """Return an ACL that allows these commands on our keys and channels, and nothing else."""
+    return " ".join(["~ms:*", "&ms:*", "-@all", *(f"+{command}" for command in commands)])
 
 
 async def allow(store: Redis, *commands: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.limits.slots import OWN, CappedFairSlots, FairSlots, with_heaviness
+from sessions.limits.slots import OWN, FairSlots, Slot, with_heaviness
 
 
 async def served(places: FairSlots, groups: list[str]) -> list[str]:
@@ -55,9 +55,9 @@ async def test_a_group_has_half_of_all_places_until_another_comes() -> None:
     assert places._taken["alone"] == 16
     await places.take("bob")
     for _ in range(16):
-        places.release_slot("alone")
+        places.release(Slot("alone"))
     assert places._taken["alone"] == 10
-    places.release_slot("bob")
+    places.release(Slot("bob"))
     assert places._taken["alone"] == 16
     for task in tasks:
         task.cancel()
@@ -80,7 +80,7 @@ async def test_a_place_that_comes_back_costs_no_look_at_all_who_wait() -> None:
     tasks = [asyncio.create_task(places.take(str(number))) for number in range(1000)]
     await asyncio.sleep(0)
     places.looks = 0
-    places.release_slot("first")
+    places.release(Slot("first"))
     assert places.looks == 1
     for task in tasks:
         task.cancel()
@@ -140,7 +140,7 @@ async def test_who_fails_inside_gives_its_place_back() -> None:
 
 
 async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
-    places = CappedFairSlots(4, heavy_slots=2)
+    places = FairSlots(4, heavy_slots=2)
     with with_heaviness(lambda: True):
         held = [await places.take("crowd-0"), await places.take("crowd-1")]
         waits = asyncio.create_task(places.take("crowd-2"))
@@ -157,7 +157,7 @@ async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() ->
 
 
 async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
-    places = CappedFairSlots(1, heavy_slots=1)
+    places = FairSlots(1, heavy_slots=1)
     async with places.slot("bob"):
         with with_heaviness(lambda: True):
             waits = asyncio.create_task(places.take("crowd"))

@@ -21,7 +21,7 @@ from sessions.events import (
     Usage,
 )
 from sessions.records import digest
-from sessions.store.history.replay import replayed
+from sessions.store.journal import replayed
 from tests.sessions.recorder import continuous, seqs
 
 USAGE = Usage(prompt_tokens=0, cached_tokens=0, generated_tokens=0, sent_tokens=0, wasted_tokens=0)

@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from sessions.errors import Conflict, OwnershipLost, StoreFault
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
-from sessions.store.history.codec import Keys
-from sessions.store.history.history import (
+from sessions.store.client import APPEND, run_script
+from sessions.store.codec import Keys
+from sessions.store.history import (
     MAX_SIBLINGS,
     Beginning,
     Duplicate,
@@ -21,7 +22,6 @@ from sessions.store.history.history import (
     Siblings,
     StaleFacts,
 )
-from sessions.store.redis.client import APPEND, run_script
 
 KEYS = Keys.of(Owner("anonymous", "alice"), "room")
 USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)

@@ -11,9 +11,8 @@ from redis.asyncio import Redis
 
 from sessions.errors import BadParams
 from sessions.records import MessageRecord, Owner
-from sessions.store.history.codec import Keys, encode_message
-from sessions.store.history.index import Index
-from sessions.store.search import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Hit, QueryWords, Search
+from sessions.store.codec import Keys, encode_message
+from sessions.store.index import BEFORE_CHARS, EXCERPT_CHARS, MAX_WORDS, Hit, Index, QueryWords, Search
 
 ALICE = Owner("anonymous", "alice")
 BOB = Owner("anonymous", "bob")

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from sessions.errors import StoreDown
-from sessions.store.redis.server_config import checked_server_configs, config_warnings, server_configs
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.client import Durability, connect
+from sessions.store.server_config import checked_server_configs, config_warnings, server_configs
 from tests.sessions.server_group import cluster, happened, node
 
 

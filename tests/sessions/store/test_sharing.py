@@ -7,9 +7,9 @@ from redis.asyncio import Redis
 
 from sessions.errors import NotFound
 from sessions.records import Owner
-from sessions.store.history.codec import encode_message
-from sessions.store.history.history import History
-from sessions.store.sharing import Sharing
+from sessions.store.codec import encode_message
+from sessions.store.history import History
+from sessions.store.owner_data import Sharing
 from tests.sessions.store.test_scripts import KEYS, exchange, message
 
 ALICE = Owner("anonymous", "alice")
@@ -46,7 +46,7 @@ async def test_a_share_is_read_as_it_was(sharing: Sharing, history: History) -> 
 async def test_long_shares_come_in_pages(
     sharing: Sharing, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.store.sharing.PAGE", 3)
+    monkeypatch.setattr("sessions.store.owner_data.PAGE", 3)
     await exchange(history, "a", seq=1)
     await exchange(history, "b", seq=3, parent="reply-a")
     share_id = await sharing.share(ALICE, "room")
@@ -99,7 +99,7 @@ async def test_a_reply_that_goes_on_is_shared_as_it_was(
 async def test_a_page_has_a_bounded_size_but_one_message_at_least(
     sharing: Sharing, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.store.sharing.PAGE_BYTES", 1)
+    monkeypatch.setattr("sessions.store.owner_data.PAGE_BYTES", 1)
     await exchange(history, "a", seq=1)
     share_id = await sharing.share(ALICE, "room")
     page = await sharing.read(share_id, before=None)

@@ -14,10 +14,10 @@ from sessions.events import CallState, Reason
 from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import Keys
+from sessions.store.client import load_scripts
+from sessions.store.codec import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES, Ledger, Memory, StoreFull
-from sessions.store.redis.client import load_scripts
 from sessions.turn.policy import Policy
 from tests.sample_images import Picture, chunk, png
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store

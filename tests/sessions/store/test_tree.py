@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import Conflict
-from sessions.store.history.codec import encode_message
-from sessions.store.history.history import Beginning, History, Siblings
-from sessions.store.redis.client import ACTIVATE, run_script
+from sessions.store.client import ACTIVATE, run_script
+from sessions.store.codec import encode_message
+from sessions.store.history import Beginning, History, Siblings
 from tests.sessions.store.test_scripts import KEYS, beginning, ending, message, removal
 
 

@@ -11,8 +11,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
-from sessions.store.redis.server_config import WriteProbe, WritesRefused
-from sessions.store.redis.servers import Durability, connect
+from sessions.store.client import Durability, connect
+from sessions.store.server_config import WriteProbe, WritesRefused
 from tests.sessions.server_group import Node, cluster, happened, node
 from tests.store_faults import stalled
 
@@ -65,7 +65,7 @@ async def test_a_write_that_no_replica_confirms_is_none(
         writable = WriteProbe(store, Durability.REPLICATED)
         await writable.check()
         with stalled(replica.process.pid), monkeypatch.context() as patched:
-            patched.setattr("sessions.store.redis.servers.WAIT_MS", 50)
+            patched.setattr("sessions.store.client.WAIT_MS", 50)
             with pytest.raises(WritesRefused, match="takes no writes"):
                 await writable.check()
             await WriteProbe(store, Durability.MEMORY).check()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from sessions.records import Owner
-from sessions.store.history.codec import Keys
-from sessions.store.history.index import Index
+from sessions.store.codec import Keys
+from sessions.store.index import Index
 
 ALICE = Owner("anonymous", "alice")
 

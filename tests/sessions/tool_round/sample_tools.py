@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.reply_spec import Tool
+from engine.messages import Tool
 from engine.scripted import Call
 from sessions.turn.message_request import OfferedTool
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine, Thought
-from sessions import replica
+from sessions import replica, tool_round
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
@@ -19,7 +19,6 @@ from sessions.replicas import reaper
 from sessions.replicas.rpc import RefusedElsewhere
 from sessions.service import Sessions
 from sessions.store.ownership import RunningTurn
-from sessions.tool_round import waiting_turns
 from sessions.turn.message_request import Continue, GenerationConfig
 from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import Result
@@ -258,7 +257,7 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
 async def test_clients_have_time_to_come_back_where_the_replica_died(
     chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_turns, "COMEBACK_S", 0.5)
+    monkeypatch.setattr(tool_round, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
     await other.sessions.parts.reaper.reap()
@@ -332,7 +331,7 @@ async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
     chat: Chat, other: Chat, store: Redis, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another replica went on without it: its events have the same seqs."""
-    monkeypatch.setattr(waiting_turns, "AGAIN_S", 3600.0)  # it is not tried again before the other has it
+    monkeypatch.setattr(tool_round, "AGAIN_S", 3600.0)  # it is not tried again before the other has it
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await other.history()
     async with refusing_writes(store):

@@ -13,10 +13,10 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Conflict, NotFound
 from sessions.events import CallState, Question, ShownCall, ToolState
 from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
-from sessions.tool_round.tool_runner import AnswerOutcome
-from sessions.tools.server_tool import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
+from sessions.tool_round import AnswerOutcome
+from sessions.tools.tool_registry import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import Decision
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually

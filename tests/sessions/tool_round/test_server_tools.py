@@ -12,15 +12,21 @@ from redis.asyncio import Redis
 
 from engine.scripted import Call, ScriptedEngine
 from sessions.events import Accepted, CallState, Done, Reason, Status, ToolCall, ToolState
-from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
-from sessions.filters.interface import Filter
+from sessions.filters.chain import Filter, Filters
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.history import History
-from sessions.tool_round import tool_runner
-from sessions.tools.server_tool import Approval, CallContext, Progress, ServerTool, ToolFailed, ToolLost
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.store.history import History
+from sessions.tool_round import CallStates
+from sessions.tools.tool_registry import (
+    Approval,
+    CallContext,
+    Progress,
+    ServerTool,
+    ToolFailed,
+    ToolLost,
+    ToolRegistry,
+)
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
@@ -353,11 +359,11 @@ async def test_a_tool_does_not_start_while_its_claim_is_not_in_the_store(
     confirmed = asyncio.Event()
     requested = asyncio.Event()
 
-    async def later(self: tool_runner.CallStates, *_: object) -> None:
+    async def later(self: CallStates, *_: object) -> None:
         requested.set()
         await confirmed.wait()
 
-    monkeypatch.setattr(tool_runner.CallStates, "until_certain", later)
+    monkeypatch.setattr(CallStates, "until_certain", later)
     done = await served.play("Time?", TICK, tools=[CLOCK])
     await requested.wait()
     assert bench.started == []

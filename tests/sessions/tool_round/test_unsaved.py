@@ -8,9 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
+from sessions import tool_round
 from sessions.errors import StoreDown
 from sessions.events import Accepted, CallState, Reason
-from sessions.tool_round import waiting_turns
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, ROME, TOOLS
@@ -20,7 +20,7 @@ from tests.store_faults import refusing_writes
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was refused is tried again soon."""
-    monkeypatch.setattr(waiting_turns, "AGAIN_S", 0.02)
+    monkeypatch.setattr(tool_round, "AGAIN_S", 0.02)
 
 
 async def stored_state(chat: Chat, call_id: str) -> CallState | None:

@@ -24,8 +24,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sessions.tools.mcp_servers.mcp_server import McpServer, ReconnectTiming
-from sessions.tools.mcp_servers.server_file import ServerOptions
+from sessions.tools.mcp_options import ServerOptions
+from sessions.tools.mcp_server import McpServer, ReconnectTiming
 from sessions.tools.tool_registry import ToolRegistry
 
 Era = Literal["handshake", "modern"]

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from sessions.tools.functions.declaration import ToolFailed, ToolLost
-from sessions.tools.tool_registry import Outcome, ToolCounters
+from sessions.tools.tool_registry import Outcome, ToolCounters, ToolFailed, ToolLost
 from tests.sessions.tools.tool_calls import box_of, call_of
 
 

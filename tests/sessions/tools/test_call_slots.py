@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.tools.calls import MOST_WAITING, Slot, Slots
-from sessions.tools.server_tool import ToolFailed
+from sessions.tools.tool_registry import ToolFailed
 
 orders = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["come", "leave"])), max_size=40)
 

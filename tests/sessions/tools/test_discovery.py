@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sessions.tools.functions.function_tools import InvalidToolFunction, discover_functions
+from sessions.tools.function_tools import InvalidToolFunction, discover_functions
 
 WEATHER = '''
 """Tools about the weather."""
 
-from sessions.tools.functions.declaration import tool
+from sessions.tools.function_tools import tool
 
 
 @tool(approval="always", idempotent=True)

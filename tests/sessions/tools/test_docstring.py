@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.tools.functions.function_tools import parse_docstring
+from sessions.tools.function_tools import parse_docstring
 
 GOOGLE = """Find trains.
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from sessions.tools.forms import FORM_BYTES, UnsupportedForm, form_of, validation_error
+from sessions.tools.calls import FORM_BYTES, UnsupportedForm, form_of, validation_error
 
 
 def form(required: tuple[str, ...] = (), **fields: Any) -> str:

@@ -14,7 +14,8 @@ import pytest
 import structlog
 
 from sessions.tools.calls import Slots
-from sessions.tools.functions.declaration import (
+from sessions.tools.function_tools import tool
+from sessions.tools.tool_registry import (
     Accepted,
     CallContext,
     Dismissed,
@@ -22,7 +23,6 @@ from sessions.tools.functions.declaration import (
     Progress,
     ToolFailed,
     ToolLost,
-    tool,
 )
 from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of
 

@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.upstream.http_client import EventReader
-from sessions.tools.mcp_servers.listing import (
+from sessions.tools.mcp_options import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
     MOST_TOOLS,
     RemoteTool,
     listing_of,
 )
-from sessions.tools.mcp_servers.mcp_server import text_of
-from sessions.tools.mcp_servers.session import (
+from sessions.tools.mcp_server import (
     EVENT_COSTS,
     LATEST_MS,
     SOONEST_MS,
     ReadRateLimiter,
     SseLineReader,
+    text_of,
 )
-from sessions.tools.server_tool import NAME, Approval
+from sessions.tools.tool_registry import NAME, Approval
 from tests.sessions.tools.mcp_servers import options_of
 
 LINES = st.sampled_from(

@@ -10,9 +10,17 @@ from contextlib import AsyncExitStack
 import pytest
 import structlog
 
-from sessions.tools.mcp_servers.mcp_server import McpServer, ReconnectTiming
-from sessions.tools.server_tool import Accepted, Answer, Approval, Declined, Dismissed, ToolFailed, ToolLost
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.mcp_server import McpServer, ReconnectTiming
+from sessions.tools.tool_registry import (
+    Accepted,
+    Answer,
+    Approval,
+    Declined,
+    Dismissed,
+    ToolFailed,
+    ToolLost,
+    ToolRegistry,
+)
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import TEMPO, Era, Shop, box_at, options_of
 from tests.sessions.tools.tool_calls import User, Watcher, box_of, call_of

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from sessions.tools.calls import ProgressFeed, plain
-from sessions.tools.server_tool import Progress
+from sessions.tools.tool_registry import Progress
 from tests.sessions.tools.tool_calls import Watcher
 
 

@@ -14,10 +14,9 @@ import pytest
 import structlog
 from starlette.types import Send
 
-from sessions.tools.mcp_servers import session
-from sessions.tools.mcp_servers.session import EVENT_COSTS, GuardedBody, ReadRateLimiter
-from sessions.tools.server_tool import Accepted, ToolFailed, ToolLost
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools import mcp_server
+from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody, ReadRateLimiter
+from sessions.tools.tool_registry import Accepted, ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import (
     FORM,
@@ -43,8 +42,8 @@ LINES = list[Any]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server is granted after the end of a call is short here."""
-    monkeypatch.setattr(session, "GRACE_S", 0.1)
-    monkeypatch.setattr(session, "ANSWER_S", 1.0)
+    monkeypatch.setattr(mcp_server, "GRACE_S", 0.1)
+    monkeypatch.setattr(mcp_server, "ANSWER_S", 1.0)
 
 
 @asynccontextmanager

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import Meta
 
-from sessions.tools.functions.function_tools import BadSignature, Signature
-from sessions.tools.server_tool import CallContext, ToolFailed
+from sessions.tools.function_tools import BadSignature, Signature
+from sessions.tools.tool_registry import CallContext, ToolFailed
 from tests.sessions.tools.tool_calls import call_of
 
 

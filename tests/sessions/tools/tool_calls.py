@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sessions.tools.functions.function_tools import FunctionTool, FunctionTools
-from sessions.tools.server_tool import Answer, CallContext, Elicitation, Progress
-from sessions.tools.tool_registry import ToolRegistry
+from sessions.tools.function_tools import FunctionTool, FunctionTools
+from sessions.tools.tool_registry import Answer, CallContext, Elicitation, Progress, ToolRegistry
 
 
 def call_of(owner: str = "alice", call_id: str = "call_1", **more: Any) -> CallContext:

@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from engine.messages import Finished, FinishReason, Languages, Params
-from engine.reply_spec import Translation
+from engine.messages import Finished, FinishReason, Languages, Params, Translation
 from engine.scripted import Thought
 from sessions.errors import BadParams, Busy, Conflict, ContentTooLong, NotFound, Refused
 from sessions.events import Accepted, Delta, Done, Reason, SourceText
-from sessions.interpreting.interpretation import Grown, Growth
-from sessions.records import Interpreting, PublishPolicy
+from sessions.records import PublishPolicy, SourceState
 from sessions.translation.translator import Translator, _TurnUsage
+from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import (
     Append,
     Continue,
@@ -45,7 +44,7 @@ def begin(
         content="",
         place=Append(),
         on_busy=on_busy,
-        interprets=Interpreting("en", target, policy, 3),
+        source=SourceState("en", target, policy, 3),
     )
     return chat.sessions.turns.send(
         chat.owner, reader or chat.reader, send, GenerationConfig(Params(do_sample=False))
@@ -319,13 +318,15 @@ async def test_a_source_that_was_translated_is_translated_once_more(
     assert len(chat.engine.requests) == 2
 
 
-def interpreter(chat: Chat) -> Translator:
+def translator(chat: Chat) -> Translator:
     """The one that runs there, whose patience the test sets."""
-    return chat.sessions.parts.turns._runner._interpreter
+    sources = chat.sessions.parts.turns._runner._sources
+    assert isinstance(sources, Translator)
+    return sources
 
 
 async def test_a_pause_behind_a_sentence_has_it_told(chat: Chat, reader: Recorder) -> None:
-    interpreter(chat)._pause_s = 0.0
+    translator(chat)._pause_s = 0.0
     await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One.")
@@ -337,11 +338,11 @@ async def test_a_pause_behind_a_sentence_has_it_told(chat: Chat, reader: Recorde
 
 
 async def test_a_source_that_nobody_grows_gives_its_place_back(chat: Chat, reader: Recorder) -> None:
-    interpreter(chat)._pause_s = interpreter(chat)._idle_s = 0.0
+    translator(chat)._pause_s = translator(chat)._idle_s = 0.0
     await start_translation(chat)
     done = await reader.next(Done)
     assert done.reason is Reason.TIMEOUT
-    interpreter(chat)._idle_s = 600.0
+    translator(chat)._idle_s = 600.0
     await chat.send("", place=Continue(done.message_id), client_msg_id="on")
     chat.engine.script("Eins.")
     await grow(chat, 0, "One.", final=True)

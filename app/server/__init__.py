@@ -1,1 +1,0 @@
-"""Sockets: the server, its protocols, and the bounds of a peer."""

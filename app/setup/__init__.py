@@ -1,1 +1,0 @@
-"""Builds the parts that the settings name: authentication, limits, the store, engines, tools."""

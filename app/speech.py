@@ -1,0 +1,192 @@
+"""Speech recognition and synthesis, by the settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import structlog
+from msgspec.structs import replace
+
+from app.settings import Settings, SettingsError, called, naming
+from connections.api.audio import Audio
+from connections.voice.connection import VoiceService
+from engine.errors import ModelNotUsable
+from engine.loading.preflight import check_device
+from sessions.service import Sessions
+from speech.errors import ModelLoadError, SpeechError
+from speech.espeak import PROGRAM, Espeak, voices
+from speech.interfaces import Synthesizer
+from speech.listening import RecognizerProcess
+from speech.model_families import Options, check_named, check_parts, recognizer_family, voice_family
+from speech.model_voice import ModelVoice
+from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
+
+BUNDLED_GRAMMAR = Path(__file__).parents[1] / "demo_model" / "spoken.jsgf"
+"""The grammar of all that the bundled model can be asked by voice."""
+_FIRST_VOICE = "en-us"
+_UNUSABLE = (ModelLoadError, ModelNotUsable)
+_AUTO = "auto"
+"""The setting's default: no process for speech starts before its first use."""
+
+_log = structlog.get_logger("midstream.speech")
+
+
+@asynccontextmanager
+async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[VoiceService | None]:
+    """Yield the part for spoken conversations while its process is kept; None without speech. Raises SettingsError."""
+    requested, settings = settings, detected(settings)
+    options = _recognizing(settings)
+    if options is None:
+        yield None
+        return
+    _need("pocketsphinx")  # with any recognizer, it tells speech from silence
+    ear = RecognizerProcess(options, known=ENGLISH if requested.speech == _AUTO else None)
+    names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
+    voice_service = VoiceService(
+        sessions=sessions, ear=ear, voice=Espeak(names) if names else None, slots=settings.max_speech
+    )
+    async with AsyncExitStack() as stack:
+        await _start(stack, ear.running(), "speech_recognizer")
+        await stack.enter_async_context(voice_service.running())
+        yield voice_service
+
+
+@asynccontextmanager
+async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
+    """Yield the parts for the endpoints for sound while their processes are kept. Raises SettingsError."""
+    requested, settings = settings, detected(settings)
+    options = _recognizing(settings)
+    recognizer = (
+        None
+        if options is None
+        else Recognizer(
+            POCKETSPHINX if isinstance(options, PocketSphinx) else _name(options.model),
+            options,
+            known=ENGLISH if requested.speech == _AUTO else None,
+        )
+    )
+    speaker = _speaker(settings)
+    audio = Audio(
+        recognizer=recognizer,
+        speaker=speaker,
+        longest_s=settings.speech_seconds,
+        most_chars=settings.speech_chars,
+        slots=settings.max_speech,
+    )
+    async with AsyncExitStack() as stack:
+        if recognizer is not None:
+            grammar = settings.speech_grammar
+            hint = "" if grammar is None else f" {called('speech_grammar')} may not be a JSGF file."
+            await _start(stack, recognizer.running(), "speech_recognizer", hint)
+        if isinstance(speaker, ModelVoice):
+            await _start(stack, speaker.running(), "speech_voice")
+        yield audio
+
+
+async def _start(
+    stack: AsyncExitStack, running: AbstractAsyncContextManager[None], setting: str, hint: str = ""
+) -> None:
+    """Start a process that lasts as long as the stack. Raises SettingsError."""
+    with naming(setting, SpeechError, end=hint):
+        await stack.enter_async_context(running)
+
+
+def detected(settings: Settings) -> Settings:
+    """Return the settings with `auto` resolved: to the defaults if they are installed and suit the bundled model."""
+    if settings.speech != _AUTO:
+        return settings
+    is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
+    if not settings.is_bundled or not is_here or settings.speech_recognizer != POCKETSPHINX:
+        return replace(settings, speech="off")
+    speaks = settings.speech_voice == PROGRAM and bool(voices())
+    return replace(
+        settings,
+        speech="both" if speaks else "recognition",
+        speech_grammar=settings.speech_grammar or str(BUNDLED_GRAMMAR),
+    )
+
+
+def _recognizing(settings: Settings) -> RecognizerOptions | None:
+    """Return what recognizes speech; None: nothing does. Raises SettingsError."""
+    if settings.speech not in {"both", "recognition"}:
+        return None
+    if settings.speech_recognizer == POCKETSPHINX:
+        _need("pocketsphinx", "soxr")
+        return PocketSphinx(_grammar(settings))
+    _need("soxr")
+    options = _options(settings, settings.speech_recognizer)
+    with naming("speech_recognizer", *_UNUSABLE):
+        if (config := check_named(options.model)) is not None:
+            recognizer_family(options.model, config)
+    return options
+
+
+def _grammar(settings: Settings) -> str | None:
+    """Return the grammar file. Raises SettingsError."""
+    if (grammar := settings.speech_grammar) is None:
+        return None
+    if not Path(grammar).expanduser().is_file():
+        raise SettingsError(f"{called('speech_grammar')}: {grammar} is not a file.")
+    return str(Path(grammar).expanduser())
+
+
+def _speaker(settings: Settings) -> Synthesizer | None:
+    if settings.speech not in {"both", "voice"}:
+        return None
+    _need("soxr")
+    if settings.speech_voice != PROGRAM:
+        return _model_voice(settings)
+    if not (found := _voices()):
+        raise SettingsError(
+            f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
+            "name a model that speaks, or say recognition."
+        )
+    _log.info("voices", program=PROGRAM, count=len(found))
+    return Espeak(found)
+
+
+def _voices() -> list[str]:
+    """Return the voices of the system's program, the default first."""
+    return sorted(voices(), key=lambda name: name != _FIRST_VOICE)
+
+
+def _model_voice(settings: Settings) -> ModelVoice:
+    options = _options(settings, settings.speech_voice)
+    with naming("speech_voice", *_UNUSABLE):
+        if (config := check_named(options.model)) is not None:
+            check_parts(voice_family(options.model, config), options, config)
+    with naming("speech_vocoder", *_UNUSABLE):
+        if options.vocoder is not None:
+            check_named(options.vocoder)
+    return ModelVoice(_name(options.model), options)
+
+
+def _options(settings: Settings, model: str) -> Options:
+    with naming("speech_device", *_UNUSABLE):
+        check_device(settings.speech_device.strip())
+    return Options(
+        model=model,
+        device=settings.speech_device.strip(),
+        dtype=settings.speech_dtype,
+        pickled_weights=settings.pickled_weights,
+        vocoder=settings.speech_vocoder,
+        speakers=settings.speech_speakers,
+    )
+
+
+def _name(model: str) -> str:
+    """Return a model's name for clients: its folder's, or that of the hub."""
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model
+
+
+def _need(*libraries: str) -> None:
+    """Raise SettingsError if a library is not installed."""
+    for library in libraries:
+        if find_spec(library) is None:
+            raise SettingsError(
+                f"{called('speech')}: {library} is not installed. Install the part for speech: pip install 'midstream-server[speech]'."
+            )

@@ -1,1 +1,0 @@
-"""The admin API below `/v1/admin/`, for operators' keys only."""

@@ -1,0 +1,600 @@
+"""Anthropic's requests, as far as supported (API reference: Messages, Count tokens), and what a turn is asked for them. Pure.
+
+A refusal names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TypeVar, assert_never
+
+import msgspec
+
+from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS
+from connections.api.requests import (
+    Problem,
+    check_images,
+    decode_body,
+    image_at,
+    image_not_allowed,
+    image_of,
+    invalid,
+    is_neutral,
+    null,
+    required,
+    schema_text,
+)
+from connections.protocol import frames, params
+from connections.protocol.base import Limits
+from connections.protocol.errors import BadParams, field_message
+from engine.messages import JsonSchema, Message, Params, ReplySpec, ToolCall
+from engine.messages import Tool as EngineTool
+from engine.vision.image import Image, joined
+from sessions.limits.bounds import MAX_MESSAGES
+from sessions.running.ephemeral import EphemeralRequest
+
+THREADS = "thread_unsupported_request"
+"""Code of a refusal after which Anthropic's SDKs go on without threads."""
+FIELD_NAMES: Mapping[str, str] = {
+    "max_new_tokens": "max_tokens",
+    "stop": "stop_sequences",
+    "format": "output_config.format",
+    "reasoning": "output_config.effort",
+    "template": "thinking",
+    "continues": "messages",
+    "tool_calls": "messages",
+    "role": "messages",
+    "images": "messages",
+}
+"""This client's names of fields that the layers below name otherwise."""
+_EFFORT = re.compile(r"[a-z]{1,16}\Z")
+_KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+_UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "container": ((), "This server has no containers."),
+    "mcp_servers": (
+        ([],),
+        "This server calls no tools for its clients here: give the model `tools`, and run them.",
+    ),
+    "context_management": (
+        ({"edits": []}, _KEEPS_ALL),
+        "This server does not edit what you send: leave `context_management` out.",
+    ),
+    "thread": ((), "This server keeps no threads: send all messages."),
+    "inference_geo": ((), "This server can't choose where it runs: leave `inference_geo` out."),
+}
+"""Fields that would change the reply, or promise what is not done here; and for each the values that change nothing."""
+# Two passes, and neither makes objects of unsupported fields.
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_UNSUPPORTED_BLOCKS = {
+    "document": "This server does not take documents: send their text.",
+    "search_result": "This server does not take results of searches as blocks: send their text.",
+    "container_upload": "This server has no containers.",
+}
+_ONLY_BLOCKS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
+TOOL_CHANGES = ("tool_addition", "tool_removal")
+"""Blocks of system messages that change which tools are offered from there on."""
+_BOUNDED = ("system", "user")
+"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
+_CLIENT_TOOL_TYPES = (None, "custom")
+"""Types of tools that the client runs."""
+
+
+class ResultBlock(msgspec.Struct, frozen=True):
+    """A part of a tool's result: `text`, `tool_reference` (a tool that a search found), or a type that is refused."""
+
+    type: str
+    text: str | None = None
+    tool_name: str | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The source of an image or a document: `base64`, `url`, or another."""
+
+    type: str
+    media_type: str = ""
+    data: str | None = None
+    url: str | None = None
+
+
+class ToolReference(msgspec.Struct, frozen=True):
+    """The tool that a change is about: `tool_reference`, or another type, which is refused."""
+
+    type: str
+    name: str = ""
+
+
+class InputBlock(msgspec.Struct, frozen=True):
+    """A part of a message: `text`, `image`, `thinking`, `tool_use`, `tool_result`, or a type that is refused.
+
+    System messages may also have `tool_addition` and `tool_removal`.
+    """
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.field(default_factory=null)
+    tool_use_id: str | None = None
+    content: str | list[ResultBlock] | None = None
+    is_error: bool | None = None
+    source: Source | None = None
+    tool: ToolReference | None = None
+
+
+class InputMessage(msgspec.Struct, frozen=True):
+    """A message of a request. `clear_at`: `next_user_message` hides a system message once a later user message exists."""
+
+    role: str
+    content: str | list[InputBlock]
+    clear_at: str | None = None
+
+
+class ClientTool(msgspec.Struct, frozen=True):
+    """A tool that the client runs. `input_schema`: a JSON Schema of an object. Tools of others have another `type`.
+
+    `defer_loading` has no effect: the model is shown all tools from the start.
+    """
+
+    name: str = ""
+    description: str | None = None
+    input_schema: msgspec.Raw = msgspec.field(default_factory=null)
+    strict: bool | None = None
+    type: str | None = None
+
+
+class ToolUseChoice(msgspec.Struct, frozen=True):
+    """`auto`, `any`, `tool` (the named one) or `none`."""
+
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingConfig(msgspec.Struct, frozen=True):
+    """`enabled`, `disabled` or `adaptive`. `display`: with `omitted` no reasoning is sent."""
+
+    type: str
+    budget_tokens: int | None = None
+    display: str | None = None
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """A JSON Schema for the reply."""
+
+    type: str
+    schema: msgspec.Raw = msgspec.field(default_factory=null)
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """The format of the reply, and how much effort goes into it."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of `POST /v1/messages/count_tokens`: all parts of a prompt.
+
+    `cache_control` has no effect: prompts are cached in any case.
+    """
+
+    model: str
+    messages: list[InputMessage]
+    system: str | list[ResultBlock] | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: ToolUseChoice | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+
+
+class RequestMetadata(msgspec.Struct, frozen=True):
+    """The user for whom an application asks."""
+
+    user_id: str | None = None
+
+
+class MessageRequest(CountRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/messages`. `metadata` names the user; `service_tier` has no effect here."""
+
+    max_tokens: int
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    metadata: RequestMetadata | None = None
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether reasoning is sent."""
+        return self.thinking is None or self.thinking.display != "omitted"
+
+
+T = TypeVar("T", CountRequest, MessageRequest)
+_message_request = msgspec.json.Decoder(MessageRequest).decode
+_count_request = msgspec.json.Decoder(CountRequest).decode
+
+
+def parse_message_request(body: bytes) -> MessageRequest:
+    """Return a request for a reply, with checked types. Raises Problem, TooManyValues."""
+    return _request(body, _message_request)
+
+
+def parse_count_request(body: bytes) -> CountRequest:
+    """Return a request for a count. Raises Problem, TooManyValues."""
+    return _request(body, _count_request)
+
+
+def message_turn_request(request: MessageRequest, limits: Limits) -> EphemeralRequest:
+    """Return the messages and how to answer them. Raises Problem."""
+    messages, spec = _prompt(request, limits)
+    user = request.metadata.user_id if request.metadata else None
+    ignored = ignored_tools(request.tools)
+    return EphemeralRequest(
+        messages,
+        _params(request, limits),
+        user=user or "",
+        spec=spec,
+        ignored=ignored,
+        streams=bool(request.stream),
+    )
+
+
+def count_turn_request(request: CountRequest, limits: Limits) -> EphemeralRequest:
+    """Return the messages alone. Raises Problem."""
+    messages, spec = _prompt(request, limits)
+    return EphemeralRequest(messages, spec=spec)
+
+
+def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
+    def checked(text: bytes) -> T:
+        text.decode()  # the decoder does not check fields that are read later
+        _reject_unsupported(_fields(text))
+        return decode(text)
+
+    return decode_body(body, checked)
+
+
+def _reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
+    for field, (neutral, why) in _UNSUPPORTED.items():
+        if field in fields and not is_neutral(fields[field], neutral):
+            raise invalid(field, why, code=THREADS if field == "thread" else "unsupported_parameter")
+
+
+def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...], ReplySpec]:
+    messages = messages_of(request.messages, request.system, limits)
+    return messages, _spec(request, messages)
+
+
+def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
+    spec = tools_spec(request.tools, request.tool_choice, request.messages)
+    last = messages[-1]
+    if last.role == "assistant" and last.calls:
+        raise invalid("messages", "`messages` end with calls: their results (tool_result) are missing.")
+    config = request.output_config or OutputConfig()
+    schema = None if spec.must_call else _schema(config)
+    return msgspec.structs.replace(
+        spec,
+        format=None if schema is None else JsonSchema(schema),
+        reasoning=_reasoning(request.thinking, config.effort),
+        template={"enable_thinking": True} if _kind(request.thinking) == "enabled" else {},
+        continues=last.role == "assistant",
+    )
+
+
+def _schema(config: OutputConfig) -> str | None:
+    if config.format is None:
+        return None
+    where = "output_config.format"
+    if config.format.type != "json_schema":
+        raise invalid(f"{where}.type", field_message(f"{where}.type", "must be json_schema."))
+    schema = schema_text(config.format.schema, f"{where}.schema")
+    if schema is None:
+        raise invalid(f"{where}.schema", field_message(f"{where}.schema", "is missing."))
+    return schema
+
+
+def _kind(thinking: ThinkingConfig | None) -> str:
+    """Return whether there is reasoning, as one word. Raises Problem."""
+    if thinking is None:
+        return "adaptive"
+    if thinking.type not in ("enabled", "disabled", "adaptive"):
+        raise invalid(
+            "thinking.type", field_message("thinking.type", "must be enabled, disabled or adaptive.")
+        )
+    return thinking.type
+
+
+def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
+    if _kind(thinking) == "disabled":
+        return "off"
+    if effort is not None and not _EFFORT.match(effort):
+        where = "output_config.effort"
+        raise invalid(where, field_message(where, "must be a word like low, medium or high."))
+    return effort or "auto"
+
+
+def _params(request: MessageRequest, limits: Limits) -> Params:
+    """Return the parameters. A length beyond the server's limit becomes that limit. Raises Problem."""
+    requested = frames.Params(
+        max_new_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        stop=tuple(request.stop_sequences or ()),
+    )
+    try:
+        return params.generation(requested, max_new_tokens=limits.max_new_tokens).params
+    except BadParams as error:
+        raise _out_of_range(error) from None
+
+
+def _out_of_range(error: BadParams) -> Problem:
+    field = (error.field or "").removeprefix("params.")
+    field = FIELD_NAMES.get(field, field)
+    return invalid(field, field_message(field, error.why))
+
+
+def messages_of(
+    given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, limits: Limits
+) -> tuple[Message, ...]:
+    """Return the system prompt and the messages. Neighbours of one role are joined. Raises Problem."""
+    if not given:
+        raise invalid("messages", "`messages` must have at least one message.")
+    if len(given) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    converted = [_system(system, "system")] if system else []
+    last_user = max((number for number, message in enumerate(given) if message.role == "user"), default=-1)
+    for number, message in enumerate(given):
+        if message.role != "system" or message.clear_at != "next_user_message" or number > last_user:
+            converted += _message(message, f"messages[{number}].content", number, limits)
+    messages = tuple(_merged(converted))
+    if not messages:
+        raise invalid("messages", "`messages` have nothing for the model to answer.")
+    _check(messages, limits.max_content_chars)
+    check_images(messages, "messages", limits)
+    return messages
+
+
+def _message(message: InputMessage, where: str, number: int, limits: Limits) -> list[Message]:
+    content = (
+        [InputBlock("text", text=message.content)] if isinstance(message.content, str) else message.content
+    )
+    match message.role:
+        case "user":
+            return list(_user_messages(content, where, limits))
+        case "assistant":
+            return [_assistant_message(content, where)]
+        case "system":
+            texts = [
+                _text(block, f"{where}[{place}]")
+                for place, block in enumerate(content)
+                if block.type not in TOOL_CHANGES
+            ]
+            return [Message("system", "\n".join(texts))] if texts or not content else []
+        case _:
+            field = f"messages[{number}].role"
+            raise invalid(field, field_message(field, "must be user, assistant or system."))
+
+
+def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
+    if isinstance(system, str):
+        return Message("system", system)
+    texts = [_result_text(block, f"{where}[{place}]") for place, block in enumerate(system)]
+    return Message("system", "\n".join(texts))
+
+
+def _user_messages(blocks: Sequence[InputBlock], where: str, limits: Limits) -> Iterator[Message]:
+    """Yield what a user says and shows, and results of calls, in order."""
+    for number, block in enumerate(blocks):
+        place = f"{where}[{number}]"
+        match block.type:
+            case "tool_result":
+                yield _result(block, place, limits)
+            case "image":
+                yield Message("user", "", images=(_image(block.source, f"{place}.source", limits),))
+            case _:
+                yield Message("user", _text(block, place))
+
+
+def _image(source: Source | None, where: str, limits: Limits) -> Image:
+    match source:
+        case Source(type="base64", data=data, media_type=media_type):
+            return image_of(data, media_type, where, limits)
+        case Source(type="url", url=url):
+            return image_at(url, where, limits)
+        case _ if limits.max_images:
+            raise invalid(where, field_message(where, "must be of the type base64."))
+        case _:
+            raise image_not_allowed(where, limits)
+
+
+def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
+    """Return what the model wrote before. Reasoning that only another server can read is left out."""
+    text_parts: list[str] = []
+    reasoning_parts: list[str] = []
+    calls: list[ToolCall] = []
+    for number, block in enumerate(blocks):
+        place = f"{where}[{number}]"
+        match block.type:
+            case "thinking":
+                reasoning_parts.append(required(block.thinking, f"{place}.thinking"))
+            case "redacted_thinking":
+                pass
+            case "tool_use":
+                calls.append(_call(block, place))
+            case _:
+                text_parts.append(_text(block, place))
+    return Message(
+        "assistant",
+        "\n".join(text_parts),
+        reasoning="\n".join(filter(None, reasoning_parts)),
+        calls=tuple(calls),
+    )
+
+
+def _call(block: InputBlock, where: str) -> ToolCall:
+    call_id = _name(block.id, f"{where}.id")
+    name = _name(block.name, f"{where}.name")
+    text = bytes(block.input)
+    if not text.startswith(b"{"):
+        raise invalid(f"{where}.input", field_message(f"{where}.input", "must be an object."))
+    return ToolCall(call_id, name, msgspec.json.format(text, indent=-1).decode())
+
+
+def _result(block: InputBlock, where: str, limits: Limits) -> Message:
+    call_id = required(block.tool_use_id, f"{where}.tool_use_id")
+    match block.content:
+        case None:
+            text = ""
+        case str():
+            text = block.content
+        case list():
+            if any(part.type == "image" for part in block.content):
+                raise image_not_allowed(f"{where}.content", limits)
+            parts = enumerate(block.content)
+            text = "\n".join(_result_text(part, f"{where}.content[{number}]") for number, part in parts)
+        case _:
+            assert_never(block.content)
+    return Message("tool", f"Error: {text}" if block.is_error else text, call_id=call_id)
+
+
+def _text(block: InputBlock, where: str) -> str:
+    if block.type != "text":
+        raise _no_part(block.type, f"{where}.type")
+    return required(block.text, f"{where}.text")
+
+
+def _result_text(block: ResultBlock, where: str) -> str:
+    if block.type == "tool_reference":
+        return f"Tool available: {_name(block.tool_name, f'{where}.tool_name')}"
+    if block.type != "text":
+        raise _no_part(block.type, f"{where}.type")
+    return required(block.text, f"{where}.text")
+
+
+def _no_part(kind: str, where: str) -> Problem:
+    return invalid(where, _UNSUPPORTED_BLOCKS.get(kind, _ONLY_BLOCKS))
+
+
+def _name(text: str | None, where: str) -> str:
+    if not 0 < len(required(text, where)) <= MAX_NAME_CHARS:
+        raise invalid(where, field_message(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
+    return text or ""
+
+
+def _merged(messages: Sequence[Message]) -> Iterator[Message]:
+    """Join neighbours of one role; a result stays separate. Texts are joined once, however many blocks there are."""
+    for role, neighbours in groupby(messages, lambda message: message.role):
+        together = tuple(neighbours)
+        if role == "tool" or len(together) == 1:
+            yield from together
+            continue
+        content, images = joined((message.content, message.images) for message in together)
+        yield Message(
+            role,
+            content,
+            reasoning="\n".join(message.reasoning for message in together if message.reasoning),
+            calls=tuple(call for message in together for call in message.calls),
+            images=images,
+        )
+
+
+def _check(messages: Sequence[Message], max_chars: int) -> None:
+    """Raise Problem for a text that is too long, and for a result without its call."""
+    call_ids: set[str] = set()
+    for message in messages:
+        if message.role in _BOUNDED and len(message.content) > max_chars:
+            length, field = len(message.content), "system" if message.role == "system" else "messages"
+            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
+            raise invalid(field, why, code="content_too_long")
+        call_ids.update(call.call_id for call in message.calls)
+        if message.role == "tool" and message.call_id not in call_ids:
+            why = "`messages` have a tool_result whose `tool_use_id` names no tool_use before it."
+            raise invalid("messages", why)
+
+
+def tools_spec(
+    given: Sequence[ClientTool] | None, choice: ToolUseChoice | None, messages: Sequence[InputMessage] = ()
+) -> ReplySpec:
+    """Return the tools that `messages` did not withdraw, and how to choose among them. Raises Problem."""
+    withdrawn = _removed_tools(given or (), messages)
+    tools = tuple(tool for tool in _tools(given or ()) if tool.name not in withdrawn)
+    kind = "auto" if choice is None else choice.type
+    if not tools:
+        if kind in ("any", "tool"):
+            raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
+        return ReplySpec()
+    parallel = choice is None or not choice.disable_parallel_tool_use
+    match kind:
+        case "auto" | "none":
+            return ReplySpec(tools=tools, tool_choice=kind, parallel_calls=parallel)
+        case "any":
+            return ReplySpec(tools=tools, tool_choice="required", parallel_calls=parallel)
+        case "tool":
+            name = _known(choice, tools)
+            return ReplySpec(tools=tools, tool_choice="named", tool_name=name, parallel_calls=parallel)
+        case _:
+            raise invalid(
+                "tool_choice.type", field_message("tool_choice.type", "must be auto, any, tool or none.")
+            )
+
+
+def _tools(given: Sequence[ClientTool]) -> tuple[EngineTool, ...]:
+    if len(given) > MAX_TOOLS:
+        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
+    tools: dict[str, EngineTool] = {}
+    for number, one in enumerate(given):
+        if one.type not in _CLIENT_TOOL_TYPES:
+            continue
+        tool = _tool(one, f"tools[{number}]")
+        if tool.name in tools:
+            where = f"tools[{number}].name"
+            raise invalid(where, field_message(where, "is the name of another tool, too."))
+        tools[tool.name] = tool
+    return tuple(tools.values())
+
+
+def _removed_tools(given: Sequence[ClientTool], messages: Sequence[InputMessage]) -> set[str]:
+    """Return the tools that a system message withdrew and no later one offered again. Raises Problem."""
+    names: set[str] = set()
+    declared = {tool.name for tool in given}
+    for number, message in enumerate(messages):
+        blocks = message.content if message.role == "system" and isinstance(message.content, list) else ()
+        for place, block in enumerate(blocks):
+            if block.type not in TOOL_CHANGES:
+                continue
+            where = f"messages[{number}].content[{place}].tool"
+            if block.tool is None or block.tool.type != "tool_reference":
+                raise invalid(where, field_message(where, "must be of the type tool_reference."))
+            if block.tool.name not in declared:
+                raise invalid(f"{where}.name", field_message(f"{where}.name", "names none of `tools`."))
+            (names.add if block.type == "tool_removal" else names.discard)(block.tool.name)
+    return names
+
+
+def ignored_tools(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
+    """Return the places of tools that Anthropic's servers run."""
+    return tuple(
+        f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type not in _CLIENT_TOOL_TYPES
+    )
+
+
+def _tool(tool: ClientTool, where: str) -> EngineTool:
+    if not _NAME.match(tool.name):
+        why = "must have 1 to 128 letters, digits, _ or -."
+        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
+    if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
+        raise invalid(f"{where}.input_schema", field_message(f"{where}.input_schema", "is missing."))
+    return EngineTool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
+
+
+def _known(choice: ToolUseChoice | None, tools: Sequence[EngineTool]) -> str:
+    name = (choice.name if choice else None) or ""
+    if all(tool.name != name for tool in tools):
+        raise invalid("tool_choice.name", field_message("tool_choice.name", "names none of `tools`."))
+    return name

@@ -1,0 +1,789 @@
+"""OpenAI's endpoints for sound: transcriptions of recordings, and speech."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from email.message import Message
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
+from connections.api.requests import VOICES, Problem, invalid
+from connections.authentication.caller import Caller
+from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits
+from connections.middleware import AllowedOrigins
+from connections.protocol.base import KeyScope
+from connections.protocol.errors import shorten, validation_problem
+from sessions.conversation.conversation import refusal_of
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
+from speech.errors import BadSound, RecognizerLost, SpeechError, TooMuchSound, VoiceFailed
+from speech.interfaces import RAW_RATE, AudioStream, Recording, Synthesizer
+from speech.recognition import Ready, Recognizer, Segment, Word
+from speech.recordings import header, recording_in
+
+if TYPE_CHECKING:
+    from speech.compression import Compression, Encoder
+
+
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
+SPEECH = "/v1/audio/speech"
+MAX_FORM_BYTES = 25 * 1024 * 1024
+"""Bytes of a form; OpenAI's limit."""
+TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Granularity = Literal["word", "segment"]
+_RAW_TYPES = {"audio/pcm", "audio/l16"}
+_RAW_NAMES = (".pcm", ".raw")
+_SWITCH = {"true": True, "1": True, "false": False, "0": False, "": False}
+TRANSCRIPTION_MODELS = frozenset(
+    (
+        *("whisper-1", "gpt-transcribe", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+        "gpt-4o-mini-transcribe-2025-12-15",
+    )
+)
+_TRANSCRIPT_TYPES: dict[TranscriptFormat, str] = {
+    "json": "application/json",
+    "verbose_json": "application/json",
+    "text": "text/plain",
+    "srt": "text/plain",
+    "vtt": "text/vtt",
+}
+MAX_FIELDS = 32
+_MAX_HEAD_BYTES = 4096
+_MAX_VALUE_BYTES = 64 * 1024
+"""Bytes of a field that is not a file."""
+_MAX_PARAMETERS = 16
+"""Of one header: before each, the library that reads them scans all again."""
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+_BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
+SpeechFormat = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
+WRITE_TIMEOUT_S = 30.0
+"""How long a client may stop reading: the voice would wait for it."""
+MAX_BODY_BYTES = 256 * 1024
+NICENESS = 10
+"""Priority of the one thread that compresses sound: others' replies come first, since a socket takes minutes that nobody reads."""
+MEDIA_TYPES: dict[SpeechFormat, bytes] = {
+    "wav": b"audio/wav",
+    "pcm": b"audio/pcm",
+    "mp3": b"audio/mpeg",
+    "opus": b"audio/ogg",
+    "aac": b"audio/aac",
+    "flac": b"audio/flac",
+}
+_BUSY = "The server is listening or speaking as much as it can."
+UNCOMPRESSED = frozenset(("wav", "pcm"))
+SPEECH_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audio:
+    """The recognizer and the voice, with their limits. None: not available."""
+
+    recognizer: Recognizer | None = None
+    speaker: Synthesizer | None = None
+    longest_s: int
+    most_chars: int
+    slots: int
+
+
+def audio_routes(
+    audio: Audio, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+) -> list[BaseRoute]:
+    """Return the routes below `/v1/audio`."""
+    routes: list[BaseRoute] = []
+    if audio.recognizer is not None:
+        admission = AudioAdmission(EndpointName.TRANSCRIPTIONS, request_context, audio.slots)
+        endpoint = TranscriptionsEndpoint(audio.recognizer, admission, longest_s=audio.longest_s)
+        routes.append(cors_route(TRANSCRIPTIONS, endpoint, "POST", origins, refusals))
+    if audio.speaker is not None:
+        admission = AudioAdmission(EndpointName.SPEECH, request_context, audio.slots)
+        speech = SpeechEndpoint(audio.speaker, admission, most_chars=audio.most_chars)
+        routes.append(cors_route(SPEECH, speech, "POST", origins, refusals))
+    return routes
+
+
+class AudioAdmission:
+    """Admits clients of one of these endpoints: counts them, and holds a place while they are served."""
+
+    def __init__(self, endpoint: EndpointName, request_context: RequestContext, slots: int) -> None:
+        """`slots`: concurrent requests, from the first byte of the body to the last one of the answer."""
+        self._endpoint = endpoint
+        self._request_context = request_context
+        self._slots = FairShare(slots)
+
+    async def serve(self, exchange: Exchange, work: Coroutine[None, None, None]) -> None:
+        """Serve a request. A refusal is answered if nothing was sent; otherwise the connection ends."""
+        refused = await refusal_of(_with_http_errors(work))
+        if refused is None:
+            return
+        if exchange.begun:
+            exchange.cut_off()
+            return
+        await exchange.answer(self._request_context.refusal(refused, self._endpoint))
+
+    @asynccontextmanager
+    async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
+        """Admit a client. Raises Refused."""
+        caller = await self._request_context.caller(exchange.request)
+        caller.grant.check(KeyScope.CHAT)
+        self._request_context.take(caller)
+        with slot(self._slots, caller.subject, _BUSY):
+            await self._request_context.count(caller)
+            yield caller
+
+    async def run_while_valid(
+        self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
+    ) -> None:
+        """Do the work while its client is there and its token is valid. Raises as the work does, ClientDisconnect."""
+        await self._request_context.run_while_valid(exchange, caller, work)
+
+
+def speech_unavailable(error: SpeechError) -> Problem:
+    """Return a temporary failure in OpenAI's terms."""
+    return Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS)
+
+
+async def _with_http_errors(work: Coroutine[None, None, None]) -> None:
+    """Do the work. Raises Refused."""
+    with suppress(ClientDisconnect):
+        try:
+            await work
+        except SpeechError as error:
+            raise speech_unavailable(error) from None
+
+
+def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
+    """Raise Problem for any model but the served one, which has these other names; an empty one is Open WebUI's default."""
+    if name is None:
+        raise invalid("model", f"`model` is missing. This server has {served} here.")
+    if name not in {"", served} | aliases:
+        why = f'This server has "{served}" here, and no model "{shorten(name)}".'
+        raise Problem(404, why, code="model_not_found", param="model")
+
+
+class TranscriptionsEndpoint:
+    """`POST /v1/audio/transcriptions`: a recording's words, whole or as they are recognized, while its client is there.
+
+    The form (multipart/form-data, RFC 7578) is read in memory: nothing is written to disk.
+    """
+
+    def __init__(self, recognizer: Recognizer, admission: AudioAdmission, *, longest_s: int) -> None:
+        """`longest_s`: seconds of a recording."""
+        self._recognizer = recognizer
+        self._admission = admission
+        self._longest_s = longest_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send)
+        await self._admission.serve(exchange, self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
+        async with self._admission.admitted(exchange) as caller:
+            body = await exchange.body(lambda: None, most=MAX_FORM_BYTES)
+            form = parse_form(body, exchange.request.headers.get("content-type", ""))
+            del body
+            request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
+            del form
+            work = self._answer(exchange, caller.subject, request)
+            await self._admission.run_while_valid(exchange, caller, work)
+
+    async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
+        recording = await self._recording(request)
+        heard = self._recognizer.transcribe(
+            recording,
+            owner=subject.owner,
+            language=request.language,
+            wants_words="word" in request.granularities,
+        )
+        async with aclosing(heard) as segments:
+            if request.is_streamed:
+                await _stream(exchange, segments, recording.seconds)
+            else:
+                await _whole(exchange, segments, request, recording.seconds, self._recognizer.facts.languages)
+
+    async def _recording(self, request: TranscriptionRequest) -> Recording:
+        """Raises Problem, RecognizerLost."""
+        try:
+            return await recording_in(request.file, is_raw=request.is_raw, longest_s=self._longest_s)
+        except TooMuchSound as refused:
+            raise invalid("file", str(refused), code="content_too_long") from None
+        except BadSound as refused:
+            raise invalid("file", str(refused)) from None
+
+
+async def _whole(
+    exchange: Exchange,
+    segments: AsyncIterator[Segment],
+    request: TranscriptionRequest,
+    seconds: float,
+    languages: Mapping[str, str],
+) -> None:
+    heard = [segment async for segment in segments]
+    code = next((segment.language for segment in heard if segment.language), request.language)
+    language = "unknown" if code is None else languages.get(code, code)
+    body = transcript(heard, seconds, request.format, request.granularities, language)
+    headers = {"Cache-Control": "no-store"}
+    await exchange.answer(Response(body, headers=headers, media_type=media_type(request.format)))
+
+
+async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds: float) -> None:
+    heard: list[Segment] = []
+    try:
+        async for segment in segments:
+            if not exchange.begun:
+                await exchange.begin_events(secrets.token_hex(8))
+            await exchange.write(_event(TextDelta(f" {segment.text}" if heard else segment.text)))
+            heard.append(segment)
+    except RecognizerLost as error:
+        if not exchange.begun:
+            raise
+        await exchange.write(b"event: error\ndata: " + speech_unavailable(error).body + b"\n\n", more=False)
+        return
+    if not exchange.begun:
+        await exchange.begin_events(secrets.token_hex(8))
+    await exchange.write(_event(TextDone(text_of(heard), Duration(round(seconds, 2)))), more=False)
+
+
+def _event(event: TextDelta | TextDone | AudioDelta | AudioDone) -> bytes:
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+class TranscriptionRequest(msgspec.Struct, frozen=True):
+    """A file, and the requested format. `is_raw`: it has no header. `language`: its code; None: any."""
+
+    file: bytes
+    is_raw: bool
+    language: str | None
+    format: TranscriptFormat
+    granularities: tuple[Granularity, ...]
+    is_streamed: bool
+
+
+def transcription_request(form: Form, *, model: str, facts: Ready) -> TranscriptionRequest:
+    """Return what a form requests of the model of this name, with these facts. Raises Problem."""
+    check_model(_value(form, "model"), model, TRANSCRIPTION_MODELS)
+    language = _language(_value(form, "language"), facts)
+    wanted = _transcript_format(_value(form, "response_format"))
+    streamed = _SWITCH.get((_value(form, "stream") or "").lower())
+    if streamed is None:
+        raise invalid("stream", "`stream` must be true or false.")
+    if streamed and wanted not in {"json", "text"}:
+        raise invalid("stream", "A stream of words has no times: use `response_format` json with `stream`.")
+    granularities = _granularities(form, wanted, facts)
+    if (file := form.files.get("file")) is None:
+        raise invalid("file", "`file` is missing: it is the recording.")
+    return TranscriptionRequest(file.content, _is_raw(file), language, wanted, granularities, streamed)
+
+
+def _value(form: Form, name: str) -> str | None:
+    values = form.values.get(name)
+    return values[-1] if values else None
+
+
+def _language(requested: str | None, facts: Ready) -> str | None:
+    """Return the code of a language, given by its code, a code with a region, or its English name."""
+    if not requested:
+        return facts.language
+    name = requested.lower().replace("_", "-").partition("-")[0]
+    if not facts.languages:
+        return name  # the recognizer has one, and does not say which
+    codes = {name: code for code, name in facts.languages.items()}
+    code = name if name in facts.languages else codes.get(requested.lower())
+    if code is not None:
+        return code
+    if facts.language is not None:
+        only = facts.languages[facts.language].capitalize()
+        raise invalid(
+            "language", f"The recognizer of this server understands {only} only: use `{facts.language}`."
+        )
+    why = f"The recognizer of this server does not understand this language. It has {', '.join(facts.languages)}."
+    raise invalid("language", why)
+
+
+def _transcript_format(name: str | None) -> TranscriptFormat:
+    if not name:
+        return "json"
+    if name not in get_args(TranscriptFormat):
+        raise invalid(
+            "response_format", f"`response_format` must be one of {', '.join(get_args(TranscriptFormat))}."
+        )
+    return cast("TranscriptFormat", name)
+
+
+def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[Granularity, ...]:
+    requested = form.values.get("timestamp_granularities", [])
+    if requested and wanted != "verbose_json":
+        why = "`timestamp_granularities` needs `response_format` verbose_json."
+        raise invalid("timestamp_granularities", why)
+    if not set(requested) <= set(get_args(Granularity)):
+        raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
+    if "word" in requested and not facts.times_words:
+        raise invalid("timestamp_granularities", "This model does not give the times of words: use segment.")
+    return tuple(cast("list[Granularity]", requested)) or ("segment",)
+
+
+def _is_raw(file: File) -> bool:
+    return file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
+
+
+def media_type(wanted: TranscriptFormat) -> str:
+    """Return the media type of a format."""
+    return _TRANSCRIPT_TYPES[wanted]
+
+
+def text_of(segments: Sequence[Segment]) -> str:
+    """Return all words."""
+    return " ".join(segment.text for segment in segments)
+
+
+def transcript(
+    segments: Sequence[Segment],
+    seconds: float,
+    wanted: TranscriptFormat,
+    granularities: Sequence[Granularity],
+    language: str,
+) -> bytes:
+    """Return the words of a recording of this length in a format. `language`: its name."""
+    match wanted:
+        case "json":
+            return msgspec.json.encode(Transcription(text_of(segments), Duration(round(seconds, 2))))
+        case "verbose_json":
+            return msgspec.json.encode(_verbose(segments, seconds, granularities, language))
+        case "text":
+            return f"{text_of(segments)}\n".encode()
+        case "srt":
+            return "\n".join(_subtitles(segments, lambda at: _time(at, ","))).encode()
+        case "vtt":
+            return "\n".join(("WEBVTT", "", *_captions(segments))).encode()
+
+
+def _verbose(
+    segments: Sequence[Segment], seconds: float, granularities: Sequence[Granularity], language: str
+) -> VerboseTranscription:
+    timed = tuple(
+        TimedSegment(id=number, start=one.start, end=one.end, text=one.text)
+        for number, one in enumerate(segments)
+    )
+    words = tuple(word for segment in segments for word in segment.words)
+    return VerboseTranscription(
+        language=language,
+        duration=round(seconds, 2),
+        text=text_of(segments),
+        words=words if "word" in granularities else None,
+        segments=timed if "segment" in granularities else None,
+        usage=Duration(round(seconds, 2)),
+    )
+
+
+def _subtitles(segments: Sequence[Segment], time: Callable[[float], str]) -> Iterator[str]:
+    for number, segment in enumerate(segments, 1):
+        yield f"{number}\n{time(segment.start)} --> {time(segment.end)}\n{segment.text}\n"
+
+
+def _captions(segments: Sequence[Segment]) -> Iterator[str]:
+    for segment in segments:
+        yield f"{_time(segment.start, '.')} --> {_time(segment.end, '.')}\n{segment.text}\n"
+
+
+def _time(seconds: float, point: str) -> str:
+    """Return hours, minutes, seconds and thousandths."""
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours:02}:{minute:02}:{second:02}{point}{thousandths:03}"
+
+
+class Duration(msgspec.Struct, frozen=True, tag_field="type", tag="duration"):
+    """The usage of a recording: its seconds."""
+
+    seconds: float
+
+
+class Transcription(msgspec.Struct, frozen=True):
+    """The words of a recording."""
+
+    text: str
+    usage: Duration
+
+
+class TimedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """The words between two pauses; times in seconds. Values that this recognizer does not know are 0 or empty."""
+
+    id: int
+    start: float
+    end: float
+    text: str
+    seek: int = 0
+    tokens: tuple[int, ...] = ()
+    temperature: float = 0.0
+    avg_logprob: float = 0.0
+    compression_ratio: float = 0.0
+    no_speech_prob: float = 0.0
+
+
+class VerboseTranscription(msgspec.Struct, frozen=True, kw_only=True):
+    """The words of a recording with their times. `words`, `segments`: if requested."""
+
+    task: Literal["transcribe"] = "transcribe"
+    language: str
+    duration: float
+    text: str
+    words: tuple[Word, ...] | None = None
+    segments: tuple[TimedSegment, ...] | None = None
+    usage: Duration
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.text.delta"):
+    """More of the text, in a stream."""
+
+    delta: str
+
+
+class TextDone(msgspec.Struct, frozen=True, tag_field="type", tag="transcript.text.done"):
+    """The whole text, at the end of a stream."""
+
+    text: str
+    usage: Duration
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file as sent."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The values of each field in order, and the files."""
+
+    values: dict[str, list[str]]
+    files: dict[str, File]
+
+
+def parse_form(body: bytes, content_type: str) -> Form:
+    """Return the fields of a form. Raises Problem."""
+    form = Form({}, {})
+    for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
+        if number >= MAX_FIELDS:
+            raise invalid(None, f"The form has too many fields; it may have {MAX_FIELDS}.")
+        _put(form, _headers(head), content)
+    return form
+
+
+def _put(form: Form, head: Message, content: bytes) -> None:
+    name = head.get_param("name", header="content-disposition")
+    if not isinstance(name, str):
+        raise invalid(None, _BROKEN)
+    file_name = head.get_filename()
+    if file_name is not None or name == "file":
+        form.files[name] = File(file_name or "", head.get_content_type(), content)
+        return
+    if len(content) > _MAX_VALUE_BYTES:
+        raise invalid(None, f"A field of the form is too long: it may have {_MAX_VALUE_BYTES} bytes.")
+    form.values.setdefault(name.removesuffix("[]"), []).append(content.decode(errors="replace"))
+
+
+def _boundary(content_type: str) -> bytes:
+    headers = Message()
+    headers["content-type"] = content_type if content_type.count(";") <= _MAX_PARAMETERS else ""
+    boundary = headers.get_param("boundary")
+    is_form = headers.get_content_type() == "multipart/form-data"
+    if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
+        raise Problem(
+            415, "Send the recording as a form, multipart/form-data.", code="unsupported_media_type"
+        )
+    return b"--" + boundary.encode()
+
+
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the head and the content of each part. Raises Problem."""
+    at = body.find(boundary)
+    while True:
+        start = at + len(boundary)
+        if at < 0:
+            raise invalid(None, _BROKEN)
+        if body.startswith(b"--", start):
+            return
+        head_end = body.find(b"\r\n\r\n", start, start + _MAX_HEAD_BYTES)
+        at = body.find(b"\r\n" + boundary, max(head_end, start))
+        if head_end < 0 or at < 0:
+            raise invalid(None, _BROKEN)
+        yield body[start + 2 : head_end], body[head_end + 4 : at]
+        at += 2
+
+
+def _headers(head: bytes) -> Message:
+    """Raises Problem."""
+    headers = Message()
+    for line in head.decode(errors="replace").split("\r\n"):
+        name, _, value = line.partition(":")
+        if value.count(";") > _MAX_PARAMETERS:
+            raise invalid(None, _BROKEN)
+        if name.strip():
+            headers[name.strip()] = value.strip()
+    return headers
+
+
+class SpeechUsage(msgspec.Struct, frozen=True):
+    """Tokens of a spoken text, all 0: voices here count none."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class AudioDelta(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.delta"):
+    """More of the sound, in a stream of events. Together, the decoded parts are the file."""
+
+    audio: bytes
+
+
+class AudioDone(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio.done"):
+    """The end of the sound, in a stream of events."""
+
+    usage: SpeechUsage = SpeechUsage()
+
+
+class SpeechRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to speak, and how."""
+
+    input: str
+    voice: str
+    model: str | None = None
+    response_format: str | None = None
+    speed: float | None = None
+    instructions: str | None = None
+    stream_format: str | None = None
+
+
+class SynthesisRequest(msgspec.Struct, frozen=True):
+    """A text, and how to speak it. `has_events`: the sound is sent as server-sent events. `ignored`: names of fields."""
+
+    text: str
+    voice: str
+    speed: float
+    format: SpeechFormat
+    has_events: bool
+    ignored: tuple[str, ...]
+
+
+class SpeechEndpoint:
+    """`POST /v1/audio/speech`: a text as sound, sent while it is made. It ends if the client leaves, or does not read."""
+
+    def __init__(self, speaker: Synthesizer, admission: AudioAdmission, *, most_chars: int) -> None:
+        """`most_chars`: characters of one text."""
+        self._speaker = speaker
+        self._admission = admission
+        self._most_chars = most_chars
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send)
+        await self._admission.serve(exchange, self._serve(exchange))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
+        async with self._admission.admitted(exchange) as caller:
+            body = await exchange.body(lambda: None, most=MAX_BODY_BYTES)
+            synthesis = speech_request(body, speaker=self._speaker, most_chars=self._most_chars)
+            work = _answer(exchange, self._speaker, synthesis, owner=caller.subject.owner)
+            await self._admission.run_while_valid(exchange, caller, work)
+
+
+async def _answer(
+    exchange: Exchange, speaker: Synthesizer, synthesis: SynthesisRequest, *, owner: str
+) -> None:
+    """Raises VoiceFailed if the head was not sent, or the answer ends without a word about it."""
+    try:
+        async with speaker.speaking(
+            synthesis.text, voice=synthesis.voice, speed=synthesis.speed, owner=owner
+        ) as voice:
+            await _send(exchange, voice, synthesis)
+    except VoiceFailed as error:
+        if not exchange.begun or not synthesis.has_events:
+            raise
+        await exchange.write(b"event: error\ndata: " + speech_unavailable(error).body + b"\n\n", more=False)
+
+
+async def _send(exchange: Exchange, voice: AudioStream, synthesis: SynthesisRequest) -> None:
+    async with aclosing(voice.parts()) as audio_parts:
+        async for part in _encoded_parts(voice, audio_parts, synthesis.format):
+            if not exchange.begun:
+                await _begin(exchange, synthesis)
+            await _write(exchange, _event(AudioDelta(part)) if synthesis.has_events else part)
+    if not exchange.begun:
+        raise VoiceFailed("The voice made no sound.")
+    await exchange.write(_event(AudioDone()) if synthesis.has_events else b"", more=False)
+
+
+async def _encoded_parts(
+    voice: AudioStream, audio_parts: AsyncIterator[bytes], wanted: SpeechFormat
+) -> AsyncIterator[bytes]:
+    """Yield the sound in a format. Headers come with the first sound, so that an earlier failure is answered as one."""
+    match wanted:
+        case "wav":
+            sound = _wav(voice, audio_parts)
+        case "pcm":
+            sound = _pcm(voice, audio_parts)
+        case _:
+            sound = _compressed(voice, audio_parts, wanted)
+    async for part in sound:
+        if part:
+            yield part
+
+
+async def _wav(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    head = header(voice.rate)
+    async for part in audio_parts:
+        yield head + part
+        head = b""
+
+
+async def _pcm(voice: AudioStream, audio_parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    from speech.samples import Resampler  # noqa: PLC0415 - numpy, which the gateway has no other use for
+
+    resampler = Resampler(voice.rate, RAW_RATE)
+    async for part in audio_parts:
+        yield resampler.part(part)
+    yield resampler.part(b"", is_last=True)
+
+
+async def _compressed(
+    voice: AudioStream, audio_parts: AsyncIterator[bytes], compression: Compression
+) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    encoder: Encoder | None = None
+    async for part in audio_parts:
+        if encoder is None:
+            encoder = await loop.run_in_executor(_ENCODING, _encoder, compression, voice.rate)
+        yield await loop.run_in_executor(_ENCODING, encoder.part, part)
+    if encoder is not None:
+        yield await loop.run_in_executor(_ENCODING, encoder.last_part)
+
+
+def _yield_to_others() -> None:
+    """Give this thread a low priority, where threads have one of their own and may change it."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a process may have a lower one already
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+_ENCODING = ThreadPoolExecutor(1, "encoding", _yield_to_others)
+
+
+def _encoder(compression: Compression, rate: int) -> Encoder:
+    from speech.compression import Encoder  # noqa: PLC0415 - PyAV, which is optional
+
+    return Encoder(compression, rate)
+
+
+async def _write(exchange: Exchange, part: bytes) -> None:
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await exchange.write(part)
+    except TimeoutError:
+        exchange.cut_off()
+        raise ClientDisconnect from None
+
+
+async def _begin(exchange: Exchange, synthesis: SynthesisRequest) -> None:
+    ignored = {IGNORED_HEADER: ", ".join(synthesis.ignored)} if synthesis.ignored else {}
+    if synthesis.has_events:
+        await exchange.begin_events(secrets.token_hex(8), ignored)
+        return
+    headers = [(name.lower().encode(), value.encode()) for name, value in ignored.items()]
+    await exchange.begin(
+        [(b"content-type", MEDIA_TYPES[synthesis.format]), (b"cache-control", b"no-store"), *headers]
+    )
+
+
+_decode = msgspec.json.Decoder(SpeechRequest).decode
+
+
+def speech_request(body: bytes, *, speaker: Synthesizer, most_chars: int) -> SynthesisRequest:
+    """Return what a body requests of this server's voice. Raises Problem, TooManyValues."""
+    check_json_limits(body)
+    try:
+        request = _decode(body)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        raise invalid(wrong.field, wrong.full_message(whole="The request")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise invalid(None, "The request is not JSON.") from None
+    check_model(request.model, speaker.name, SPEECH_MODELS)
+    _check_text(request, most_chars)
+    return SynthesisRequest(
+        text=request.input,
+        voice=_voice(request, speaker),
+        speed=_speed(request, speaker),
+        format=_format(request),
+        has_events=_has_events(request),
+        ignored=("instructions",) if request.instructions else (),
+    )
+
+
+def _check_text(request: SpeechRequest, most_chars: int) -> None:
+    if not request.input.strip():
+        raise invalid("input", "`input` is empty: there is nothing to speak.")
+    if len(request.input) > most_chars:
+        why = f"`input` is too long: it has {len(request.input):,} characters, and may have {most_chars:,}."
+        raise invalid("input", why, code="content_too_long")
+
+
+def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
+    if request.voice in speaker.names:
+        return request.voice
+    if request.voice in VOICES:
+        return speaker.names[0]
+    raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
+
+
+def _speed(request: SpeechRequest, speaker: Synthesizer) -> float:
+    speed = 1.0 if request.speed is None else request.speed
+    slowest, fastest = speaker.speeds
+    if slowest <= speed <= fastest:
+        return speed
+    if slowest == fastest:
+        raise invalid("speed", "This model speaks at one `speed` only: leave it out.")
+    raise invalid("speed", f"`speed` must be from {slowest} to {fastest}.")
+
+
+def _has_events(request: SpeechRequest) -> bool:
+    if request.stream_format not in {None, "audio", "sse"}:
+        raise invalid("stream_format", "`stream_format` must be audio or sse.")
+    return request.stream_format == "sse"
+
+
+def _format(request: SpeechRequest) -> SpeechFormat:
+    """Return the requested format: by default OpenAI's, MP3, or WAV where no encoder is installed. Raises Problem."""
+    can_compress = find_spec("av") is not None
+    name = request.response_format or ("mp3" if can_compress else "wav")
+    if name not in get_args(SpeechFormat):
+        raise invalid(
+            "response_format", f"`response_format` must be one of {', '.join(get_args(SpeechFormat))}."
+        )
+    if name not in UNCOMPRESSED and not can_compress:
+        why = (
+            f"This server can't make {name}: use `response_format` wav or pcm. "
+            "Its operator installs the encoder by: pip install 'midstream-server[audio]'"
+        )
+        raise invalid("response_format", why)
+    return cast("SpeechFormat", name)

@@ -1,1 +1,0 @@
-"""Chat completions, completions and models, as clients of OpenAI, vLLM and others ask for them."""

@@ -1,0 +1,523 @@
+"""The settings of a Realtime session: options of replies, and of sound in both directions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from connections.api.realtime.events import (
+    NULL,
+    TRANSCRIPTION,
+    AudioFormat,
+    AudioInputOptions,
+    AudioOptions,
+    AudioOutputOptions,
+    AudioSettings,
+    BetaTranscriptionSession,
+    CommonOptions,
+    Detection,
+    Effort,
+    FunctionTool,
+    InputSettings,
+    InvalidEvent,
+    NamedFunction,
+    NewChoice,
+    NewTool,
+    OutputSettings,
+    ResponseOptions,
+    Session,
+    SessionOptions,
+    TokenLimit,
+    Transcription,
+    TranscriptionAudio,
+    TranscriptionOptions,
+    TranscriptionSession,
+    VoiceId,
+)
+from connections.api.requests import VOICES, is_neutral
+from connections.protocol import frames, params
+from connections.protocol.audio import AudioInput, AudioOutput, AudioStart, Format, TurnDetection
+from connections.protocol.base import Limits
+from connections.protocol.errors import BadParams, validation_problem
+from sessions.tools.tool_registry import ToolRegistry
+from speech.interfaces import HIGHEST_RATE, LOWEST_RATE
+
+_NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
+    "parallel_tool_calls": ((True,), "This server does not keep a reply to one call."),
+    "prompt": ((), "This server keeps no prompts: use instructions."),
+    "input": ((), "This server answers the items of the conversation: create them first."),
+}
+_NAMES = {
+    "params.system": "instructions",
+    "params.max_new_tokens": "max_output_tokens",
+    "params.temperature": "temperature",
+}
+_TOOL_CHOICES = ("auto", "none", "required")
+_OF_REPLIES = (
+    *("instructions", "max_output_tokens", "temperature", "tools", "tool_choice", "reasoning"),
+    *("output_modalities", "prompt"),
+)
+NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
+_NO_SERVER_TOOLS = ToolRegistry()
+"""A session's tools are run by its client."""
+PCM_RATE = 24_000
+TELEPHONE_RATE = 8_000
+SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
+"""The silences for each `eagerness`. Only a grammar can tell here whether a sentence is complete; then less is enough."""
+_FORMATS: dict[str, tuple[Format, int]] = {
+    "audio/pcm": ("pcm16", PCM_RATE),
+    "audio/pcmu": ("mulaw", TELEPHONE_RATE),
+    "audio/pcma": ("alaw", TELEPHONE_RATE),
+}
+_FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
+BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+"""The beta's names of formats."""
+PREFIX_PADDING_MS = 300
+"""Sound before speech was detected that is understood, too, whatever `prefix_padding_ms` says."""
+_MIN_THRESHOLD = 0.05
+_MODALITIES = {"text", "audio"}
+_UNSUPPORTED = "unsupported_parameter"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`instructions` unset: the conversation's own, or the operator's. `tool_choice`: a word, or the name of a tool.
+
+    `sound`: None if this server takes none.
+    """
+
+    instructions: str | UnsetType = UNSET
+    max_output_tokens: TokenLimit = "inf"
+    temperature: float | None = None
+    tools: tuple[frames.OfferedTool, ...] = ()
+    tool_choice: str = "auto"
+    effort: str | None = None
+    sound: AudioConfig | None = None
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the session only transcribes."""
+        return self.sound is not None and self.sound.transcribes
+
+    @property
+    def speaks(self) -> bool:
+        """Whether replies are spoken."""
+        return self.sound is not None and self.sound.speaks
+
+    def params(self) -> frames.Params:
+        """Return the parameters of a turn."""
+        length = self.max_output_tokens
+        system = None if isinstance(self.instructions, UnsetType) else self.instructions
+        return frames.Params(
+            max_new_tokens=None if length == "inf" else length,
+            temperature=self.temperature,
+            system=system,
+            reasoning=self.effort,
+        )
+
+
+def with_session_options(settings: Settings, options: SessionOptions, limits: Limits) -> Settings:
+    """Return the settings after a `session.update`. Raises InvalidEvent, which names the field; then nothing changes."""
+    if options.type == TRANSCRIPTION:
+        return _with_transcription_options(settings, options)
+    if options.type != "realtime":
+        raise InvalidEvent(f"must be realtime or {TRANSCRIPTION}.", field="session.type")
+    if settings.transcribes:
+        raise InvalidEvent(
+            f"must stay {TRANSCRIPTION}: open another session for replies.", field="session.type"
+        )
+    return _checked(settings, options, limits, "session")
+
+
+def with_beta_options(settings: Settings, options: TranscriptionOptions) -> Settings:
+    """Return the settings after a `transcription_session.update`. Raises InvalidEvent, which names the field."""
+    given: dict[str, object] = {}
+    if isinstance(name := options.input_audio_format, str):
+        if name not in BETA_FORMATS:
+            raise InvalidEvent(
+                f"must be one of {', '.join(BETA_FORMATS)}.", field="session.input_audio_format"
+            )
+        given["format"] = {"type": BETA_FORMATS[name]}
+    if not isinstance(options.input_audio_transcription, UnsetType):
+        given["transcription"] = options.input_audio_transcription
+    if not isinstance(options.turn_detection, UnsetType):
+        given["turn_detection"] = options.turn_detection
+    audio = msgspec.Raw(msgspec.json.encode({"input": given}))
+    return _with_transcription_options(settings, SessionOptions(type=TRANSCRIPTION, audio=audio))
+
+
+def _with_transcription_options(settings: Settings, options: SessionOptions) -> Settings:
+    """Return the settings of a session that only transcribes. Raises InvalidEvent."""
+    if settings.sound is None:
+        raise InvalidEvent(NO_SOUND, field="session.type", code="unsupported_parameter")
+    for field in _OF_REPLIES:
+        if getattr(options, field) not in (UNSET, NULL, None):
+            why = "is an option of replies, which a transcription session does not have: leave it out."
+            raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
+    sound = transcription_only(with_audio_options(settings.sound, options.audio, NULL, "session"))
+    return msgspec.structs.replace(settings, sound=sound)
+
+
+def with_response_options(settings: Settings, options: ResponseOptions, limits: Limits) -> Settings:
+    """Return the settings of one reply. Raises InvalidEvent, which names the field."""
+    if options.conversation not in (None, "auto"):
+        raise InvalidEvent(
+            "must be auto: a response is always a part of its conversation.",
+            field="response.conversation",
+            code="unsupported_parameter",
+        )
+    return _checked(settings, options, limits, "response")
+
+
+def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
+    """What is in force in a session that only transcribes, as clients see it."""
+    return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
+
+
+def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
+    """The same, by the names of the API's beta."""
+    kind = named_format(sound.input).type
+    return BetaTranscriptionSession(
+        id=session_id,
+        input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
+        input_audio_transcription=sound.transcription or Transcription(),
+        turn_detection=with_defaults(sound.detection),
+    )
+
+
+def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
+    """What is in force, as clients see it."""
+    choice = settings.tool_choice
+    return Session(
+        id=session_id,
+        model=model,
+        conversation_id=conversation_id,
+        instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
+        max_output_tokens=settings.max_output_tokens,
+        temperature=settings.temperature,
+        tools=tuple(_shown(tool) for tool in settings.tools),
+        tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
+        reasoning=None if settings.effort is None else Effort(settings.effort),
+        output_modalities=("audio",) if settings.speaks else ("text",),
+        audio=UNSET if settings.sound is None else _audio(settings.sound),
+    )
+
+
+def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) -> None:
+    """Raise InvalidEvent if an option would change an exchange that has begun; tools are then the model's choice."""
+    begun = msgspec.structs.replace(begun, tool_choice="auto")
+    wanted = with_response_options(begun, options, limits)
+    for field in begun.__struct_fields__:
+        if field != "sound" and getattr(wanted, field) != getattr(begun, field):
+            name = "reasoning" if field == "effort" else field
+            why = "can't be changed while the outputs of calls wait to be read."
+            raise InvalidEvent(why, field=f"response.{name}", code="unsupported_parameter")
+
+
+def _checked(settings: Settings, options: CommonOptions, limits: Limits, where: str) -> Settings:
+    for field, (neutral, why) in _NEUTRAL.items():
+        if not is_neutral(getattr(options, field, NULL), neutral):
+            raise InvalidEvent(why, field=f"{where}.{field}", code="unsupported_parameter")
+    changed = _updated(settings, options, where)
+    try:
+        params.generation(changed.params(), max_new_tokens=limits.max_new_tokens)
+        turn = frames.TurnFrame(client_msg_id="", tools=changed.tools, tool_choice=changed.tool_choice)
+        params.offered_tools(turn, _NO_SERVER_TOOLS)
+    except BadParams as error:
+        field = error.field or ""
+        raise InvalidEvent(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
+    if changed.speaks and changed.tools:
+        why = 'can\'t be had while replies are spoken: ask for output_modalities ["text"].'
+        raise InvalidEvent(why, field=f"{where}.tools", code="unsupported_parameter")
+    return changed
+
+
+def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings:
+    """Return the settings with the given options changed. Raises InvalidEvent."""
+    changed: dict[str, object] = {}
+    if not isinstance(options.instructions, UnsetType):
+        changed["instructions"] = options.instructions or ""
+    if not isinstance(options.max_output_tokens, UnsetType):
+        changed["max_output_tokens"] = (
+            "inf" if options.max_output_tokens is None else options.max_output_tokens
+        )
+    if not isinstance(options.temperature, UnsetType):
+        changed["temperature"] = options.temperature
+    if not isinstance(options.reasoning, UnsetType):
+        effort = None if options.reasoning is None else options.reasoning.effort
+        changed["effort"] = "off" if effort == "none" else effort
+    if not isinstance(options.tools, UnsetType):
+        changed["tools"] = _tools(options.tools or (), f"{where}.tools")
+    if not isinstance(options.tool_choice, UnsetType):
+        changed["tool_choice"] = _choice(options.tool_choice, f"{where}.tool_choice")
+    if settings.sound is not None:
+        changed["sound"] = with_audio_options(settings.sound, options.audio, options.output_modalities, where)
+    return msgspec.structs.replace(settings, **changed)
+
+
+def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ...]:
+    if len(given) > frames.MAX_TOOLS:
+        raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
+    return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
+
+
+def _tool(given: NewTool, where: str) -> frames.OfferedTool:
+    if given.type != "function":
+        why = "must be function: the operator sets the servers that tools come from."
+        raise InvalidEvent(why, field=f"{where}.type", code="unsupported_parameter")
+    fields = {
+        "name": given.name or "",
+        "description": given.description or "",
+        "parameters": given.parameters,
+    }
+    try:
+        return msgspec.convert(fields, frames.OfferedTool)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        raise InvalidEvent(wrong.why, field=f"{where}.{wrong.field}") from None
+
+
+def _choice(given: str | NewChoice | None, where: str) -> str:
+    match given:
+        case None:
+            return "auto"
+        case NewChoice(type="function", name=str() as name):
+            return name
+        case "auto" | "none" | "required":
+            return given
+        case _:
+            raise InvalidEvent("must be auto, none, required, or one function.", field=where)
+
+
+def _shown(tool: frames.OfferedTool) -> FunctionTool:
+    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+
+
+def _input(sound: AudioConfig) -> InputSettings:
+    return InputSettings(
+        format=named_format(sound.input),
+        turn_detection=with_defaults(sound.detection),
+        transcription=sound.transcription,
+    )
+
+
+def _audio(sound: AudioConfig) -> AudioSettings:
+    return AudioSettings(
+        input=_input(sound),
+        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
+    )
+
+
+class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What this server offers. `voices`: the default first; none: replies are text. `languages`: empty: any."""
+
+    voices: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+
+
+class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
+
+    `transcribes`: there are no replies.
+    """
+
+    capabilities: AudioCapabilities
+    speaks: bool
+    input: AudioInput = AudioInput()
+    output: AudioOutput = AudioOutput()
+    detection: Detection | None = Detection(type="server_vad")
+    transcription: Transcription | None = None
+    transcribes: bool = False
+
+    @classmethod
+    def of(cls, capabilities: AudioCapabilities) -> AudioConfig:
+        """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
+        return cls(capabilities=capabilities, speaks=bool(capabilities.voices))
+
+    @property
+    def creates(self) -> bool:
+        """Whether an utterance is answered at once."""
+        is_answered = self.detection is not None and self.detection.create_response is not False
+        return is_answered and not self.transcribes
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether speech over a reply ends it."""
+        return self.detection is not None and self.detection.interrupt_response is not False
+
+    @property
+    def voice(self) -> str | None:
+        """The voice of replies."""
+        return self.output.voice or next(iter(self.capabilities.voices), None)
+
+    def start(self, conversation_id: str) -> AudioStart:
+        """Return the frame that begins to listen with these settings. If the client leaves, the reply to it ends."""
+        language = None if self.transcription is None else self.transcription.language
+        return AudioStart(
+            conversation_id=conversation_id,
+            input=self.input,
+            output=self.output if self.speaks else None,
+            turn_detection=_turn_detection(self.detection, interrupts=self.interrupts),
+            language=language or None,
+            grace_s=0,
+        )
+
+
+def transcription_only(settings: AudioConfig) -> AudioConfig:
+    """Return the settings of a session that only transcribes."""
+    return msgspec.structs.replace(
+        settings, speaks=False, transcribes=True, transcription=settings.transcription or Transcription()
+    )
+
+
+def with_audio_options(
+    settings: AudioConfig, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
+) -> AudioConfig:
+    """Return the settings with the given options changed. Raises InvalidEvent, which names the field."""
+    named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
+    settings = _with_modalities(settings, named, f"{where}.output_modalities")
+    options: AudioOptions | None = _decoded(audio, AudioOptions | None, f"{where}.audio")
+    if options is None:
+        return settings
+    if isinstance(options.input, AudioInputOptions):
+        settings = _with_input(settings, options.input, f"{where}.audio.input")
+    if isinstance(options.output, AudioOutputOptions):
+        settings = _with_output(settings, options.output, f"{where}.audio.output")
+    return settings
+
+
+def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
+    """Return a format for clients."""
+    return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
+
+
+def with_defaults(requested: Detection | None) -> Detection | None:
+    """Return the settings with defaults for what a client left out."""
+    if requested is None:
+        return None
+    shown = msgspec.structs.replace(
+        requested,
+        create_response=requested.create_response is not False,
+        interrupt_response=requested.interrupt_response is not False,
+    )
+    if requested.type == "semantic_vad":
+        return msgspec.structs.replace(shown, eagerness=requested.eagerness or "auto")
+    detection = _turn_detection(requested, interrupts=True)
+    return msgspec.structs.replace(
+        shown,
+        threshold=detection.threshold,
+        prefix_padding_ms=PREFIX_PADDING_MS,
+        silence_duration_ms=detection.silence_ms,
+    )
+
+
+def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
+    """Decode an option. Raises InvalidEvent."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        raise InvalidEvent(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
+
+
+def _with_modalities(settings: AudioConfig, named: Sequence[str] | None, field: str) -> AudioConfig:
+    if named is None:
+        return settings
+    if not named or not _MODALITIES.issuperset(named):
+        raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
+    speaks = "audio" in named
+    if speaks and not settings.capabilities.voices:
+        raise InvalidEvent('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
+    return msgspec.structs.replace(settings, speaks=speaks)
+
+
+def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -> AudioConfig:
+    if isinstance(options.format, AudioFormat):
+        coding, rate = _coding(options.format, f"{field}.format")
+        settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
+    if not isinstance(options.turn_detection, UnsetType):
+        _check(options.turn_detection, f"{field}.turn_detection")
+        settings = msgspec.structs.replace(settings, detection=options.turn_detection)
+    if not isinstance(options.transcription, UnsetType):
+        _check_language(options.transcription, settings.capabilities, f"{field}.transcription.language")
+        settings = msgspec.structs.replace(settings, transcription=options.transcription)
+    return settings
+
+
+def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str) -> AudioConfig:
+    output = settings.output
+    if isinstance(options.format, AudioFormat):
+        coding, rate = _coding(options.format, f"{field}.format")
+        output = msgspec.structs.replace(output, format=coding, rate=rate)
+    if not isinstance(options.voice, UnsetType):
+        output = msgspec.structs.replace(
+            output, voice=_voice(options.voice, settings.capabilities, f"{field}.voice")
+        )
+    if options.speed not in {UNSET, None, 1}:
+        raise InvalidEvent(
+            "must be 1: conversations are spoken at one speed.", field=f"{field}.speed", code=_UNSUPPORTED
+        )
+    return msgspec.structs.replace(settings, output=output)
+
+
+def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
+    if (known := _FORMATS.get(requested.type)) is None:
+        raise InvalidEvent(f"must be one of {', '.join(_FORMATS)}.", field=f"{field}.type")
+    coding, usual = known
+    rate = usual if requested.rate is None else requested.rate
+    if coding != "pcm16" and rate != TELEPHONE_RATE:
+        raise InvalidEvent(f"must be {TELEPHONE_RATE}.", field=f"{field}.rate")
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise InvalidEvent(f"must be {LOWEST_RATE} to {HIGHEST_RATE}.", field=f"{field}.rate")
+    return coding, rate
+
+
+def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, field: str) -> str | None:
+    name = requested.id if isinstance(requested, VoiceId) else requested
+    if name in capabilities.voices:
+        return name
+    if name is None or name in VOICES or not capabilities.voices:
+        return None
+    raise InvalidEvent(f"is none of this server's voices, such as {capabilities.voices[0]}.", field=field)
+
+
+def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
+    language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
+    if language and capabilities.languages and language not in capabilities.languages:
+        raise InvalidEvent(
+            f"must be one of {', '.join(capabilities.languages)}: no other is understood.", field=field
+        )
+
+
+def _check(requested: Detection | None, field: str) -> None:
+    """Raise InvalidEvent if a setting is out of range."""
+    if requested is None:
+        return
+    if requested.idle_timeout_ms is not None:
+        why = "can't be had: nobody is asked whether he is still there."
+        raise InvalidEvent(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
+    try:
+        msgspec.convert(msgspec.to_builtins(_turn_detection(requested, interrupts=True)), TurnDetection)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        name = "silence_duration_ms" if wrong.field == "silence_ms" else wrong.field
+        raise InvalidEvent(wrong.why, field=f"{field}.{name}") from None
+
+
+def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDetection:
+    if requested is None:
+        return TurnDetection(type="none", interrupt=False)
+    usual = TurnDetection()
+    silence_ms = usual.silence_ms if requested.silence_duration_ms is None else requested.silence_duration_ms
+    if is_semantic := requested.type == "semantic_vad":
+        silence_ms = SILENCES_MS[requested.eagerness or "auto"]
+    threshold = usual.threshold if requested.threshold is None else requested.threshold
+    return TurnDetection(
+        silence_ms=silence_ms,
+        finished_ms=usual.finished_ms if is_semantic and requested.eagerness != "low" else silence_ms,
+        unfinished_ms=max(silence_ms, usual.unfinished_ms) if is_semantic else silence_ms,
+        threshold=max(_MIN_THRESHOLD, threshold),
+        interrupt=interrupts,
+    )

@@ -1,0 +1,379 @@
+"""Requests of several APIs: how their bodies, schemas and images are read, and how they are refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+from starlette.responses import Response
+
+from connections.http import check_json_limits, type_of
+from connections.images import InvalidImage, image_from_base64, image_from_url
+from connections.protocol.base import Limits, Name
+from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
+from engine.messages import Message
+from engine.vision.image import Image
+from sessions.errors import BadParams, Refused
+from sessions.events import Failure
+from sessions.limits.rates import RateLimited
+from sessions.turn.prompt import NO_IMAGES
+
+RETRY_AFTER_S = 1
+"""Seconds after which to try again, if nothing else is known."""
+_STATUS = {
+    "invalid_value": 400,
+    "bad_params": 400,
+    "content_too_long": 400,
+    "context_overflow": 400,
+    "filtered": 400,
+    "forbidden": 403,
+    "internal": 500,
+    "model_not_found": 404,
+    "not_found": 404,
+    "conflict": 409,
+    "request_too_large": 413,
+    "unsupported_content_encoding": 415,
+    "store_full": 429,
+}
+_CODES = {
+    "context_overflow": "context_length_exceeded",
+    "rate_limited": "rate_limit_exceeded",
+}  # as clients know them
+_PARAMS = {
+    "content_too_long": "messages",
+    "context_overflow": "messages",
+    "filtered": "messages",
+    "model_not_found": "model",
+}
+NO_AUDIO = "This server does not take sound."
+_NO_FUNCTIONS = "This server takes `tools` in place of `functions`."
+_NO_GRAMMAR = "This server takes grammars in the form of Lark, as `guided_grammar`."
+_NO_PATTERN = "This server takes patterns as `guided_regex`."
+_NO_SCHEMA = "This server takes schemas as `response_format`."
+_NO_TEMPLATE = "This server does not let requests change the chat template."
+_NO_BUDGET = "This server does not apply `thinking_budget`: use `reasoning_effort`."
+_NO_SPEECH = "This server does not speak: replies are text."
+_NO_IDS = "This server takes texts as `prompt`, and no ids of tokens."
+_MAX_VALUE_BYTES = 200
+_NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
+    # OpenAI's
+    "functions": (([],), _NO_FUNCTIONS),
+    "function_call": (("none", "auto"), _NO_FUNCTIONS),
+    "modalities": ((["text"],), _NO_SPEECH),
+    "audio": ((), _NO_SPEECH),
+    "web_search_options": ((), "This server does not search the web."),
+    # sampling
+    "best_of": ((1,), "This server writes as many replies as it gives: `best_of` must be 1."),
+    "use_beam_search": ((False,), "This server does not search by beams."),
+    "length_penalty": ((1,), "This server does not apply `length_penalty`: it must be 1."),
+    "repeat_penalty": ((1,), "This server does not apply `repeat_penalty`: use `repetition_penalty`."),
+    "top_a": ((0,), "This server does not apply `top_a`: it must be 0."),
+    "typical_p": ((1,), "This server does not apply `typical_p`: it must be 1."),
+    "tfs_z": ((1,), "This server does not apply `tfs_z`: it must be 1."),
+    "mirostat": ((0,), "This server does not apply `mirostat`: it must be 0."),
+    "dynatemp_range": ((0,), "This server does not apply `dynatemp_range`: it must be 0."),
+    "dry_multiplier": ((0,), "This server does not apply `dry_multiplier`: it must be 0."),
+    "xtc_probability": ((0,), "This server does not apply `xtc_probability`: it must be 0."),
+    "allowed_token_ids": (([],), "This server does not apply `allowed_token_ids`."),
+    "bad_words": (([],), "This server does not apply `bad_words`."),
+    # the end of a reply, and what is shown of it
+    "n_predict": ((-1,), "This server does not apply `n_predict`: use `max_tokens`."),
+    "stop_token_ids": (([],), "This server does not apply `stop_token_ids`: use `stop`."),
+    "include_stop_str_in_output": ((False,), "This server never shows the stop string of a reply."),
+    "echo": ((False,), "This server does not repeat the prompt."),
+    "thinking_budget": ((0,), _NO_BUDGET),
+    # what the model reads
+    "suffix": (("",), "This server does not write what stands before a `suffix`."),
+    "chat_template": ((), _NO_TEMPLATE),
+    "add_special_tokens": ((False,), _NO_TEMPLATE),
+    "documents": (([],), "This server does not take documents."),
+    "truncate_prompt_tokens": ((), "This server never shortens a prompt."),
+    # what the model may write
+    "json_schema": ((), _NO_SCHEMA),
+    "grammar": (("",), _NO_GRAMMAR),
+    "ebnf": (("",), _NO_GRAMMAR),
+    "regex": (("",), _NO_PATTERN),
+}
+_PARTS: Mapping[str, str] = {
+    "input_image": "This door does not take images.",
+    "input_audio": NO_AUDIO,
+    "audio_url": NO_AUDIO,
+    "video_url": "This server does not take videos.",
+    "file": "This server does not take files.",
+    "input_file": "This server does not take files.",
+    "tool_use": "This server takes calls as `tool_calls`.",
+    "tool_result": "This server takes results of tools as messages of the role tool.",
+    "reasoning": "What a model thought belongs to messages of the role assistant alone.",
+    "thinking": "What a model thought belongs to messages of the role assistant alone.",
+}
+_NONE = b'"none"'
+_IDS = re.compile(rb"\[\s*(\[|[0-9])")
+MAX_SCHEMA_BYTES = 256 * 1024
+"""Bytes of one schema. A model can follow less, and its engine says so."""
+_encode = msgspec.json.Encoder().encode
+ONLY_USER_IMAGES = "Images belong to messages of the role user alone."
+IMAGES = ("image_url", "input_image", "image")
+"""Types of message parts that are images."""
+T = TypeVar("T")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Two passes, and neither makes objects of unsupported fields: millions of empty lists fit a body.
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# OpenAI's voices; clients name them by default, and each stands for the server's own.
+VOICES = frozenset(
+    (
+        *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
+        *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
+    )
+)
+
+
+class Error(msgspec.Struct, frozen=True):
+    """A failure, with the name of the field that caused it, if one did."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of a refusal, and of a stream's `error` event."""
+
+    error: Error
+
+
+class Problem(Refused):
+    """A refused request. Its message is for its sender; its body is OpenAI's, unless a dialect has its own."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(shorten(message))
+        self.status = status
+        self.error_code = code
+        self.param = param
+        self.retry_after_ms = retry_after_ms
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        why = Error(str(self), type_of(self.status), self.param, self.error_code)
+        return msgspec.json.encode(ErrorBody(why))
+
+    def response(self) -> Response:
+        """Return the refusal as a whole answer."""
+        headers = {"Cache-Control": "no-store"}
+        if self.retry_after_ms is not None:
+            headers["Retry-After"] = str(math.ceil(self.retry_after_ms / 1000))
+            headers["Retry-After-Ms"] = str(self.retry_after_ms)
+        if self.status == 401:  # noqa: PLR2004 - HTTP's word for it
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 415:  # noqa: PLR2004 - HTTP's word for it
+            headers["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
+        return Response(self.body, self.status, headers, media_type="application/json")
+
+
+def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:
+    """Return the refusal of a field's value."""
+    return Problem(400, message, code=code, param=param)
+
+
+def problem_of(refused: Refused) -> Problem:
+    """Return a refusal of any layer as a problem."""
+    if isinstance(refused, Problem):
+        return refused
+    if isinstance(refused, RateLimited):
+        return Problem(
+            429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms or 0)
+        )
+    field = refused.field if isinstance(refused, BadParams) else None
+    return _problem(refused.code, str(refused), param=field, again_ms=refused.retry_after_ms)
+
+
+def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams:
+    """Return the refusal with the client's name of its field. `names`: by the names of the layers below."""
+    field = refused.field
+    if field is None or (name := names.get(field)) is None:
+        return refused
+    return BadParams(str(refused).replace(f"`{field}`", f"`{name}`"), field=name)
+
+
+def metric_code(refused: Refused) -> str:
+    """Return the name of a refusal in metrics: the protocol's word, the same at every endpoint."""
+    if not isinstance(refused, Problem):
+        return refused.code
+    return Unauthenticated.code if refused.status == 401 else refused.error_code  # noqa: PLR2004 - HTTP's word for it
+
+
+def problem_from_failure(failure: Failure) -> Problem:
+    """Return what ended a reply that had begun."""
+    return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
+
+
+def invalid_api_key(refused: Unauthenticated) -> Problem:
+    """Return the refusal of an invalid token."""
+    return Problem(401, str(refused), code="invalid_api_key")
+
+
+def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
+    """Return a problem; a temporary one says when to try again."""
+    status = _STATUS.get(code, 503)
+    again = (again_ms or RETRY_AFTER_S * 1000) if status == 503 else None  # noqa: PLR2004 - HTTP's word for it
+    return Problem(
+        status, message, code=_CODES.get(code, code), param=param or _PARAMS.get(code), retry_after_ms=again
+    )
+
+
+def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
+    """Raise Problem, which names the field."""
+    for field, (neutral, why) in _NEUTRAL.items():
+        if field in fields and not (is_neutral(fields[field], neutral) or _is_off(field, fields)):
+            raise invalid(field, why, code="unsupported_parameter")
+    if "prompt" in fields and _IDS.match(memoryview(fields["prompt"])):
+        raise invalid("prompt", _NO_IDS, code="unsupported_parameter")
+
+
+def is_neutral(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
+    """Return whether JSON is null or one of these values; a longer one is not read."""
+    if memoryview(raw).nbytes > _MAX_VALUE_BYTES:
+        return False
+    value = msgspec.json.decode(raw)
+    return value is None or any(_same(value, one) for one in neutral)
+
+
+def _is_off(field: str, fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether the client forbids the calls that it describes: it wants a reply without calls."""
+    return field == "functions" and bytes(fields.get("function_call", b"")) == _NONE
+
+
+def _same(value: object, neutral: object) -> bool:
+    """Return whether two values are equal, without taking `true` for 1."""
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
+def unsupported_part(kind: str) -> str:
+    """Return why a message part that is not text is refused."""
+    return _PARTS.get(kind, "This server takes text only.")
+
+
+def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str | None:
+    """Return the schema as one line of JSON, with its fields in order; None if there is none.
+
+    `as_text`: it may also be a string that contains it. Raises Problem.
+    """
+    schema = _decoded(bytes(raw), where)
+    if as_text and isinstance(schema, str):
+        schema = _decoded(schema.encode(), where)
+    if schema is None:
+        return None
+    if not isinstance(schema, dict):
+        raise invalid(where, field_message(where, "must be a JSON Schema of an object."))
+    return _encode(schema).decode()
+
+
+def json_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def _decoded(text: bytes, where: str) -> object:
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise invalid(where, field_message(where, f"may have at most {MAX_SCHEMA_BYTES} bytes."))
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        raise _no_json(where) from None
+    except RecursionError:
+        raise invalid(where, field_message(where, "is nested too deeply.")) from None
+
+
+def _no_json(where: str) -> Problem:
+    return invalid(where, field_message(where, "must be JSON."))
+
+
+def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
+    """Return the image in a `data:` URL. `where`: its part of the request. Raises Problem."""
+    return _read(lambda: image_from_url(required(url, where), detail or ""), where, limits)
+
+
+def image_of(data: str | None, media_type: str, where: str, limits: Limits) -> Image:
+    """Return the image in base64. Raises Problem."""
+    return _read(lambda: image_from_base64(required(data, where), media_type), where, limits)
+
+
+def check_images(messages: Sequence[Message], field: str, limits: Limits) -> None:
+    """Raise Problem if a request has too many images. Stored ones without their bytes are not counted."""
+    if sum(bool(image.data) for message in messages for image in message.images) > limits.max_images:
+        raise invalid(field, f"A request may have at most {limits.max_images} images.")
+
+
+def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
+    """Read an image, but only for a model that takes images."""
+    if not limits.max_images:
+        raise invalid(where, NO_IMAGES, code="unsupported_parameter")
+    try:
+        return read()
+    except InvalidImage as why:
+        raise invalid(where, str(why), code="invalid_image") from None
+
+
+def required(text: str | None, where: str) -> str:
+    """Return a text that must be there. Raises Problem."""
+    if text is None:
+        raise invalid(where, field_message(where, "is missing."))
+    return text
+
+
+def image_not_allowed(where: str, limits: Limits) -> Problem:
+    """Return the refusal of an image in a message that may have none."""
+    return invalid(where, ONLY_USER_IMAGES if limits.max_images else NO_IMAGES)
+
+
+def decode_request(body: bytes, decode: Callable[[bytes], T]) -> T:
+    """Return the request in a body without unsupported fields, as `decode` reads it. Raises Problem, TooManyValues."""
+
+    def checked(text: bytes) -> T:
+        reject_unsupported(_fields(text))
+        return decode(text)
+
+    return decode_body(body, checked, missing_code="missing_required_parameter")
+
+
+def decode_body(body: bytes, decode: Callable[[bytes], T], *, missing_code: str = "invalid_type") -> T:
+    """Return the JSON object in a body, as `decode` reads it. Raises Problem, TooManyValues."""
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    check_json_limits(body)
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        wrong = validation_problem(error)
+        code = missing_code if wrong.is_missing else "invalid_type"
+        raise invalid(wrong.field, wrong.full_message(whole="The body"), code=code) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise invalid(None, "The body is not a JSON object.", code="invalid_json") from None
+
+
+def null() -> msgspec.Raw:
+    """Return the value of a missing field. A function, since msgspec's schemas support no such default."""
+    return msgspec.Raw(b"null")
+
+
+def is_conversation_id(text: str) -> bool:
+    """Return whether a conversation can have this id."""
+    try:
+        msgspec.convert(text, Name)
+    except msgspec.ValidationError:
+        return False
+    return True

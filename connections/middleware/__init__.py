@@ -1,1 +1,0 @@
-"""Which requests are served at all, by address, host name and origin."""

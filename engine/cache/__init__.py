@@ -1,1 +1,0 @@
-"""Keys and values: where they are stored, who holds them, and what is kept for later turns."""

@@ -1,0 +1,578 @@
+"""How a model writes its replies: regions, what opens and closes each, and what is inside.
+
+A format is found by the tokenizer's response template, or else by its chat template and tokens. Of a response template our
+parser finds the delimiters, and transformers reads the calls.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import regex
+
+from engine.grammar import (
+    HERMES_FORM,
+    LLAMA_FORM,
+    MISTRAL_LIST_FORM,
+    MISTRAL_NAMED_FORM,
+    CallForm,
+    ThoughtForm,
+)
+from engine.messages import Tool
+from engine.text.reply_text import Call
+
+if TYPE_CHECKING:
+    from transformers.utils.chat_parsing.response_templates import ResponseTemplateField
+
+Pattern = regex.Pattern[str]
+
+
+class Kind(Enum):
+    """What the inside of a region is."""
+
+    TEXT = auto()
+    THOUGHT = auto()
+    CALLS = auto()
+    NOTHING = auto()
+    """Only a delimiter, which opens no region."""
+
+
+class Where(Enum):
+    """Where in a reply a region may open."""
+
+    ANYWHERE = auto()
+    START = auto()
+    """Before any text and any call."""
+    BEHIND_A_CALL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class CallRegion:
+    """A region of calls as it was written, from its opening to its close.
+
+    `raw[begin:end]` is the text between the delimiters. `name`: the call's name, if the opening has it.
+    """
+
+    raw: str
+    begin: int
+    end: int
+    name: str | None = None
+
+    @property
+    def inside(self) -> str:
+        """The text between the delimiters."""
+        return self.raw[self.begin : self.end]
+
+
+Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
+"""Reads the calls of a region, for a model that was shown these tools. Raises ValueError if they are malformed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delimiter:
+    """A mark in a reply's text. `grows`: a match at the end of the text so far may still become another one."""
+
+    pattern: Pattern
+    grows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a reply that a format knows.
+
+    `close`: without one the region reaches to the reply's end, or to the end of its JSON.
+    `is_json`: one object or array, from the opening's group `value` on; the opening's group `name` may name the call.
+    `whole`: nothing else may be in the reply, and all calls must name tools that were shown.
+    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: it may lack its close.
+    """
+
+    kind: Kind
+    opening: Delimiter
+    close: Delimiter | None = None
+    where: Where = Where.ANYWHERE
+    read: Read | None = None
+    is_json: bool = False
+    whole: bool = False
+    more: Pattern | None = None
+    ends_with_reply: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFormat:
+    """How a model writes its replies.
+
+    `name` is for people. `markers`: the parts of its delimiters that may be special tokens of a tokenizer. `outside`: the
+    kind of text outside all regions. `anchor`: where in a prompt the assistant's message begins. Without an anchor, the
+    match of `opened` at a prompt's end belongs to the reply. `call_form`, `thought_form`: the forms of calls and thoughts
+    for grammars; None if grammars can't write them.
+    """
+
+    name: str
+    regions: tuple[Region, ...]
+    markers: tuple[str, ...] = ()
+    outside: Kind = Kind.TEXT
+    anchor: Pattern | None = None
+    opened: Pattern | None = None
+    call_form: CallForm | None = None
+    thought_form: ThoughtForm | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the model can write calls."""
+        return any(region.kind is Kind.CALLS for region in self.regions)
+
+    def regions_for(self, tools: Sequence[Tool]) -> tuple[Region, ...]:
+        """Return the regions that are parsed in a reply. Those of calls count only if its model was shown tools."""
+        return tuple(region for region in self.regions if tools or region.kind is not Kind.CALLS)
+
+    def opening(self, prompt: str) -> str:
+        """Return the end of a prompt that belongs to the reply, since a template may open the reasoning itself."""
+        if self.anchor is None:
+            match = None if self.opened is None else self.opened.search(prompt)
+            return "" if match is None else match.group()
+        ends = [match.end() for match in self.anchor.finditer(prompt)]
+        return prompt[ends[-1] :] if ends else ""
+
+
+log = logging.getLogger(__name__)
+
+
+def detect_format(tokenizer: Any) -> ReplyFormat | None:
+    """Return how the model of a transformers tokenizer writes its replies; None if they are only text."""
+    template = getattr(tokenizer, "response_template", None)
+    if template:
+        special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        try:
+            return response_format(template, special)
+        except ValueError as error:
+            log.warning("the tokenizer's response template can't be used: %s", error)
+    return family_format(templates_text(tokenizer), tokenizer.added_tokens_encoder)
+
+
+def templates_text(tokenizer: Any) -> str:
+    """Return a tokenizer's chat template, or all of its templates, one after the other."""
+    template = tokenizer.chat_template
+    return "\n".join(template.values()) if isinstance(template, dict) else template or ""
+
+
+def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
+    """Return a model's format by its chat template and the names of its added tokens; None if no family fits."""
+    calling, thinking = _calling(template, tokens), _thinking(template, tokens)
+    if calling is None and thinking is None:
+        return None
+    names = [
+        f"calls as {calling.name}" if calling else "",
+        f"reasoning in {thinking.open}" if thinking else "",
+    ]
+    return ReplyFormat(
+        ", ".join(filter(None, names)),
+        (*(() if thinking is None else (thinking.region,)), *(() if calling is None else calling.regions)),
+        markers=(
+            *(() if thinking is None else (thinking.open, thinking.close)),
+            *(() if calling is None else calling.markers),
+        ),
+        opened=None if thinking is None else thinking.opened,
+        call_form=None if calling is None else calling.form,
+        thought_form=None if thinking is None else thinking.form,
+    )
+
+
+def _calling(template: str, tokens: Collection[str]) -> Family | None:
+    if any(mark in template for mark in OTHER_CALLS):
+        return None
+    return next((one for one in CALLING if _is_of(one, template, tokens)), None)
+
+
+def _is_of(family: Family, template: str, tokens: Collection[str]) -> bool:
+    spelled = all(mark in template for mark in family.spelled)
+    return spelled and all(mark in template or mark in tokens for mark in family.known_by)
+
+
+def _thinking(template: str, tokens: Collection[str]) -> Reasoning | None:
+    return next(
+        (
+            one
+            for one in THINKING
+            if one.open in template or one.close in template or (one.open in tokens and one.close in tokens)
+        ),
+        None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a family writes calls. `markers`: as in `ReplyFormat`.
+
+    A model belongs to it if each of `known_by` is in its chat template or is the name of a token, and all of `spelled`
+    are in the template itself.
+    """
+
+    name: str
+    regions: tuple[Region, ...]
+    markers: tuple[str, ...]
+    known_by: tuple[str, ...]
+    form: CallForm | None = None
+    """The form of calls for grammars. None: there is none, and a call can't be forced."""
+    spelled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Reasoning is between two marks, at the start of a reply."""
+
+    open: str
+    close: str
+
+    @property
+    def region(self) -> Region:
+        """The region between the marks."""
+        return Region(
+            Kind.THOUGHT,
+            _delimiter(_BLANKS + regex.escape(self.open)),
+            _delimiter(regex.escape(self.close)),
+            Where.START,
+        )
+
+    @property
+    def form(self) -> ThoughtForm:
+        """The form of thoughts for grammars."""
+        return ThoughtForm(self.open, self.close)
+
+    @property
+    def opened(self) -> Pattern:
+        """The end of a prompt that has opened the reasoning."""
+        return regex.compile(rf"{regex.escape(self.open)}\s*\Z")
+
+
+def _delimiter(pattern: str) -> Delimiter:
+    return Delimiter(regex.compile(pattern))
+
+
+_BLANKS = r"\s{0,16}"
+T = TypeVar("T")
+LONGEST_NAME = 256
+"""The most characters of a tool's name."""
+
+
+def json_calls(*keys: str) -> Read:
+    """Return a function that reads calls in JSON: an object, or a list of them. `keys`: the names that arguments may have.
+
+    If the opening of the region names the call, the object is its arguments.
+    """
+    return partial(_read_json, keys=keys)
+
+
+def _read_json(found: CallRegion, _tools: Sequence[Tool], keys: Sequence[str]) -> tuple[Call, ...]:
+    inside = found.inside.strip()
+    if found.name is not None:
+        return (call(found.name, inside),)
+    if not inside.startswith("["):
+        return (_call_of(inside, keys),)
+    calls = tuple(_call_of(bytes(each).decode(), keys) for each in _decoded(_RAW_LIST, inside))
+    if not calls:
+        raise ValueError("the list of calls is empty")
+    return calls
+
+
+def _call_of(text: str, keys: Sequence[str]) -> Call:
+    members = _decoded(_RAW_OBJECT, text)
+    arguments = next((members[key] for key in keys if key in members), None)
+    if arguments is None or "name" not in members:
+        raise ValueError("a call needs a name and arguments")
+    return call(_decoded(_NAME, members["name"]), bytes(arguments).decode())
+
+
+def call(name: str, arguments: str) -> Call:
+    """Return a call. Raises ValueError if its name is empty or too long, or its arguments are no JSON object."""
+    if not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
+    if not is_object(arguments):
+        raise ValueError("the arguments are no JSON object")
+    return Call(name, arguments)
+
+
+def is_object(text: str) -> bool:
+    """Return whether a text is a JSON object (RFC 8259)."""
+    try:
+        _OBJECT.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
+    """Decode. Raises ValueError."""
+    try:
+        return decoder.decode(text)
+    except (RecursionError, UnicodeEncodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+_RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, object])
+_NAME = msgspec.json.Decoder(str)
+_LLAMA_CALLS = json_calls("parameters", "arguments")
+_LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
+OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
+"""Templates with these marks write calls in other ways, though they may have marks of the families, too."""
+HERMES = Family(
+    "hermes",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"<tool_call>{_BLANKS}(?P<value>\{{)"),
+            _delimiter(rf"{_BLANKS}</tool_call>"),
+            read=json_calls("arguments", "parameters"),
+            is_json=True,
+        ),
+    ),
+    markers=("<tool_call>", "</tool_call>"),
+    known_by=("<tool_call>", "</tool_call>"),
+    form=HERMES_FORM,
+)
+"""`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
+LLAMA = Family(
+    "llama 3",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"<\|python_tag\|>{_BLANKS}(?P<value>\{{)"),
+            read=_LLAMA_CALLS,
+            is_json=True,
+        ),
+        Region(
+            Kind.CALLS,
+            _delimiter(rf";{_BLANKS}(?P<value>\{{)"),
+            where=Where.BEHIND_A_CALL,
+            read=_LLAMA_CALLS,
+            is_json=True,
+        ),
+        Region(
+            Kind.CALLS,
+            _delimiter(rf"{_BLANKS}(?P<value>\{{){_BLANKS}{_LLAMA_KEYS}"),
+            where=Where.START,
+            read=_LLAMA_CALLS,
+            is_json=True,
+            whole=True,
+            more=regex.compile(rf"{_BLANKS};{_BLANKS}(?P<value>\{{)"),
+        ),
+    ),
+    markers=("<|python_tag|>",),
+    known_by=("<|python_tag|>", "parameters", "tool_calls"),
+    form=LLAMA_FORM,
+)
+"""`<|python_tag|>{"name": …, "parameters": {…}}`, or such an object as the whole reply; `;` separates several."""
+MISTRAL = Family(
+    "mistral",
+    (
+        Region(
+            Kind.CALLS,
+            _delimiter(
+                rf"\[TOOL_CALLS\]{_BLANKS}(?:(?P<value>\[)(?=[\s\{{])|(?P<name>[\w.-]{{1,128}})"
+                rf"(?:\[CALL_ID\]\w{{1,64}})?\[ARGS\]{_BLANKS}(?P<value>\{{))"
+            ),
+            read=json_calls("arguments", "parameters"),
+            is_json=True,
+        ),
+    ),
+    markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+    known_by=("[TOOL_CALLS]",),
+    form=MISTRAL_LIST_FORM,
+)
+"""`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+MISTRAL_NAMED = replace(MISTRAL, form=MISTRAL_NAMED_FORM, spelled=("[TOOL_CALLS]", "[ARGS]"))
+"""Both forms are read. The template decides which is written, since tokenizers of models with lists have `[ARGS]`, too."""
+CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
+"""The families, in the order in which they are tried."""
+THINKING = (Reasoning("<think>", "</think>"), Reasoning("[THINK]", "[/THINK]"))
+Template = dict[str, Any]
+
+
+def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:
+    """Return the format that a response template describes. Raises ValueError if the template is invalid.
+
+    Its markers are the special tokens that open and close its regions.
+    """
+    from transformers.utils.chat_parsing.response_templates import (  # noqa: PLC0415 - it imports torch, if that is there
+        load_response_template,
+    )
+
+    loaded = load_response_template(template)
+    named = _delimiters(template["fields"])
+    return ReplyFormat(
+        "the tokenizer's response template",
+        tuple(_region(field, template) for field in loaded.fields.values() if _delimits(field)),
+        markers=tuple(token for token in special_tokens if token in named),
+        outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
+        anchor=loaded.start_anchor_re,
+        call_form=_call_form(template),
+        thought_form=_thought_form(template["fields"]),
+    )
+
+
+_KINDS = {
+    "tool_calls": Kind.CALLS,
+    "reasoning_content": Kind.THOUGHT,
+    "thinking": Kind.THOUGHT,
+    "reasoning": Kind.THOUGHT,
+}
+_NO_LETTERS = re.compile(r"\\s[*+?]*|\\(?=\W)")
+_DELIMITERS = ("open", "open_pattern", "close", "close_pattern")
+
+
+def _call_form(template: Template) -> CallForm | None:
+    """Return the form of calls that the template reads and a grammar can write; None if there is none."""
+    field = template["fields"].get("tool_calls", {})
+    opening, closing = _literal(field, "open"), _literal(field, "close")
+    if not opening or closing is None:
+        return None
+    form = CallForm(opening, closing)
+    return form if _reads(template, form) else None
+
+
+def _reads(template: Template, form: CallForm) -> bool:
+    """Try whether the template reads a call in a form, with white space wherever the form allows it."""
+    inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
+    try:
+        read = _calls_in(form.opening + inside + form.closing, inside, (), template)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign template raises must not stop the start
+        log.warning(
+            "calls can't be required of this model, since its template does not read %r: %s", inside, error
+        )
+        return False
+    return [(one.name, json.loads(one.arguments)) for one in read] == [("probed", {"probe": 1})]
+
+
+def _thought_form(fields: Template) -> ThoughtForm | None:
+    """Return the form of thoughts; None if the content behind them has an opening of its own, or it is unknown."""
+    names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
+    field: Template = fields.get(next(names, ""), {})
+    opening, closing = _literal(field, "open"), _literal(field, "close")
+    if not opening or not closing or _literal(fields.get("content", {}), "open") != "":
+        return None
+    return ThoughtForm(opening, closing)
+
+
+def _literal(field: Template, side: str) -> str | None:
+    """Return the mark at a side of a field, empty if it has none; None if its spelling can't be told.
+
+    Of several marks it is the first. Of a pattern it is the text without its white space, if that matches.
+    """
+    if plain := field.get(side):
+        return str(plain[0] if isinstance(plain, list) else plain)
+    pattern = field.get(f"{side}_pattern", "")
+    mark = _NO_LETTERS.sub("", pattern)
+    return mark if regex.fullmatch(pattern, mark) else None
+
+
+def _delimiters(fields: Template) -> str:
+    """Return the delimiters of all regions as one text, without the mark that ends the whole message."""
+    opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
+    delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
+    return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
+
+
+def _delimits(field: ResponseTemplateField) -> bool:
+    return field.open_re is not None or field.close_re is not None
+
+
+def _outside(implicit: str) -> Kind:
+    kind = _KINDS.get(implicit, Kind.TEXT)
+    return Kind.TEXT if kind is Kind.CALLS else kind
+
+
+def _region(field: ResponseTemplateField, template: Template) -> Region:
+    close = _delimiter_of_field(
+        field.close_re, field.close_literals, can_extend=field.close_literal_can_extend
+    )
+    opening = _delimiter_of_field(
+        field.open_re, field.open_literals, can_extend=field.open_literal_can_extend
+    )
+    if opening is None:
+        assert close is not None  # noqa: S101 - it has either
+        return Region(Kind.NOTHING, close)
+    kind = _KINDS.get(field.name, Kind.TEXT)
+    return Region(
+        kind,
+        opening,
+        close,
+        read=(lambda found, tools: _calls_in(found.raw, found.inside, tools, template))
+        if kind is Kind.CALLS
+        else None,
+        ends_with_reply=field.content == "json",
+    )
+
+
+def _delimiter_of_field(
+    pattern: Any, literals: Sequence[str] | None, *, can_extend: bool
+) -> Delimiter | None:
+    return None if pattern is None else Delimiter(pattern, grows=literals is None or can_extend)
+
+
+def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
+    """Read a text of calls. Raises ValueError."""
+    from transformers.utils.chat_parsing import parse_response  # noqa: PLC0415 - as above
+
+    shown: list[Any] = [
+        {"type": "function", "function": {"name": tool.name, "parameters": json.loads(tool.parameters)}}
+        for tool in tools
+    ]
+    try:
+        message = parse_response(raw, template, prefix="", tools=shown)
+        return tuple(_call(each, inside) for each in _flat(message.get("tool_calls")))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no call: {error}") from error
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _flat(each)
+    elif value is not None:
+        yield value
+
+
+def _call(parsed: Any, inside: str) -> Call:
+    function = parsed["function"]
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else _as_written(arguments, inside)
+    return call(str(function["name"]), text)
+
+
+def _as_written(arguments: Any, inside: str) -> str:
+    """Return arguments as they are written in a region of JSON, or else encoded as JSON."""
+    return next(
+        (text for text in _objects(inside) if json.loads(text) == arguments),
+        json.dumps(arguments, ensure_ascii=False),
+    )
+
+
+def _objects(inside: str) -> Iterator[str]:
+    """Yield the objects that may be arguments: the region itself, and the members of each object that it has."""
+    text = inside.strip()
+    if is_object(text):
+        yield text
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        yield from filter(is_object, (bytes(raw).decode() for raw in members.values()))
+    elif text.startswith("["):
+        yield from _objects_of_list(text)
+
+
+def _objects_of_list(text: str) -> Iterator[str]:
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return
+    for raw in items:
+        item = bytes(raw).decode()
+        if is_object(item):
+            yield from _objects(item)

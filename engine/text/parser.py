@@ -1,0 +1,911 @@
+"""Turns the tokens of a reply into pieces, text, reasoning and calls, while it is written.
+
+The parser takes text, however it is cut, and returns segments once they are certain. Nothing is lost: what looked like a
+call and is none becomes text, and all segments joined are the reply as written. Knows no request and no batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import regex
+
+from engine.messages import Request, Tool
+from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
+from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
+from engine.text.reply_text import (
+    NOTHING,
+    Call,
+    Piece,
+    ReplyLogprobs,
+    ReplyRecorder,
+    ReplyStep,
+    ReplyText,
+    ShownText,
+    Thought,
+)
+
+
+class ReplyFactory:
+    """Makes the replies of one model. `format_`: how the model writes them; None if there is nothing to parse."""
+
+    def __init__(self, tokenizer: Any, format_: ReplyFormat | None) -> None:
+        """Take a transformers tokenizer, and the result of `detect_format` for it."""
+        vocabulary = Vocabulary(tokenizer)
+        self._showing = cache(vocabulary.showing)
+        self._format = format_
+        markers = () if format_ is None else format_.markers
+        self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
+
+    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
+        """Return the reply to a request, with log-probabilities if the request asks for them.
+
+        A reply to a raw prompt is only text.
+        """
+        format_ = None if request.spec.raw else self._format
+        regions = () if format_ is None else format_.regions_for(request.spec.shown_tools)
+        shows_all = bool(request.params.special_tokens)
+        hidden = self._hidden if regions and not shows_all else ()
+        detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
+        logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
+        stops = request.params.stop
+        reply: ReplyText | ParsedReply
+        if format_ is None or not regions:
+            reply = ReplyText(detokenizer, stops, notes, logprobs)
+        else:
+            parser = Parser(
+                Openings(regions, hidden),
+                outside=format_.outside,
+                tools=request.spec.shown_tools,
+            )
+            parser.begin(beginning.opened)
+            one_call = not request.spec.parallel_calls
+            reply = ParsedReply(detokenizer, parser, stops, notes, logprobs, one_call=one_call)
+        reply.resume(beginning.token_ids)
+        return StartedReply(reply, logprobs)
+
+
+class StartedReply(NamedTuple):
+    """A reply that begins, and the log-probabilities of its tokens, if they were asked for."""
+
+    reply: ReplyText | ParsedReply
+    logprobs: ReplyLogprobs | None
+
+
+class ReplyPrefix(NamedTuple):
+    """The part of a reply that is in its prompt. `opened`: the template's words. `token_ids`: of a continued reply."""
+
+    opened: str = ""
+    token_ids: Sequence[int] = ()
+
+
+class ParsedReply:
+    """Passes tokens through detokenizer and parser, and text through stop strings, in whole characters."""
+
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        parser: Parser,
+        stops: Sequence[str] = (),
+        notes: ReplyRecorder | None = None,
+        logprobs: ReplyLogprobs | None = None,
+        *,
+        one_call: bool = False,
+    ) -> None:
+        """Take a fresh detokenizer and parser; the rest as in `ReplyText`. `one_call`: the first call ends the reply."""
+        self._detokenizer = detokenizer
+        self._parser = parser
+        self._text = ShownText(stops)
+        self._thoughts = ShownText()
+        self._notes = notes
+        self._logprobs = logprobs
+        self._one_call = one_call
+        self._written = _RawReply()
+        self._text_chars = 0
+        self._stopped = False
+
+    @property
+    def written(self) -> str:
+        """The reply as the model wrote it, as far as it was told; empty if that is just its text."""
+        return str(self._written)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the reply; None if none did."""
+        return self._text.stop
+
+    def push(self, token_id: int) -> ReplyStep:
+        """Take the next token. After a stop, push no more."""
+        text = self._detokenizer.push(token_id)
+        if self._notes is not None:
+            self._notes.add(token_id, text)
+        if self._logprobs is not None:
+            self._logprobs.made(text, holds=self._detokenizer.holds)
+        if not text:
+            return NOTHING
+        pieces = self._pieces(self._parser.feed(text))
+        if self._stopped:
+            self._close_notes()
+        return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
+
+    def resume(self, token_ids: Sequence[int]) -> None:
+        """Take the tokens that a continued reply begins with. They are noted, but not told again."""
+        made = []
+        for token_id in token_ids:
+            made.append(self._detokenizer.push(token_id))
+            if self._notes is not None:
+                self._notes.add(token_id, made[-1])
+        for segment in self._parser.begin("".join(made)):
+            self._written.add(segment.raw)
+            self._written.mark_emitted(len(segment.raw))
+            self._written.differs |= not _is_text(segment)
+
+    def flush(self) -> tuple[Piece, ...]:
+        """Return what was held back, at the reply's end: an unfinished call becomes text. After a stop nothing is left."""
+        if self._stopped:
+            return ()
+        text = self._detokenizer.flush()
+        self._close_notes(text)
+        if self._logprobs is not None:
+            self._logprobs.finish(text)
+        pieces = self._pieces([*self._parser.feed(text), *self._parser.finish()])
+        return pieces if self._stopped else (*pieces, *self._rest())
+
+    def _close_notes(self, rest: str = "") -> None:
+        if self._notes is not None:
+            self._notes.close(rest)
+
+    def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
+        pieces: list[Piece] = []
+        for segment in segments:
+            self._written.add(segment.raw)
+            pieces += self._emit_text(segment.raw) if _is_text(segment) else self._emit_segment(segment)
+            if self._stopped:
+                break
+        return tuple(pieces)
+
+    def _emit_text(self, text: str) -> list[Piece]:
+        shown = self._text.push(text)
+        self._stopped = self._text.stopped
+        self._text_chars += len(text)
+        self._written.mark_emitted(len(shown))
+        return [shown] if shown else []
+
+    def _emit_segment(self, segment: Segment) -> list[Piece]:
+        """Tell a segment that is not text. Text and reasoning that waited before it come first."""
+        thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
+        pieces_before = self._rest(thinks=thinks)
+        self._written.differs = True
+        if self._logprobs is not None:
+            self._logprobs.skip(self._text_chars, len(segment.raw))
+        if thinks:
+            shown = self._thoughts.push(segment.raw)
+            self._written.mark_emitted(len(shown))
+            return [*pieces_before, Thought(shown)] if shown else pieces_before
+        self._written.mark_emitted(len(segment.raw))
+        return [*pieces_before, *self._calls(segment.pieces)]
+
+    def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        if not (self._one_call and pieces):
+            return pieces
+        self._stopped = True
+        # Of several calls in one list the others are dropped, so what was written is not what was told.
+        self._written.differs = len(pieces) == 1
+        return pieces[:1]
+
+    def _rest(self, *, thinks: bool = False) -> list[Piece]:
+        """Return the text that waits, and the reasoning unless it goes on."""
+        text = self._text.flush()
+        thought = "" if thinks else self._thoughts.flush()
+        self._written.mark_emitted(len(text) + len(thought))
+        return [*([text] if text else []), *([Thought(thought)] if thought else [])]
+
+
+class _RawReply:
+    """A reply as the model wrote it, as far as it was told. `differs`: it is more than the reply's text."""
+
+    def __init__(self) -> None:
+        self.differs = False
+        self._parts: list[str] = []
+        self._emitted = 0
+
+    def add(self, raw: str) -> None:
+        self._parts.append(raw)
+
+    def mark_emitted(self, chars: int) -> None:
+        self._emitted += chars
+
+    def __str__(self) -> str:
+        return "".join(self._parts)[: self._emitted] if self.differs else ""
+
+
+def _is_text(segment: Segment) -> bool:
+    return len(segment.pieces) == 1 and isinstance(segment.pieces[0], str)
+
+
+class Parser:
+    """Takes one reply apart.
+
+    White space around delimiters belongs to them. A region of calls is held back until it is whole. If it turns out to be
+    none, its first character becomes text, and the rest is parsed again.
+    """
+
+    def __init__(self, openings: Openings, *, outside: Kind = Kind.TEXT, tools: Sequence[Tool] = ()) -> None:
+        """Take the openings of a format. `outside`: the kind of text in no region. `tools`: what the model was shown."""
+        self._openings = openings
+        self._outside_kind = outside
+        self._tools = tuple(tools)
+        self._segments = Segments()
+        self._buffer = ""
+        self._open: Region | None = None
+        self._region_buffer = RegionBuffer()
+        self._ended = self._has_passed = False
+        self._state: Callable[[], bool] = self._outside
+
+    @property
+    def passes(self) -> bool:
+        """Whether everything that may still come is text."""
+        is_waiting = self._open or self._buffer or self._watched or self._segments.trims
+        return self._kind is Kind.TEXT and not is_waiting
+
+    def feed(self, text: str) -> list[Segment]:
+        """Take more text, and return the segments that are certain now. Once no region can open, nothing is held back."""
+        if self._has_passed:
+            return [Segment(text, (text,), 0, len(text))]
+        self._buffer += text
+        self._run(ended=False)
+        self._has_passed = self.passes
+        return self._segments.take()
+
+    def finish(self) -> list[Segment]:
+        """Return what was held back, since the reply has ended."""
+        self._run(ended=True)
+        self._segments.flush(self._kind)
+        return self._segments.take()
+
+    def begin(self, text: str) -> list[Segment]:
+        """Take the beginning of a reply that was told before: words of the template, or of a reply that is continued.
+
+        If it ends within a call, that was told as text, so the rest of the call is text, too. Reasoning goes on.
+        """
+        segments = self.feed(text)
+        if self._kind is Kind.CALLS:
+            self._break()
+        return segments + self.finish()
+
+    @property
+    def _watched(self) -> tuple[ActiveDelimiter, ...]:
+        segments = self._segments
+        return self._openings.watched(at_start=segments.at_start, behind_call=segments.behind_call)
+
+    @property
+    def _kind(self) -> Kind:
+        return self._outside_kind if self._open is None else self._open.kind
+
+    @property
+    def _region(self) -> Region:
+        """The region that is open."""
+        assert self._open is not None  # noqa: S101 - only states inside of a region ask
+        return self._open
+
+    def _run(self, *, ended: bool) -> None:
+        self._ended = ended
+        while self._state():
+            pass
+
+    def _outside(self) -> bool:
+        self._trim()
+        watched = self._watched
+        waits = any(one.region is not None and not one.anchored for one in watched)
+        sought = seek(watched, self._buffer, ended=self._ended)
+        self._emit_text(sought.before, waits=waits)
+        if sought.match is None:
+            return False
+        self._enter(sought.match, sought.region)
+        return True
+
+    def _inside(self) -> bool:
+        """Read on in a region of text or of reasoning."""
+        closes = () if self._region.close is None else (ActiveDelimiter(self._region.close, self._region),)
+        sought = seek((*closes, *self._openings.hidden), self._buffer, ended=self._ended)
+        self._emit_text(sought.before, waits=bool(closes))
+        if sought.match is None:
+            return False
+        raw = self._take(len(sought.match.group()))
+        if sought.region is None:
+            self._segments.skip(raw, self._kind)
+        else:
+            self._segments.delimit(raw)
+            self._leave()
+        return True
+
+    def _in_json(self) -> bool:
+        region_buffer = self._region_buffer
+        region_buffer.add(self._take(region_buffer.scanner.scan(self._buffer[: region_buffer.room])))
+        if region_buffer.scanner.done:
+            region_buffer.end_value()
+            self._state = self._behind_json
+            return True
+        return (region_buffer.scanner.broken or region_buffer.room == 0 or self._ended) and self._break()
+
+    def _behind_json(self) -> bool:
+        close = self._region.close
+        if close is not None:
+            match = close.pattern.match(self._buffer, partial=True)
+            if match is None:
+                return self._break()
+            if match.partial and not self._ended:
+                return False
+            self._region_buffer.add(self._take(match.end()))
+        return self._complete()
+
+    def _behind_value(self) -> bool:
+        """Read on behind a value of a reply that has only calls."""
+        match = None if self._region.more is None else self._region.more.match(self._buffer, partial=True)
+        if match is None or (self._ended and match.partial and self._buffer.strip()):
+            return self._break()
+        if not match.partial:
+            self._region_buffer.add(self._take(match.start("value")))
+            self._region_buffer.begin_value()
+            self._state = self._in_json
+            return True
+        if self._ended:
+            self._region_buffer.add(self._take(len(self._buffer)))
+            return self._emit_calls()
+        return False
+
+    def _in_calls(self) -> bool:
+        """Read on in a region of calls that only its close ends."""
+        region_buffer, close = self._region_buffer, self._region.close
+        match = None if close is None else find(close, self._buffer, ended=self._ended)
+        if close and match and match.end() <= region_buffer.room and self._is_decided(close, match):
+            region_buffer.add(self._take(match.start()))
+            region_buffer.end_value()
+            region_buffer.add(self._take(len(match.group())))
+            return self._complete()
+        if len(self._buffer) > region_buffer.room:
+            region_buffer.add(self._take(region_buffer.room))
+            return self._break()
+        region_buffer.add(
+            self._take(match.start() if match is not None and not self._ended else len(self._buffer))
+        )
+        region_buffer.end_value()
+        return self._ended and (self._complete() if self._region.ends_with_reply else self._break())
+
+    def _enter(self, match: Match, region: Region | None) -> None:
+        """Take an opening from the front of the buffer."""
+        raw = match.group()
+        if region is None or region.kind is Kind.NOTHING:
+            self._segments.skip(self._take(len(raw)), self._kind)
+            return
+        blanks = len(raw) - len(raw.lstrip())
+        self._emit_text(blanks, waits=True)
+        if region.kind is Kind.CALLS:
+            self._hold(match, region, blanks)
+            return
+        self._segments.delimit(self._take(len(raw) - blanks))
+        self._openings.note_thought()
+        self._open, self._state = region, self._inside
+
+    def _hold(self, match: Match, region: Region, blanks: int) -> None:
+        end = match.start("value") if region.is_json else match.end()
+        name = match.group("name") if "name" in match.re.groupindex else None
+        self._region_buffer = RegionBuffer(self._take(end - match.start() - blanks), name)
+        self._open, self._state = region, self._in_json if region.is_json else self._in_calls
+
+    def _complete(self) -> bool:
+        """Read the whole value, which may still turn out to be no call."""
+        calls = self._read()
+        if not calls or not self._openings.has_room_for(len(self._region_buffer.calls) + len(calls)):
+            return self._break()
+        self._region_buffer.calls += calls
+        if self._region.whole:
+            self._state = self._behind_value
+            return True
+        return self._emit_calls()
+
+    def _read(self) -> tuple[Call, ...]:
+        region = self._region
+        try:
+            calls = () if region.read is None else region.read(self._region_buffer.value, self._tools)
+        except ValueError:
+            return ()
+        known = {tool.name for tool in self._tools}
+        return calls if not region.whole or known.issuperset(call.name for call in calls) else ()
+
+    def _emit_calls(self) -> bool:
+        self._openings.note_calls(len(self._region_buffer.calls))
+        self._segments.call(self._region_buffer.whole, self._region_buffer.calls)
+        self._leave()
+        return True
+
+    def _break(self) -> bool:
+        """Parse again what is held, which is no call. If text outside of regions isn't shown, all of it becomes text."""
+        self._openings.note_broken()
+        raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
+        self._leave()
+        if self._outside_kind is Kind.TEXT:
+            self._buffer = raw + self._buffer
+            token = self._openings.hidden_token(self._buffer)
+            if token:
+                self._segments.skip(self._take(len(token)), Kind.TEXT)
+            else:
+                self._emit_text(1, waits=True)
+        else:
+            self._segments.add_text(raw, Kind.TEXT, waits=False)
+        return True
+
+    def _is_decided(self, delimiter: Delimiter, match: Match) -> bool:
+        return is_decided(delimiter, match, self._buffer, ended=self._ended)
+
+    def _leave(self) -> None:
+        self._open, self._state = None, self._outside
+
+    def _trim(self) -> None:
+        """Add white space behind a delimiter to it."""
+        if self._segments.trims:
+            self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
+
+    def _emit_text(self, chars: int, *, waits: bool) -> None:
+        if chars:
+            self._segments.add_text(self._take(chars), self._kind, waits=waits)
+
+    def _take(self, chars: int) -> str:
+        taken, self._buffer = self._buffer[:chars], self._buffer[chars:]
+        return taken
+
+
+MOST_BLANKS = 16
+"""The most characters of white space before a delimiter that belong to it. Earlier ones are text."""
+LONGEST_DELIMITER = 1024
+"""The most characters of a delimiter, and so the most that are held back while one may have begun."""
+MOST_CALLS = 128
+"""The most calls of a reply. Whatever looks like a call behind them is text."""
+MOST_BROKEN = 128
+"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
+LONGEST_CALL = 256 * 1024
+"""The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
+Match = regex.Match[str]
+
+
+class Openings:
+    """Counts regions: reasoning at the start may come once, and calls are bounded."""
+
+    def __init__(self, regions: Sequence[Region], hidden: Sequence[str]) -> None:
+        """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing."""
+        self._regions = tuple(regions)
+        self.hidden = _hidden(hidden)
+        self._calls = self._broken = 0
+        self._has_thought = False
+        self._known: tuple[bool, bool] | None = None
+        self._watched: tuple[ActiveDelimiter, ...] = ()
+
+    def watched(self, *, at_start: bool, behind_call: bool) -> tuple[ActiveDelimiter, ...]:
+        """Return the delimiters that count now, outside of all regions."""
+        if self._known != (at_start, behind_call):
+            self._known = (at_start, behind_call)
+            opening = [
+                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+                for region in self._regions
+                if self._may_open(region, at_start=at_start, behind_call=behind_call)
+            ]
+            self._watched = (*opening, *self.hidden)
+        return self._watched
+
+    def hidden_token(self, text: str) -> str:
+        """Return the hidden token that a text begins with, if there is one."""
+        found = (one.delimiter.pattern.match(text) for one in self.hidden)
+        return next((match.group() for match in found if match is not None), "")
+
+    def has_room_for(self, calls: int) -> bool:
+        """Return whether a reply may have `calls` more calls."""
+        return self._calls + calls <= MOST_CALLS
+
+    def note_calls(self, calls: int) -> None:
+        """Count `calls` more calls."""
+        self._calls += calls
+        self._known = None
+
+    def note_broken(self) -> None:
+        """Count a region that looked like a call and is none."""
+        self._broken += 1
+        self._known = None
+
+    def note_thought(self) -> None:
+        """Note that reasoning began."""
+        self._has_thought = True
+        self._known = None
+
+    def _may_open(self, region: Region, *, at_start: bool, behind_call: bool) -> bool:
+        if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
+            return False
+        if region.where is Where.START:
+            return at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
+        return region.where is Where.ANYWHERE or behind_call
+
+
+def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
+    """Return a delimiter that matches any of some tokens, the longest first."""
+    if not tokens:
+        return ()
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return (ActiveDelimiter(Delimiter(regex.compile("|".join(map(regex.escape, longest_first))))),)
+
+
+class RegionBuffer:
+    """The text of a region so far, and the calls that were read from it.
+
+    Its value, or the current one of several, begins at `begin` and ends at `end`.
+    """
+
+    def __init__(self, opening: str = "", name: str | None = None) -> None:
+        """Take the opening of a region, and the call's name if the opening has it."""
+        self.scanner = JsonScanner()
+        self.calls: tuple[Call, ...] = ()
+        self.chars = self.begin = self._first = len(opening)
+        self.end = 0
+        self._name = name
+        self._parts = [opening]
+
+    @property
+    def room(self) -> int:
+        """How many more characters may be held."""
+        return LONGEST_CALL - self.chars
+
+    @property
+    def raw(self) -> str:
+        """All text of the region so far."""
+        return "".join(self._parts)
+
+    @property
+    def value(self) -> CallRegion:
+        """The current value, in the text of the region so far."""
+        return CallRegion(self.raw, self.begin, self.end, self._name)
+
+    @property
+    def whole(self) -> CallRegion:
+        """All values."""
+        return CallRegion(self.raw, self._first, self.end, self._name)
+
+    def add(self, text: str) -> None:
+        """Take more of the region."""
+        self._parts.append(text)
+        self.chars += len(text)
+
+    def begin_value(self) -> None:
+        """Expect another value next."""
+        self.begin = self.chars
+        self.scanner = JsonScanner()
+
+    def end_value(self) -> None:
+        """Note that the value is whole."""
+        self.end = self.chars
+
+
+class Segment(NamedTuple):
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes.
+
+    `raw[begin:end]` is the content, without delimiters of the format.
+    """
+
+    raw: str
+    pieces: tuple[Piece, ...]
+    begin: int
+    end: int
+
+
+class Segments:
+    """Collects segments in the order of the reply.
+
+    `at_start`: there was no text and no call yet. `behind_call`: only white space came since a call.
+    """
+
+    def __init__(self) -> None:
+        self.at_start = True
+        self.behind_call = False
+        self.trims = False
+        """Whether white space that comes next belongs to the delimiter before it."""
+        self._made: list[Segment] = []
+        self._kind = Kind.TEXT
+        self._text = ""
+        self._blanks = ""
+
+    def take(self) -> list[Segment]:
+        """Return the segments since the last call."""
+        self._close()
+        made, self._made = self._made, []
+        return made
+
+    def add_text(self, text: str, kind: Kind, *, waits: bool) -> None:
+        """Add text of a kind. `waits`: white space at its end may belong to a delimiter that follows."""
+        if self.trims:
+            rest = text.lstrip()
+            self._add(text[: len(text) - len(rest)], ())
+            text = rest
+        if not text:
+            return
+        self.trims = False
+        text, self._blanks = self._blanks + text, ""
+        if waits:
+            cut = max(len(text.rstrip()), len(text) - MOST_BLANKS)
+            text, self._blanks = text[:cut], text[cut:]
+        self._append(text, kind)
+
+    def delimit(self, raw: str) -> None:
+        """Add a delimiter."""
+        self._close()
+        self._add(self._take_blanks() + raw, ())
+        self.trims = True
+
+    def skip(self, raw: str, kind: Kind) -> None:
+        """Add text that is not shown, amid text of a kind."""
+        self.flush(kind)
+        self._close()
+        self._made.append(Segment(raw, (), 0, len(raw)))
+
+    def call(self, found: CallRegion, calls: tuple[Call, ...]) -> None:
+        """Add a region of calls."""
+        self._close()
+        blanks = self._take_blanks()
+        shift = len(blanks)
+        self._made.append(Segment(blanks + found.raw, calls, shift + found.begin, shift + found.end))
+        self.trims = self.behind_call = True
+        self.at_start = False
+
+    def flush(self, kind: Kind) -> None:
+        """Add white space that waited as text."""
+        self._append(self._take_blanks(), kind)
+
+    def _take_blanks(self) -> str:
+        blanks, self._blanks = self._blanks, ""
+        return blanks
+
+    def _append(self, text: str, kind: Kind) -> None:
+        if not text:
+            return
+        if kind is not self._kind:
+            self._close()
+            self._kind = kind
+        self._text += text
+        if kind is Kind.TEXT:
+            self.at_start = self.behind_call = False
+
+    def _close(self) -> None:
+        text, self._text = self._text, ""
+        if not text:
+            return
+        of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
+        self._made.append(Segment(text, of_kind.get(self._kind, ()), 0, len(text)))
+
+    def _add(self, raw: str, pieces: tuple[Piece, ...]) -> None:
+        """Add a part of a delimiter."""
+        if raw:
+            self._close()
+            self._made.append(Segment(raw, pieces, 0, 0))
+
+
+DEEPEST = 64
+"""The most nested objects and arrays. Deeper ones count as broken."""
+LONGEST_ATOM = 1024
+"""The most characters of a number; true, false and null have fewer."""
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
+_ATOM = re.compile(r"[-+.0-9a-zA-Z]*")
+_WHOLE_ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
+_CLOSERS = {"{": "}", "[": "]"}
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_ESCAPED = frozenset('"\\/bfnrt')
+State = Callable[[str, int], int]
+
+
+class _Broken(Exception):
+    """The text is no JSON. `at`: the place of the character that is wrong."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class JsonScanner:
+    """Reads one object or array. It looks at each character once, however the text is cut.
+
+    `done`: the value is whole. `broken`: it is malformed, or nested too deeply.
+    """
+
+    def __init__(self) -> None:
+        """Expect the opening bracket next."""
+        self.done = self.broken = False
+        self._closers: list[str] = []
+        self._state: State = self._value
+        self._behind_string: State = self._behind_value
+        self._atom = ""
+        self._digits = 0
+
+    def scan(self, text: str, at: int = 0) -> int:
+        """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
+        try:
+            while at < len(text) and not self.done:
+                at = self._state(text, at)
+        except _Broken as broken:
+            self.broken = True
+            return broken.at
+        return at
+
+    def _value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        letter = text[at]
+        if letter in _CLOSERS:
+            return self._open(letter, at)
+        if not self._closers:
+            raise _Broken(at)
+        if letter == '"':
+            return self._open_string(at, self._behind_value)
+        if letter not in "-0123456789tfn":
+            raise _Broken(at)
+        self._atom, self._state = "", self._in_atom
+        return at
+
+    def _open(self, letter: str, at: int) -> int:
+        if len(self._closers) == DEEPEST:
+            raise _Broken(at)
+        self._closers.append(_CLOSERS[letter])
+        self._state = self._first_key if letter == "{" else self._first_value
+        return at + 1
+
+    def _close(self, at: int) -> int:
+        self._closers.pop()
+        self._state = self._behind_value
+        self.done = not self._closers
+        return at + 1
+
+    def _first_key(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        return self._close(at) if text[at : at + 1] == "}" else self._key(text, at)
+
+    def _first_value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        return self._close(at) if text[at : at + 1] == "]" else self._value(text, at)
+
+    def _key(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] != '"':
+            raise _Broken(at)
+        return self._open_string(at, self._colon)
+
+    def _colon(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] != ":":
+            raise _Broken(at)
+        self._state = self._value
+        return at + 1
+
+    def _behind_value(self, text: str, at: int) -> int:
+        at = self._blanks(text, at)
+        if at == len(text):
+            return at
+        if text[at] == self._closers[-1]:
+            return self._close(at)
+        if text[at] != ",":
+            raise _Broken(at)
+        self._state = self._key if self._closers[-1] == "}" else self._value
+        return at + 1
+
+    def _open_string(self, at: int, behind: State) -> int:
+        self._state, self._behind_string = self._in_string, behind
+        return at + 1
+
+    def _in_string(self, text: str, at: int) -> int:
+        found = _CHARACTERS.match(text, at)
+        at = found.end() if found else at
+        if at == len(text):
+            return at
+        if text[at] == '"':
+            self._state = self._behind_string
+        elif text[at] == "\\":
+            self._state = self._escape
+        else:
+            raise _Broken(at)
+        return at + 1
+
+    def _escape(self, text: str, at: int) -> int:
+        if text[at] == "u":
+            self._digits, self._state = 4, self._hexadecimal
+        elif text[at] in _ESCAPED:
+            self._state = self._in_string
+        else:
+            raise _Broken(at)
+        return at + 1
+
+    def _hexadecimal(self, text: str, at: int) -> int:
+        if text[at] not in _HEX_DIGITS:
+            raise _Broken(at)
+        self._digits -= 1
+        if not self._digits:
+            self._state = self._in_string
+        return at + 1
+
+    def _in_atom(self, text: str, at: int) -> int:
+        found = _ATOM.match(text, at)
+        end = min(found.end() if found else at, at + LONGEST_ATOM - len(self._atom))
+        self._atom += text[at:end]
+        if end == len(text):
+            return end
+        if not _WHOLE_ATOM.fullmatch(self._atom):
+            raise _Broken(end)
+        self._state = self._behind_value
+        return end
+
+    def _blanks(self, text: str, at: int) -> int:
+        found = _BLANKS.match(text, at)
+        return found.end() if found else at
+
+
+class ActiveDelimiter(NamedTuple):
+    """A delimiter that counts now. `region`: what it opens, if anything. `anchored`: it counts only at the text's start."""
+
+    delimiter: Delimiter
+    region: Region | None = None
+    anchored: bool = False
+
+
+class SearchResult(NamedTuple):
+    """The result of a search. `before`: how many characters are in no delimiter, and in nothing that may become one.
+
+    `match` follows them: the opening or the close of `region`, if it is decided.
+    """
+
+    before: int
+    match: regex.Match[str] | None = None
+    region: Region | None = None
+
+
+def seek(watched: Sequence[ActiveDelimiter], text: str, *, ended: bool) -> SearchResult:
+    """Look for the first of several delimiters. Of those that begin at the same place the longest counts.
+
+    `ended`: no more text comes. A delimiter is undecided while another one may have begun before it.
+    """
+    best, hold = SearchResult(len(text)), len(text)
+    for one in watched:
+        match = find(one.delimiter, text, anchored=one.anchored, ended=ended)
+        if match is None:
+            continue
+        if not is_decided(one.delimiter, match, text, ended=ended):
+            hold = min(hold, match.start())
+        elif match.end() > match.start() and _is_before(match, best.match):
+            best = SearchResult(match.start(), match, one.region)
+    return best if best.before < hold else SearchResult(hold)
+
+
+def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool) -> regex.Match[str] | None:
+    """Return the first match of a delimiter. Unless the text has `ended`, that may be a partial match at its end."""
+    if anchored:
+        match = delimiter.pattern.match(text, partial=not ended)
+        return match if match is not None and _is_short(match) else None
+    place = 0
+    while (match := delimiter.pattern.search(text, place, partial=not ended)) and not _is_short(match):
+        place = match.start() + 1
+        if match.partial and not delimiter.pattern.search(text, place):
+            # A partial match that begins before the last characters is too long as well.
+            place = max(place, len(text) - LONGEST_DELIMITER)
+    return match
+
+
+def is_decided(delimiter: Delimiter, match: regex.Match[str], text: str, *, ended: bool) -> bool:
+    """Return whether a match stays the same, whatever follows the text."""
+    return ended or not (match.partial or (delimiter.grows and match.end() == len(text)))
+
+
+def _is_short(match: regex.Match[str]) -> bool:
+    return match.end() - match.start() <= LONGEST_DELIMITER
+
+
+def _is_before(match: regex.Match[str], other: regex.Match[str] | None) -> bool:
+    return other is None or (match.start(), -match.end()) < (other.start(), -other.end())

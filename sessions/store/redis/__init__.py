@@ -1,1 +1,0 @@
-"""Access to Redis: clients, the servers behind them, and their setup."""

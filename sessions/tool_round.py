@@ -1,0 +1,725 @@
+"""The time between a reply's calls and the turn that follows them: turns that wait, and the server tools that run meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from engine.messages import Request
+from sessions.conversation.catch_up import catch_up_to
+from sessions.conversation.conversation import Conversation, ConversationRegistry, accepted_event
+from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
+from sessions.events import CallState, Failure, Question, Status
+from sessions.filters.chain import Filters
+from sessions.observer import Observer
+from sessions.records import CallRecord, Meta, QuestionAnswer, digest
+from sessions.running.runner import close_orphaned
+from sessions.store.codec import encode_call, encode_message, encode_turn, now_ms
+from sessions.store.history import Ending, History
+from sessions.store.ownership import RunningTurn
+from sessions.store.storage import Storage
+from sessions.tools.tool_registry import (
+    Accepted,
+    Answer,
+    CallContext,
+    Declined,
+    Dismissed,
+    Elicitation,
+    Progress,
+    ToolFailed,
+    ToolLost,
+    ToolRegistry,
+)
+from sessions.turn.message_request import GenerationConfig
+from sessions.turn.policy import ToolLimits
+from sessions.turn.prompt import (
+    HistoryPromptBuilder,
+    ModelRoute,
+    Prompt,
+    SystemPrompt,
+    client_key,
+    turn_request,
+)
+from sessions.turn.tool_calls import (
+    RESULTS_CHARS,
+    CallAnswer,
+    Result,
+    ToolCalls,
+    cancelled,
+    claimed,
+    done,
+    expired,
+    expires_at,
+    is_runnable,
+    lost,
+    with_question,
+    withdrawn,
+)
+from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn
+from sessions.turn.turn_state import TurnMessageIds
+
+AGAIN_S = 1.0
+"""Pause before the store is asked again that did not answer."""
+CONFIRMED_WITHIN_S = 1.5
+"""How long a client that sends a result waits at most until it is durable enough."""
+_LATE = "The store does not answer in time; send it again in a moment."
+COMEBACK_S = 60.0
+"""How long the dead replica's clients have to come back, whatever grace period they asked for."""
+PROGRESS_DIGITS = 3
+_log = structlog.get_logger("midstream.turns")
+_tool_log = structlog.get_logger("midstream.tools")
+T = TypeVar("T")
+Change = Callable[[CallRecord], CallRecord]
+Begin = Callable[[Conversation, Turn], None]
+
+
+class WaitingTurns:
+    """Brings turns that follow calls to the point where they may run.
+
+    It can't be refused any more: if it can't run, its end says why. If its end is decided before, its open calls are
+    cancelled first.
+    """
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        prompts: HistoryPromptBuilder,
+        call_states: CallStates,
+        box: ToolRegistry,
+        filters: Filters,
+        limits: ToolLimits,
+        observer: Observer,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._history = history
+        self._prompts = prompts
+        self._call_states = call_states
+        self._box = box
+        self._filters = filters
+        self._limits = limits
+        self._observer = observer
+        self._is_draining = is_draining
+
+    async def next(self, conversation: Conversation, live: Turn) -> Request:
+        """Return what is to run, once all calls are settled or the end is decided. Raises OwnershipLost."""
+        try:
+            await self._until_settled(conversation, live)
+            live.begin_reply()
+            return await self._accepted(conversation, live)
+        except StoreFault as fault:  # its end says so
+            return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
+
+    def given_up(self, conversation: Conversation, live: Turn, failure: Failure) -> Request:
+        """Return the request of a turn that can't run; its end says why."""
+        live.failure = failure
+        if live.tool_round.awaited is not None:
+            for call in live.tool_round.awaited.open:
+                live.tool_round.awaited.put(cancelled(call))
+        if live.turn.accepted_at is None:
+            live.turn.accept(now=monotonic())
+        return self._request(conversation, live, None, SystemPrompt("", ""), ModelRoute(live.record.model))
+
+    async def _until_settled(self, conversation: Conversation, live: Turn) -> None:
+        runs = ToolRunner(
+            conversation,
+            live,
+            box=self._box,
+            call_states=self._call_states,
+            filters=self._filters,
+            observer=self._observer,
+            wait_s=self._limits.wait_s,
+        )
+        await runs.recover()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._watch(conversation, live, partial(runs.start_ready, tasks))
+                if live.turn.is_over:
+                    raise _Stopped
+        except ExceptionGroup as several:  # of a tool's task, or of this one; the first one is reported
+            for one in several.exceptions:
+                if not isinstance(one, _Stopped):
+                    raise one from None
+        finally:
+            runs.end()
+        await self._call_states.cancel_all(conversation, live)
+        if self._is_draining() and not live.turn.is_over:
+            await asyncio.Event().wait()  # another replica continues it, or this one after its restart
+
+    async def _watch(
+        self, conversation: Conversation, live: Turn, start_ready: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait until no call is open, or the end is decided; meanwhile run tools, expire calls, write the journal."""
+        awaited = live.tool_round.awaited
+        while awaited is not None and awaited.open and not live.turn.is_over:
+            live.tool_round.news.clear()
+            if live.tool_round.is_lost:
+                raise OwnershipLost(live.record.turn_id)
+            is_kept = await self._call_states.catch_up(conversation, live)
+            now = now_ms()
+            for call in awaited.open:
+                await self._call_states.change(conversation, live, call.call_id, partial(expired, now_ms=now))
+            await start_ready()
+            due = [at for call in awaited.open if (at := expires_at(call)) is not None]
+            due += [] if is_kept else [now + int(AGAIN_S * 1000)]
+            await _first(
+                live.tool_round.news, live.engine.stopping, within_ms=min(due) - now if due else None
+            )
+
+    async def _accepted(self, conversation: Conversation, live: Turn) -> Request:
+        """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
+        meta = await self._lasting(partial(self._history.load, conversation.keys)) or Meta.new("")
+        system = self._prompts.system(meta, self._generation(live))
+        prompt = await self._prompt(conversation, live, meta)
+        requested = live.record.model
+        answering = self._prompts.choice.answering(requested, prompt.model if prompt else requested)
+        async with conversation.order_lock:
+            live.choose(answering.model)
+            await self._write(conversation, live, prompt.context_from if prompt else meta.context_from)
+        return self._request(conversation, live, prompt, system, answering)
+
+    async def _write(self, conversation: Conversation, live: Turn, context_from: str | None) -> None:
+        if live.journal is None:
+            raise RuntimeError("The turn was not made ready.")
+        live.record = msgspec.structs.replace(live.record, accepted_seq=conversation.next_seq())
+        event = accepted_event(conversation, live.record, live.send, conversation.published.epoch)
+        await live.journal.write(event, _entry(live, context_from))
+        live.turn.accept(now=monotonic())
+        live.fallback = live.record.fallback
+        conversation.publish_accepted(live, event)
+
+    async def _prompt(self, conversation: Conversation, live: Turn, meta: Meta) -> Prompt | None:
+        message = await self._lasting(
+            partial(self._history.message, conversation.keys, live.record.message_id)
+        )
+        if message is None:
+            live.failure = Failure(code="internal", message="The store no longer has this reply.")
+        is_given = live.tool_round.generation.given is not None
+        if message is None or live.turn.is_over or live.tool_round.awaited is None or is_given:
+            return None
+        making = self._prompts.prompt(
+            conversation.keys,
+            msgspec.structs.replace(message, calls=live.tool_round.awaited.records),
+            self._generation(live),
+            meta,
+            requested=live.record.model,
+            client=client_key(conversation.owner, live.send.group),
+        )
+        try:
+            return await live.engine.in_time(making)
+        except StoreFault:
+            raise
+        except Refused as refused:  # too late to refuse it: its end says why
+            live.failure = Failure(
+                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
+            )
+        return None
+
+    @staticmethod
+    async def _lasting(read: Callable[[], Awaitable[T]]) -> T:
+        """Read from the store, and wait while it does not answer. Raises StoreFault."""
+        while True:
+            try:
+                return await read()
+            except StoreFault:
+                raise
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+
+    def _generation(self, live: Turn) -> GenerationConfig:
+        tool_round = live.tool_round
+        return tool_round.generation.in_round(
+            tool_round.round, at_most=self._limits.max_rounds, is_requested=tool_round.then is not None
+        )
+
+    def _request(
+        self,
+        conversation: Conversation,
+        live: Turn,
+        prompt: Prompt | None,
+        system: SystemPrompt,
+        answering: ModelRoute,
+    ) -> Request:
+        return turn_request(
+            conversation.owner,
+            live,
+            prompt,
+            self._generation(live),
+            system,
+            answering=answering,
+        )
+
+
+class _Stopped(Exception):
+    """The turn's end is decided: tools that run for it are stopped."""
+
+
+def _entry(live: Turn, context_from: str | None) -> bytes:
+    """Return what else the store changes when a waiting turn is accepted."""
+    record = live.record
+    fields = [f"turn:{record.turn_id}", encode_turn(record).decode(), "updated_at", str(now_ms())]
+    if context_from is not None:
+        fields += ["context_from", context_from]
+    return msgspec.json.encode({"set": fields, "unset": ["follow"]})
+
+
+async def _first(*events: asyncio.Event, within_ms: int | None) -> None:
+    """Wait until one of the events is set, or the time is up."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    within_s = None if within_ms is None else max(within_ms, 0) / 1000
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+class Failover:
+    """Takes turns over. `on_takeover` is called first, with what continues them.
+
+    The id fences its writes. So writes of the other replica are refused if it only stalled.
+    """
+
+    def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
+        self._directory = directory
+        self._storage = storage
+        self._history = storage.history
+        self._begin: Begin | None = None
+
+    def on_takeover(self, begin: Begin) -> None:
+        """Set what is called with each turn that waits here from now on."""
+        self._begin = begin
+
+    async def take_over(self, orphan: RunningTurn) -> bool:
+        """Take over a turn that waits for calls; False if no turn of this id waits any more. Raises StoreDown."""
+        with self._directory.using(orphan.owner, orphan.conversation_id) as conversation:
+            kept = await self._history.following(conversation.keys)
+            following = None if kept is None else WaitingTurn.decoded(kept)
+            if following is None or following.turn_id != orphan.turn_id:
+                return False
+            return await self._take_over(conversation, following)
+
+    async def _take_over(self, conversation: Conversation, old: WaitingTurn) -> bool:
+        new = _renamed(old, conversation)
+        await self._storage.register_turn(conversation.owner, conversation.conversation_id, new.turn_id)
+        named = new.encoded()
+        watched = await self._history.continue_turn(
+            conversation.keys, old.turn_id, next_id=new.turn_id, following=named
+        )
+        if watched is None:
+            await self._storage.ownership.discard(new.turn_id)
+            return False
+        message = await self._history.message(conversation.keys, new.message_id)
+        meta = await self._history.load(conversation.keys) or Meta.new("")
+        await catch_up_to(self._history, conversation, meta.epoch, meta.seq)
+        live = Turn.waiting(new, ToolCalls(message.calls if message is not None else ()), NullSubscriber())
+        conversation.continue_turn(live, seq=meta.seq, watched=watched)
+        _log.info("waiting turn taken over", turn_id=new.turn_id, follows=new.follows)
+        if self._begin is None:
+            raise RuntimeError("Nothing begins turns here.")
+        self._begin(conversation, live)
+        await self._end_queue(conversation, live, meta.queue)
+        return True
+
+    async def _end_queue(self, conversation: Conversation, live: Turn, queue: Sequence[str]) -> None:
+        """End the turns that were queued in the dead replica's memory: nobody else knows what they asked for."""
+        for place, turn_id in enumerate(queue, start=1):
+            if (record := await self._history.turn(conversation.keys, turn_id)) is None:
+                continue
+            base = await self._history.base(conversation.keys, record)
+            async with conversation.order_lock:
+                if live.journal is None or live.end is not None:
+                    return  # the reaper ends them after it
+                seq = conversation.next_seq()
+                ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
+                saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
+                done = ending.done
+                conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
+                live.tool_round.news.set()  # what the store does not take now is written later
+
+
+def _exit(ending: Ending, queue: str) -> bytes:
+    """Return what else the store changes when a turn ends in the queue."""
+    turn = ending.turn
+    patch: dict[str, list[str]] = {
+        "set": ["queue", queue],
+        "ended": [turn.turn_id, encode_turn(turn).decode()],
+    }
+    if not ending.stays:
+        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
+    return msgspec.json.encode(patch)
+
+
+def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
+    send = msgspec.structs.replace(
+        old.send,
+        conversation_id=conversation.conversation_id,
+        grace_s=max(old.send.grace_s, COMEBACK_S),
+    )
+    return msgspec.structs.replace(old, turn_id=TurnMessageIds.new().turn_id, send=send)
+
+
+class ToolRunner:
+    """Runs one turn's calls here. `start_ready` starts those that may start, as tasks of a group.
+
+    `wait_s`: seconds that a question waits for the user.
+
+    Each call is claimed in the store once, before it starts. A claim names the replica that made it. If that replica dies, only
+    a tool that is declared idempotent runs again; otherwise the call is lost, and the model is informed.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        live: Turn,
+        *,
+        box: ToolRegistry,
+        call_states: CallStates,
+        filters: Filters,
+        observer: Observer,
+        wait_s: float,
+    ) -> None:
+        self._conversation = conversation
+        self._live = live
+        self._box = box
+        self._call_states = call_states
+        self._filters = filters
+        self._observer = observer
+        self._begun: set[str] = set()
+        self._elicitations = Elicitations(
+            conversation, live, call_states=call_states, filters=filters, wait_s=wait_s
+        )
+
+    async def recover(self) -> None:
+        """Recover or give up calls that a dead replica had started. Raises OwnershipLost, StoreFault."""
+        for call in self._open():
+            if call.state is CallState.RUNNING and call.where == "server" and not self._is_mine(call):
+                tool = self._box.tool(call.name)
+                again = partial(claimed, runner=self._call_states.replica)
+                await self._change(call, again if tool is not None and tool.idempotent else lost)
+
+    async def start_ready(self, tasks: asyncio.TaskGroup) -> None:
+        """Start all calls that wait for nobody or were allowed, and hand answers to the tools that asked.
+
+        Raises OwnershipLost, StoreFault.
+        """
+        await self._elicitations.withdraw()
+        self._elicitations.hand_over()
+        for call in self._open():
+            may_run = is_runnable(call) or (call.state is CallState.RUNNING and self._is_mine(call))
+            if may_run and call.call_id not in self._begun:
+                self._begun.add(call.call_id)
+                tasks.create_task(self._run(call))
+
+    def end(self) -> None:
+        """Dismiss the questions of running tools."""
+        self._elicitations.end()
+
+    def _open(self) -> tuple[CallRecord, ...]:
+        awaited = self._live.tool_round.awaited
+        return awaited.open if awaited is not None else ()
+
+    def _is_mine(self, call: CallRecord) -> bool:
+        return call.where == "server" and call.runner == self._call_states.replica
+
+    async def _run(self, call: CallRecord) -> None:
+        """Run a call to its end, once its claim is certain. Raises OwnershipLost, StoreFault."""
+        with self._live.tool_round.running_tool():
+            if call.state is CallState.WAITING:
+                claim = await self._change(call, partial(claimed, runner=self._call_states.replica))
+                if claim is None:  # it changed meanwhile
+                    return
+                call = claim
+            await self._call_states.until_certain(self._conversation, self._live)
+            begun = monotonic()
+            change, failure = await self._outcome(call)
+            is_known = self._live.tool_round.generation.offered(call.name) is not None
+            name = call.name if is_known else "unknown"  # a name that the model made up is content
+            self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
+            await self._change(call, change)
+
+    async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
+        return await self._call_states.change(self._conversation, self._live, call.call_id, change)
+
+    async def _outcome(self, call: CallRecord) -> tuple[Change, str | None]:
+        """Return a call's outcome, and the kind of its failure. A task's boundary: an exception ends this call alone."""
+        try:
+            content = await self._result(call)
+            await self._filters.check(content)
+        except ToolLost as why:
+            return partial(lost, why=str(why)), "tool_lost"
+        except ToolFailed as why:
+            return partial(done, error=str(why)), "tool_failed"
+        except Filtered:
+            return partial(done, error="A filter of this server holds the result back."), Filtered.code
+        except (OwnershipLost, StoreFault):
+            raise
+        except Exception:  # noqa: BLE001 - see above
+            incident = secrets.token_hex(4)
+            _tool_log.exception("tool failed", tool=call.name, incident=incident)
+            error_text = f"The tool failed with an internal error, number {incident}."
+            return partial(done, error=error_text), "internal"
+        return partial(done, content=content), None
+
+    async def _result(self, call: CallRecord) -> str:
+        """Raise ToolFailed, or return the result."""
+        if self._live.tool_round.generation.offered(call.name) is None:
+            raise ToolFailed(f'There is no tool "{call.name}".')
+        try:
+            arguments = msgspec.json.decode(call.runs_with)
+        except (msgspec.DecodeError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise ToolFailed("The arguments are not a JSON object.")
+        content = await self._box.run(call.name, arguments, self._context(call))
+        awaited = self._live.tool_round.awaited
+        if awaited is not None and awaited.result_chars + len(content) > RESULTS_CHARS:
+            raise ToolFailed(f"The results of one reply have {RESULTS_CHARS} characters at most.")
+        return content
+
+    def _context(self, call: CallRecord) -> CallContext:
+        owner = hashlib.sha256(str(self._conversation.owner).encode()).hexdigest()
+        return CallContext(
+            owner=owner,
+            conversation=self._conversation.conversation_id,
+            call_id=call.call_id,
+            elicit=partial(self._elicitations.ask, call.call_id),
+            progress=partial(self._publish_progress, call),
+        )
+
+    def _publish_progress(self, call: CallRecord, progress: Progress) -> None:
+        share = progress.done / progress.total if progress.total else None
+        status = Status(
+            conversation_id=self._conversation.conversation_id,
+            turn_id=self._live.record.follows,
+            state="tool",
+            call_id=call.call_id,
+            progress=None if share is None else round(min(max(share, 0.0), 1.0), PROGRESS_DIGITS),
+            message=progress.message or None,
+        )
+        self._conversation.publish_status(self._live, status)
+
+
+class Elicitations:
+    """Asks for the calls of one turn. A call asks one question at a time; a second one waits for the first.
+
+    `wait_s`: seconds until a question expires.
+
+    A question is a part of its call. So it is journalled, survives a reload, and any device can answer it. It ends with its
+    call; if the replica that runs the call dies, nobody waits for the answer any more.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        live: Turn,
+        *,
+        call_states: CallStates,
+        filters: Filters,
+        wait_s: float,
+    ) -> None:
+        self._conversation = conversation
+        self._live = live
+        self._call_states = call_states
+        self._filters = filters
+        self._wait_s = wait_s
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._given_up: list[tuple[str, str]] = []  # calls, with the questions whose answers nobody waits for
+        self._pending: dict[str, tuple[str, asyncio.Future[Answer]]] = {}
+
+    async def ask(self, call_id: str, elicitation: Elicitation) -> Answer:
+        """Return the user's answer. Raises ToolFailed, OwnershipLost, StoreFault."""
+        try:
+            await self._filters.check(elicitation.message, elicitation.schema)
+        except Filtered:
+            raise ToolFailed("A filter of this server holds the question back.") from None
+        async with self._turns[call_id]:
+            answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            question = self._question(elicitation)
+            self._pending[call_id] = question.sha256, answer
+            try:
+                await asyncio.shield(self._change(call_id, partial(with_question, question=question)))
+                self.hand_over()
+                return await answer
+            finally:
+                del self._pending[call_id]
+                if not answer.done() or answer.cancelled():  # the tool no longer waits for it
+                    self._given_up.append((call_id, question.sha256))
+                    self._live.tool_round.news.set()
+
+    async def withdraw(self) -> None:
+        """Withdraw the questions that tools no longer wait for. Raises OwnershipLost, StoreFault."""
+        while self._given_up:
+            call_id, sha256 = self._given_up.pop()
+            await self._change(call_id, partial(withdrawn, sha256=sha256))
+
+    async def _change(self, call_id: str, change: Change) -> None:
+        await self._call_states.change(self._conversation, self._live, call_id, change)
+
+    def hand_over(self) -> None:
+        """Hand received answers to the waiting tools. A settled call gets none any more."""
+        awaited = self._live.tool_round.awaited
+        for call_id, (sha256, waiting) in self._pending.items():
+            call = awaited.get(call_id) if awaited is not None else None
+            if waiting.done():
+                continue
+            if call is None or call.state.is_settled:
+                waiting.set_result(Dismissed())
+            elif call.answer is not None and call.answer.sha256 == sha256:
+                waiting.set_result(_answer_result(call.answer))
+
+    def end(self) -> None:
+        """Dismiss all open questions: nobody will answer."""
+        for _, waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_result(Dismissed())
+
+    def _question(self, elicitation: Elicitation) -> Question:
+        """Make a question. Its hash is unique: a late answer does not count for the same question if it is repeated."""
+        message, schema = elicitation.message, elicitation.schema
+        return Question(
+            message=message,
+            schema=schema,
+            sha256=digest(f"{secrets.token_hex(16)}\n{message}\n{schema}"),
+            expires_at=now_ms() + int(self._wait_s * 1000),
+        )
+
+
+def _answer_result(answer: QuestionAnswer) -> Answer:
+    if answer.content is not None:
+        return Accepted(msgspec.json.decode(answer.content))
+    return Dismissed() if answer.is_expired else Declined()
+
+
+class AnswerOutcome(msgspec.Struct, frozen=True):
+    """The outcome of an answer. `already`: it was sent before."""
+
+    state: CallState
+    already: bool
+
+
+class CallStates:
+    """Changes the calls of turns that run or wait here. `replica`: this one, named as the runner of its calls."""
+
+    def __init__(self, history: History, *, replica: str) -> None:
+        self._history = history
+        self.replica = replica
+
+    async def answer(
+        self, conversation: Conversation, live: Turn, answer: CallAnswer
+    ) -> AnswerOutcome | None:
+        """Take a client's answer; None if the turn with the call is about to end: then look again after its end.
+
+        Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if it may or may not be stored: it may be sent again.
+        """
+        term = self._history.term
+        async with conversation.order_lock:
+            # earlier events may include this answer
+            if _accepting_calls(live, answer) is not None and not await self._write_rest(live):
+                raise StoreDown(_LATE)
+            if (calls := _accepting_calls(live, answer)) is None:
+                return None
+            moved = calls.answered(answer, runner=self.replica)
+            is_news = moved != calls.get(answer.call_id)
+            then = answer.then if isinstance(answer, Result) else None
+            if is_news and not await self._move(conversation, live, calls, moved, then=then):
+                raise StoreDown(_LATE)
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self._history.confirm(conversation.keys, term=term)
+        except TimeoutError:
+            raise StoreDown(_LATE) from None
+        return AnswerOutcome(moved.state, already=not is_news)
+
+    async def catch_up(self, conversation: Conversation, live: Turn) -> bool:
+        """Write what is not stored yet; return whether all is stored. Raises OwnershipLost, StoreFault."""
+        async with conversation.order_lock:
+            return await self._write_rest(live)
+
+    @staticmethod
+    async def _write_rest(live: Turn) -> bool:
+        return live.journal is None or await live.journal.catch_up()
+
+    async def change(
+        self, conversation: Conversation, live: Turn, call_id: str, change: Change
+    ) -> CallRecord | None:
+        """Change an open call and return it; None if it is settled, or the change leaves it as it is.
+
+        Raises OwnershipLost, StoreFault.
+        """
+        async with conversation.order_lock:
+            calls = live.tool_round.of(call_id)
+            call = calls.get(call_id) if calls is not None else None
+            if calls is None or call is None or call.state.is_settled or (moved := change(call)) == call:
+                return None
+            await self._move(conversation, live, calls, moved)
+            return calls.get(call_id)
+
+    async def cancel_all(self, conversation: Conversation, live: Turn) -> None:
+        """Cancel all awaited calls that are open. Raises OwnershipLost, StoreFault."""
+        for call in live.tool_round.awaited.open if live.tool_round.awaited is not None else ():
+            await self.change(conversation, live, call.call_id, cancelled)
+
+    async def until_certain(self, conversation: Conversation, live: Turn) -> None:
+        """Wait until all writes of a turn are durable enough. Raises OwnershipLost, StoreFault."""
+        while live.journal is not None:
+            term = self._history.term
+            try:
+                await live.journal.write_rest()
+                await self._history.confirm(conversation.keys, term=term)
+            except StoreFault:
+                raise
+            except StoreDown:
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _move(
+        self,
+        conversation: Conversation,
+        live: Turn,
+        calls: ToolCalls,
+        moved: CallRecord,
+        *,
+        then: GenerationConfig | None = None,
+    ) -> bool:
+        """Journal and publish a change; return whether it is stored. If not, it is written with later ones."""
+        if live.journal is None:
+            raise RuntimeError("The turn has no journal.")
+        live.tool_round.then = then or live.tool_round.then
+        moved = msgspec.structs.replace(moved, state_seq=conversation.next_seq())
+        calls.put(moved)
+        turn_id = live.record.follows if calls is live.tool_round.awaited else live.record.turn_id
+        event = moved.moved(conversation_id=conversation.conversation_id, turn_id=turn_id)
+        if event is None:
+            raise RuntimeError("The call did not move.")
+        try:
+            is_saved = await live.journal.write(event, _patch(moved, live) if live.waits else b"")
+        except StoreFault:
+            conversation.publish_control(event)  # the reader knows as much as this replica
+            raise
+        conversation.publish_control(event)
+        live.tool_round.news.set()
+        return is_saved
+
+
+def _patch(call: CallRecord, live: Turn) -> bytes:
+    """Return what else the store changes: it has the calls of an ended reply, and the turn that waits for them."""
+    fields = [f"call:{call.call_id}", encode_call(call).decode()]
+    if live.tool_round.then is not None:
+        fields += ["follow", live.following().encoded().decode()]
+    return msgspec.json.encode({"set": fields})
+
+
+def _accepting_calls(live: Turn, answer: CallAnswer) -> ToolCalls | None:
+    """Return the calls that include an answer's call; None if they take no answers any more."""
+    return None if live.turn.is_over or live.journal is None else live.tool_round.of(answer.call_id)

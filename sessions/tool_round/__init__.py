@@ -1,1 +1,0 @@
-"""The time between a reply's calls and the turn that follows them."""

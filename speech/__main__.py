@@ -1,0 +1,72 @@
+"""A process for sound: `python -m speech KIND [OPTIONS] DESCRIPTOR`, which ends with the gateway.
+
+What a kind needs is imported for it alone: some need torch, and some PocketSphinx.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from speech.errors import ModelLoadError
+from speech.listening import ToListener
+from speech.model_families import Options
+from speech.model_voice import ToVoice, VoiceWorker
+from speech.process import Channel, Refused, Worker
+from speech.recognition import PocketSphinx, RecognizerOptions, ToRecognizer
+from speech.recordings import Decode
+
+_REQUESTS: dict[str, Any] = {
+    "recognition": ToRecognizer,
+    "listening": ToListener,
+    "voice": ToVoice,
+    "decoding": Decode,
+}
+
+
+def main() -> None:
+    """Load what the process needs, and serve requests; refuse if the model can't be used."""
+    kind, *options, descriptor = sys.argv[1:]
+    channel = Channel(int(descriptor), _REQUESTS[kind])
+    if kind == "decoding":
+        from speech.compression import decode  # noqa: PLC0415 - see above
+
+        decode(channel)
+        return
+    try:
+        worker = _worker(channel, kind, *options)
+    except ModelLoadError as error:
+        channel.send(Refused(str(error)))
+        sys.exit(1)
+    worker.run()
+
+
+def _worker(channel: Channel, kind: str, encoded: str) -> Worker[Any]:
+    """Load a model. Raises ModelLoadError."""
+    if kind == "voice":
+        from speech import voice_models  # noqa: PLC0415 - see above
+
+        return VoiceWorker(channel, voice_models.load(msgspec.json.decode(encoded, type=Options)))
+    from speech.recognition_worker import MOST_TOGETHER, RecognizerWorker  # noqa: PLC0415 - see above
+
+    options: RecognizerOptions = msgspec.json.decode(encoded, type=RecognizerOptions)
+    model: Any
+    if isinstance(options, PocketSphinx):
+        from speech.pocketsphinx_decoder import PocketSphinxDecoder  # noqa: PLC0415 - see above
+
+        model, most_together = PocketSphinxDecoder(options.grammar), 1
+    else:
+        from speech import recognition_models  # noqa: PLC0415 - see above
+
+        model, most_together = recognition_models.load(options), MOST_TOGETHER
+    if kind == "recognition":
+        return RecognizerWorker(channel, model, most_together=most_together)
+    from speech.listening_worker import ListenWorker, recognizing  # noqa: PLC0415 - see above
+
+    return ListenWorker(channel, model.facts, recognizing(model, channel))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A voice with a model of transformers, in a process that is kept alive: clauses to sound, with the times of words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import msgspec
+
+from speech.clauses import Clauses
+from speech.errors import VoiceFailed
+from speech.interfaces import SpokenClause
+from speech.model_families import Options
+from speech.process import (
+    Cancel,
+    Channel,
+    Failed,
+    Refused,
+    Worker,
+    WorkerProcess,
+    Working,
+)
+
+_SHOWN = 20
+"""Voices that an error lists."""
+
+CancelCheck = Callable[[], None]
+"""Called before every step. Raises SpeakCancelled."""
+
+
+class ModelVoice(WorkerProcess["VoiceReady"]):
+    """One process, for which owners take turns by the clause. `running` keeps it; `speak` and `speaking` ask it."""
+
+    def __init__(self, name: str, options: Options, *, module: str = str(__package__)) -> None:
+        """`name`: for clients. `module`: of the process."""
+        super().__init__(
+            *(module, "voice", msgspec.json.encode(options).decode()),
+            who="voice",
+            kinds=FromVoice,
+            hello=VoiceReady,
+            lost=VoiceFailed,
+        )
+        self.name = name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the voices, the default first."""
+        return self.facts.names
+
+    @property
+    def examples(self) -> str:
+        """The first of the voices, as text."""
+        shown = ", ".join(self.names[:_SHOWN])
+        return shown if len(self.names) <= _SHOWN else f"{shown} and so on"
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The slowest and the fastest speed, as multiples of the usual one."""
+        return self.facts.slowest, self.facts.fastest
+
+    async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> SpokenClause:
+        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
+        request = self.request(
+            lambda number: Speak(number, owner, clause, voice, speed),
+            lost="The voice ended while it spoke. Send the request again.",
+        )
+        async with request as pending:
+            answer = await pending.next()
+            assert isinstance(answer, Spoken)  # noqa: S101 - a voice sends nothing else about a clause
+            return answer.clause
+
+    @asynccontextmanager
+    async def speaking(
+        self, text: str, *, voice: str, speed: float, owner: str
+    ) -> AsyncIterator[_ModelAudioStream]:
+        """Speak a text while the context lasts: a clause is made while the one before is sent."""
+        cutter = Clauses()
+        clauses = [clause.text for clause in (*cutter.feed(text), *cutter.finish())]
+        yield _ModelAudioStream(self, clauses, rate=self.facts.rate, voice=voice, speed=speed, owner=owner)
+
+
+class _ModelAudioStream:
+    """A text that is being spoken."""
+
+    def __init__(
+        self, model: ModelVoice, clauses: Sequence[str], *, rate: int, voice: str, speed: float, owner: str
+    ) -> None:
+        self.rate = rate
+        self._model = model
+        self._clauses = clauses
+        self._how = {"voice": voice, "owner": owner}
+        self._speed = speed
+
+    async def parts(self) -> AsyncGenerator[bytes]:
+        """Yield the clauses as they are made; a caller that stops reading ends the work. Raises VoiceFailed."""
+        ahead: asyncio.Task[SpokenClause] | None = None
+        try:
+            for clause in self._clauses:
+                made, ahead = ahead, asyncio.create_task(self._speak(clause))
+                if made is not None and (pcm := (await made).pcm):
+                    yield pcm
+            if ahead is not None and (pcm := (await ahead).pcm):
+                yield pcm
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def _speak(self, clause: str) -> SpokenClause:
+        return await self._model.speak(clause, speed=self._speed, **self._how)
+
+
+class Speak(msgspec.Struct, frozen=True, tag=True):
+    """Speak a clause. `owner`: one owner's clauses wait for each other. `speed`: a multiple of the usual one."""
+
+    number: int
+    owner: str
+    clause: str
+    voice: str
+    speed: float
+
+
+class VoiceReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Clauses are accepted from now on. `names`: of its voices, the default first; `slowest`, `fastest`: speeds."""
+
+    names: tuple[str, ...]
+    rate: int
+    slowest: float = 1.0
+    fastest: float = 1.0
+
+
+class Spoken(msgspec.Struct, frozen=True, tag=True):
+    """A clause as sound."""
+
+    number: int
+    clause: SpokenClause
+
+
+ToVoice = Speak | Cancel
+FromVoice = VoiceReady | Working | Spoken | Failed | Refused
+
+
+class VoiceWorker(Worker[Speak]):
+    """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
+
+    def __init__(self, channel: Channel, model: SynthesisModel) -> None:
+        super().__init__(channel, model.facts)
+        self._model = model
+
+    def step(self) -> None:
+        """Speak the next clause."""
+        number, request = self.queue.next()
+        try:
+            spoken_clause = self._model.speak(
+                request.clause, voice=request.voice, speed=request.speed, watch=lambda: self._watch(number)
+            )
+        except SpeakCancelled:
+            return
+        except (ClauseTooLong, FloatingPointError):
+            self.end(number, Failed(number, "The voice could not speak this text."))
+        except Exception as error:  # noqa: BLE001 - it affects only this clause
+            self.fail(number, error, "This text could not be spoken")
+        else:
+            self.end(number, Spoken(number, spoken_clause))
+
+    def take(self, message: Speak) -> None:
+        """Add a clause after its owner's others."""
+        self.queue.add(message.owner, message.number, message)
+
+    def _watch(self, number: int) -> None:
+        if any(self.watch((number,))):
+            raise SpeakCancelled
+
+
+class SpeakCancelled(Exception):
+    """Nobody waits for the result any more."""
+
+
+class ClauseTooLong(Exception):
+    """The model predicts an impossible length for a clause."""
+
+
+class SynthesisModel(Protocol):
+    """A model."""
+
+    @property
+    def facts(self) -> VoiceReady:
+        """Its facts for the gateway."""
+        ...
+
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
+        """Return a clause as sound. Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model."""
+        ...

@@ -1,1 +1,0 @@
-"""Processes for sound: kept alive, connected, shared by owners. Knows no recognizer and no voice."""

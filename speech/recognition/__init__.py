@@ -1,1 +1,0 @@
-"""Recognition of recordings: a process, and the gateway's side of it."""

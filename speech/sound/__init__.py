@@ -1,1 +1,0 @@
-"""Sound as bytes: file headers, and conversions for recognizers and clients."""

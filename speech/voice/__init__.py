@@ -1,1 +1,0 @@
-"""Speech synthesis: espeak-ng, and models."""

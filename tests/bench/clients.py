@@ -1,0 +1,417 @@
+"""Clients of the measured servers: a WebSocket of wire protocol v1, OpenAI's Realtime, and streams over HTTP.
+
+Each asks for one reply at a time and has the parts that the measurements need, and nothing that costs time. Event streams follow
+the WHATWG HTML standard's section on server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum, StrEnum, auto
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+
+READ_BYTES = 65536
+HTTP_OK = 200
+Fields = dict[str, object]
+
+
+class ServerMisbehaved(Exception):
+    """A server refused a prompt, failed, or ended a stream without an end."""
+
+
+class ServerApi(StrEnum):
+    """How a server is spoken to."""
+
+    WEBSOCKET = "websocket"
+    """Midstream's wire protocol v1, or as much of it as a turn and its cancel need."""
+    SSE = "sse"
+    """OpenAI's chat completions, streamed, as transformers serves them; a cancel closes the connection."""
+    CHAT = "chat"
+    """OpenAI's chat completions, streamed, with OpenAI's own fields alone."""
+    REALTIME = "realtime"
+    """OpenAI's Realtime protocol, its text part. One reply a connection."""
+    RESPONSES = "responses"
+    """The Responses API, streamed over HTTP; nothing is stored."""
+    MESSAGES = "messages"
+    """Anthropic's Messages, streamed."""
+    AI_SDK = "ai_sdk"
+    """The AI SDK's UI message stream over HTTP. Each prompt is a chat of its own, which is kept."""
+
+
+class Kind(Enum):
+    """Kinds of news that a client receives."""
+
+    TEXT = auto()
+    CANCELLED = auto()
+    END = auto()
+
+
+class ClientEvent(NamedTuple):
+    """News that a client received; `tokens` and `steps_after` come with an END, if the server reports them."""
+
+    kind: Kind
+    tokens: int = 0
+    steps_after: int | None = None
+
+
+class ServerClient(Protocol):
+    """One client with one connection, asking for one reply at a time."""
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Send a prompt as a conversation of its own."""
+
+    async def receive(self) -> ClientEvent:
+        """Wait for the next news. Raises ServerMisbehaved."""
+
+    async def cancel(self) -> None:
+        """Stop the reply in the way of this endpoint."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+class _Counts(msgspec.Struct):
+    """Tokens of a reply, under the names of several endpoints."""
+
+    generated_tokens: int = 0
+    output_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _CancelFacts(msgspec.Struct):
+    steps_after: int | None = None
+
+
+class _Metadata(msgspec.Struct):
+    midstream: dict[str, Any]
+
+
+class _Response(msgspec.Struct):
+    status: str = ""
+    usage: _Counts | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+
+
+class _Event(msgspec.Struct):
+    """The fields of frames and events that are read, of all endpoints."""
+
+    type: str = ""
+    code: Any = ""
+    message: Any = ""
+    reason: str = ""
+    usage: _Counts | None = None
+    cancel: _CancelFacts | None = None
+    response: _Response | None = None
+    error: Any = None
+    choices: list[_Choice] = []
+    message_metadata: _Metadata | None = msgspec.field(name="messageMetadata", default=None)
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class _SocketClient:
+    """A client over a WebSocket. Compression is off: it would be measured too."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._socket.close()
+
+    async def _put(self, **frame: object) -> None:
+        await self._socket.send(msgspec.json.encode(frame), text=True)
+
+    async def _event(self, *wanted: str) -> _Event:
+        while True:
+            event = _decode(await self._socket.recv())
+            if event.type == "error":
+                raise ServerMisbehaved(f"{event.code}: {event.error or event.message}")
+            if event.type in wanted:
+                return event
+
+
+class WebSocketClient(_SocketClient):
+    """A connection that said hello. Use `open`."""
+
+    _sampling: Fields
+    _conversation = ""
+
+    @classmethod
+    async def open(cls, url: str, *, temperature: float = 0.0, top_p: float = 1.0) -> Self:
+        """Connect to a server by its http address. Replies are greedy if the temperature is 0."""
+        peer = cls(await connect(f"{url.replace('http', 'ws', 1)}/v1/ws", compression=None))
+        peer._sampling = {"temperature": temperature, "top_p": top_p} if temperature else {"temperature": 0.0}
+        await peer._put(type="hello", client_id=f"bench-{uuid.uuid4().hex}")
+        await peer._event("ready")
+        return peer
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Send a prompt as a conversation of its own."""
+        name = self._conversation = uuid.uuid4().hex
+        params = {"max_new_tokens": max_new_tokens, **self._sampling}
+        await self._put(type="send", client_msg_id=name, conversation_id=name, content=content, params=params)
+
+    async def receive(self) -> ClientEvent:
+        """Wait for the next news. Raises ServerMisbehaved."""
+        frame = await self._event("delta", "cancelled", "done")
+        if frame.type != "done":
+            return ClientEvent(Kind.TEXT if frame.type == "delta" else Kind.CANCELLED)
+        if frame.reason in ("error", "interrupted") or frame.usage is None:
+            raise ServerMisbehaved(f"a reply ended with {frame.reason or 'no reason'}")
+        return ClientEvent(
+            Kind.END, frame.usage.generated_tokens, frame.cancel.steps_after if frame.cancel else None
+        )
+
+    async def cancel(self) -> None:
+        """Send `cancel`."""
+        await self._put(type="cancel", conversation_id=self._conversation)
+
+
+class RealtimeClient(_SocketClient):
+    """A connection after `session.created`. It asks once: a second prompt would follow in the same conversation."""
+
+    @classmethod
+    async def open(cls, url: str, *, model: str) -> Self:
+        """Connect to a server by its http address."""
+        address = f"{url.replace('http', 'ws', 1)}/v1/realtime?model={model}"
+        key = {"Authorization": f"Bearer bench-{uuid.uuid4().hex}"}
+        peer = cls(await connect(address, compression=None, additional_headers=key))
+        await peer._event("session.created")
+        await peer._put(type="session.update", session={"type": "realtime", "temperature": 0})
+        await peer._event("session.updated")
+        return peer
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Send a prompt, and ask for its reply."""
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": content}]}
+        await self._put(type="conversation.item.create", item=item)
+        await self._put(type="response.create", response={"max_output_tokens": max_new_tokens})
+
+    async def receive(self) -> ClientEvent:
+        """Wait for the next news. Raises ServerMisbehaved."""
+        event = await self._event("response.output_text.delta", "response.done")
+        if event.type != "response.done":
+            return ClientEvent(Kind.TEXT)
+        if event.response is None or event.response.status == "failed" or event.response.usage is None:
+            raise ServerMisbehaved(f"a reply failed: {event.response}")
+        return ClientEvent(Kind.END, event.response.usage.output_tokens)
+
+    async def cancel(self) -> None:
+        """Send `response.cancel`."""
+        await self._put(type="response.cancel")
+
+
+class HttpApi(NamedTuple):
+    """An endpoint over HTTP. `body`: the request for a content and a number of new tokens; `parse`: the news in an event."""
+
+    path: str
+    body: Callable[[str, int], Fields]
+    parse: Callable[[_Event], ClientEvent | None]
+
+
+def http_api(api: ServerApi, model: str, more: Mapping[str, object]) -> HttpApi:
+    """Return an endpoint. Replies are greedy unless `more`, fields of chat completions, says otherwise."""
+    greedy: Fields = {"model": model, "stream": True, "temperature": 0}
+
+    def said(content: str) -> list[Fields]:
+        return [{"role": "user", "content": content}]
+
+    def chat(content: str, tokens: int) -> Fields:
+        counted = {"max_completion_tokens": tokens, "stream_options": {"include_usage": True}}
+        return greedy | counted | {"messages": said(content), **more}
+
+    def transformers(content: str, tokens: int) -> Fields:
+        config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
+        return {"model": model, "messages": said(content), "stream": True, "generation_config": config}
+
+    def response(content: str, tokens: int) -> Fields:
+        return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
+
+    def message(content: str, tokens: int) -> Fields:
+        return greedy | {"messages": said(content), "max_tokens": tokens}
+
+    def ui_chat(content: str, tokens: int) -> Fields:
+        parts = [{"type": "text", "text": content}]
+        params = {"max_new_tokens": tokens, "temperature": 0}
+        return {
+            "id": uuid.uuid4().hex,
+            "messages": [{"id": "m1", "role": "user", "parts": parts}],
+            "params": params,
+        }
+
+    ui = f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}"
+    response_ends = ("response.completed", "response.incomplete")
+    return {
+        ServerApi.CHAT: HttpApi("/v1/chat/completions", chat, _completion),
+        ServerApi.SSE: HttpApi("/v1/chat/completions", transformers, _completion),
+        ServerApi.AI_SDK: HttpApi(ui, ui_chat, _typed("text-delta", "finish")),
+        ServerApi.RESPONSES: HttpApi(
+            "/v1/responses", response, _typed("response.output_text.delta", *response_ends)
+        ),
+        ServerApi.MESSAGES: HttpApi("/v1/messages", message, _typed("content_block_delta", "message_delta")),
+    }[api]
+
+
+def greedy_config(model: Path) -> Fields:
+    """Return the generation config that makes replies greedy, of a model's folder.
+
+    It is sent whole: `temperature: 0` stops transformers' continuous batching for good.
+    """
+    own: Fields = msgspec.json.decode((model / "generation_config.json").read_bytes())
+    return {name: value for name, value in own.items() if name.endswith("_token_id")} | {"do_sample": False}
+
+
+def _typed(text: str, *ends: str) -> Callable[[_Event], ClientEvent | None]:
+    """Return a parser of events that have a type: that of new text, and those of an end."""
+
+    def parse(event: _Event) -> ClientEvent | None:
+        if event.type in ("error", "response.failed"):
+            raise ServerMisbehaved(str(event))
+        if event.type == text:
+            return ClientEvent(Kind.TEXT)
+        return ClientEvent(Kind.END, _tokens(event)) if event.type in ends else None
+
+    return parse
+
+
+def _tokens(event: _Event) -> int:
+    if event.message_metadata is not None:
+        return int(event.message_metadata.midstream["generatedTokens"])
+    usage = event.usage or (event.response.usage if event.response is not None else None)
+    return 0 if usage is None else usage.output_tokens
+
+
+def _completion(event: _Event) -> ClientEvent | None:
+    if event.error is not None:
+        raise ServerMisbehaved(str(event.error))
+    if event.usage is not None:
+        return ClientEvent(Kind.END, event.usage.completion_tokens)
+    return ClientEvent(Kind.TEXT) if any(choice.delta.content for choice in event.choices) else None
+
+
+class SseClient:
+    """A client over HTTP/1.1, whose connection is kept between prompts, or one per prompt. Use `open`."""
+
+    def __init__(self, url: str, api: HttpApi, *, anew: bool) -> None:
+        self._address, self._api, self._anew = urlsplit(url), api, anew
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+        self._heard: deque[ClientEvent] = deque()
+        self._answer = _Answer(None)
+
+    @classmethod
+    async def open(cls, url: str, api: HttpApi, *, anew: bool = False) -> Self:
+        """Connect to a server by its http address. `anew`: each prompt uses a new connection, for servers that close
+        one without notice.
+        """
+        peer = cls(url, api, anew=anew)
+        await peer._connect()
+        return peer
+
+    async def send_hello(self) -> None:
+        """Ask for the models, as a client of a socket says hello: the connection is accepted then, and its parsers have run."""
+        self._answer = _Answer(None)
+        self._writer.write(f"GET /v1/models HTTP/1.1\r\nHost: {self._address.netloc}\r\n\r\n".encode())
+        await self._finish()
+
+    async def ask(self, content: str, max_new_tokens: int) -> None:
+        """Send a prompt as a conversation of its own."""
+        if self._anew and self._answer.complete:
+            self._writer.close()
+            await self._connect()
+        self._answer = _Answer(self._api.parse)
+        body = msgspec.json.encode(self._api.body(content, max_new_tokens))
+        head = (
+            f"POST {self._api.path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
+            f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body)
+        await self._writer.drain()
+
+    async def receive(self) -> ClientEvent:
+        """Wait for the next news. Raises ServerMisbehaved."""
+        while not self._heard:
+            self._heard.extend(await self._read())
+        heard = self._heard.popleft()
+        if heard.kind is Kind.END:
+            await self._finish()
+        return heard
+
+    async def cancel(self) -> None:
+        """Close the connection: HTTP has no other way."""
+        self._writer.close()
+
+    async def close(self) -> None:
+        """Leave."""
+        self._writer.close()
+
+    async def _connect(self) -> None:
+        address = self._address
+        self._reader, self._writer = await asyncio.open_connection(address.hostname, address.port)
+
+    async def _finish(self) -> None:
+        """Read to the response's own end, so that the connection can take the next prompt."""
+        while not self._answer.complete:
+            await self._read()
+
+    async def _read(self) -> list[ClientEvent]:
+        if not (received := await self._reader.read(READ_BYTES)):
+            raise ServerMisbehaved("the stream ended without an end")
+        return self._answer.feed(received)
+
+
+class _Answer:
+    """An HTTP response and its event stream: httptools' parser, which undoes the chunked coding, calls it."""
+
+    def __init__(self, parse: Callable[[_Event], ClientEvent | None] | None) -> None:
+        self.complete = False
+        self._parse = parse
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = b""
+        self._ended = False
+
+    def feed(self, received: bytes) -> list[ClientEvent]:
+        """Take bytes and return the complete events. Raises ServerMisbehaved if an event is an error."""
+        self._parser.feed_data(received)
+        if self._parser.get_status_code() != HTTP_OK:
+            raise ServerMisbehaved(f"{self._parser.get_status_code()}: {self._body.decode(errors='replace')}")
+        if self._parse is None:
+            return []
+        *events, self._body = self._body.split(b"\n\n")
+        return [news for event in events if (news := self._news(event)) is not None]
+
+    def _news(self, event: bytes) -> ClientEvent | None:
+        line = event.strip().rpartition(b"\n")[2].removeprefix(b"data:").strip()
+        if not line or self._ended:
+            return None
+        if line == b"[DONE]":  # the end, where no usage was sent before
+            return ClientEvent(Kind.END)
+        news = self._parse(_decode(line)) if self._parse else None
+        self._ended = news is not None and news.kind is Kind.END
+        return news
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        """Note the end."""
+        self.complete = True

@@ -1,0 +1,296 @@
+"""Midstream's engine as a contender: its core, stepped on the calling thread as in the engine's own process.
+
+And what is measured of it alone: the next turn, cancels, the bound of a step, growth of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from engine.execution.executor import LoadedModel
+from engine.loading.loader import load
+from engine.messages import Chunk, Finished, FinishReason, Output, Started
+from engine.scheduling.core import EngineCore
+from engine.text.detokenizer import detokenizers_for
+from engine.text.reply_text import Piece, PreparedRequest, ReplyStep, ReplyText, SamplingParams
+from tests.bench.engine.load import (
+    TEMPERATURE,
+    TOP_P,
+    ContenderFailed,
+    GenerationRequest,
+    TokenUpdate,
+    prompt,
+)
+from tests.bench.engine.worker import OwnJob, OwnMeasure, Worker
+
+Facts = dict[str, float]
+MOST_STEPS_BETWEEN = 4
+"""The most steps between two cancels of running replies."""
+LONG_PROMPTS = 2
+PRODUCTS_REPEATS, BANDWIDTH_REPEATS = 15, 7
+BANDWIDTH_BYTES = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}
+"""Bytes to read; far more than any cache holds."""
+CONVERSATIONS, CANCELLED = 500, 0.3
+PROMPT_TOKENS, NEW_TOKENS = (8, 64), (4, 32)
+
+
+class RecordedReply:
+    """A reply with the product's text and its tokens, which the product does not expose."""
+
+    stop_string: str | None = None
+
+    def __init__(self, text: ReplyText) -> None:
+        self._text = text
+        self.written = text.written
+        self.tokens: list[int] = []
+
+    def push(self, token_id: int) -> ReplyStep:
+        """Take the next token."""
+        self.tokens.append(token_id)
+        return self._text.push(token_id)
+
+    def flush(self) -> tuple[Piece, ...]:
+        """Release the text that was held back."""
+        return self._text.flush()
+
+
+class MidstreamEngine:
+    """A core with its model. `wait` is one step of it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.model: LoadedModel = load(
+            worker.folder,
+            device=worker.device,
+            dtype=worker.dtype,
+            max_batch=worker.most_at_once,
+            kv_bytes=worker.kv_bytes,
+        )
+        self.core = EngineCore(self.model)
+        self._detokenizers = detokenizers_for(self.model.tokenizer)
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """See `Contender`."""
+        for request in requests:
+            self.ask(request)
+
+    def ask(self, request: GenerationRequest) -> RecordedReply:
+        """Submit one request; its tokens are recorded as they come."""
+        reply, sampled = RecordedReply(ReplyText(self._detokenizers())), sampling(request.new_tokens)
+        salt = request.conversation
+        self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))
+        return reply
+
+    def begin(self, name: str, prompt_tokens: int, new_tokens: int | None = None) -> None:
+        """Submit a request, which does not end by itself without `new_tokens`."""
+        tokens = prompt(prompt_tokens, self.model.vocabulary, name)
+        room = self.model.context_tokens - prompt_tokens
+        self.submit([GenerationRequest(name, tokens, new_tokens or room, name)])
+
+    def wait(self) -> Sequence[TokenUpdate]:
+        """See `Contender`."""
+        return [news for output in self.core.step() for news in _token_updates(output)]
+
+    def cancel(self, name: str) -> None:
+        """See `Contender`."""
+        self.core.cancel(name)
+
+    def close(self) -> None:
+        """See `Contender`: nothing runs outside this thread."""
+
+
+def sampling(new_tokens: int) -> SamplingParams:
+    """Return the sampling parameters of all contenders."""
+    return SamplingParams(
+        max_new_tokens=new_tokens, do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0,
+        repetition_penalty=1.0, seed=None, max_time_s=None,
+    )  # fmt: skip
+
+
+def _token_updates(output: Output) -> list[TokenUpdate]:
+    match output:
+        case Chunk():
+            return [TokenUpdate(output.request_id, output.tokens, ended=False)]
+        case Finished(reason=FinishReason.ERROR):
+            raise ContenderFailed(output.error or "a request failed")
+        case Finished():
+            return [TokenUpdate(output.request_id, 0, ended=True)]
+        case _:
+            return []
+
+
+def next_turn(engine: MidstreamEngine, job: OwnJob) -> Facts:
+    """Run two turns of a conversation, each to its end: how long each took to its first text. Raises ContenderFailed."""
+    vocabulary, name = engine.model.vocabulary, f"conversation-{job.salt}"
+    history = prompt(job.long_tokens, vocabulary, name)
+    first_s, tokens, _ = _turn(engine, GenerationRequest(f"{name}-1", history, job.new_tokens, name))
+    longer = [*history, *tokens, *prompt(job.prompt_tokens, vocabulary, f"{name}-added")]
+    next_s, _, cached = _turn(engine, GenerationRequest(f"{name}-2", longer, job.new_tokens, name))
+    return {"first_s": first_s, "next_s": next_s, "prompt_tokens": len(longer), "cached_tokens": cached}
+
+
+def _turn(engine: MidstreamEngine, request: GenerationRequest) -> tuple[float, Sequence[int], int]:
+    """Run one turn alone; return the seconds until its first text, its tokens, and how many of its prompt were cached."""
+    cached, first_s, started = 0, 0.0, time.perf_counter()
+    reply = engine.ask(request)
+    while engine.core.busy:
+        for output in engine.core.step():
+            match output:
+                case Started():
+                    cached = output.cached_tokens
+                case Chunk() if not first_s:
+                    first_s = time.perf_counter() - started
+                case Finished(error=str(error)):
+                    raise ContenderFailed(error)
+    if not first_s:
+        raise ContenderFailed("a turn had no text")
+    return first_s, reply.tokens, cached
+
+
+def cancels(engine: MidstreamEngine, job: OwnJob) -> Facts:
+    """Cancel running replies at random moments, then long prompts within their prefill: the most steps after a cancel.
+
+    And the longest step of a long prompt's whole prefill, which a cancel may have to wait for. Raises ContenderFailed.
+    """
+    draw, names = Random(0), [f"decode-{number}" for number in range(job.at_once)]
+    for name in names:
+        engine.begin(name, job.prompt_tokens)
+    decode = [_cancel_after(engine, name, draw.randint(1, MOST_STEPS_BETWEEN)) for name in names]
+    prefill, longest = [], 0.0
+    for number in range(LONG_PROMPTS):
+        engine.begin(f"prefill-{number}", job.long_tokens)
+        prefill.append(_cancel_after(engine, f"prefill-{number}", 1 + number))
+        engine.begin(f"whole-{number}", job.long_tokens)
+        begun = False
+        while not begun:
+            before = time.perf_counter()
+            begun = bool(engine.wait())
+            longest = max(longest, time.perf_counter() - before)
+        _cancel_after(engine, f"whole-{number}", 0)
+    return {"decode_steps": max(decode), "prefill_steps": max(prefill), "longest_prefill_step_s": longest}
+
+
+def _cancel_after(engine: MidstreamEngine, name: str, steps: int) -> int:
+    """Cancel a request some steps from now; return the steps that it took after that. Raises ContenderFailed."""
+    for _ in range(steps):
+        engine.core.step()
+    engine.core.cancel(name)
+    while engine.core.busy:
+        for output in engine.core.step():
+            if isinstance(output, Finished) and output.request_id == name:
+                return output.steps_after or 0
+    raise ContenderFailed("a cancelled request had no end")
+
+
+def bound(engine: MidstreamEngine, job: OwnJob) -> Facts:
+    """Compare a decode step with its unavoidable work: matrix products, and the reading of keys and values.
+
+    The products are those of one step with the model's own weights, on this thread. On a GPU they are as fast as their weights
+    are read, up to hundreds of rows: that is their bound there.
+    """
+    names = [f"bound-{number}" for number in range(job.at_once)]
+    for name in names:
+        engine.begin(name, job.prompt_tokens, job.new_tokens)
+    times = []
+    while engine.core.busy:
+        started = time.perf_counter()
+        if sum(one.tokens for one in engine.wait()) == job.at_once:
+            times.append(time.perf_counter() - started)
+    positions = job.at_once * (job.prompt_tokens + job.new_tokens / 2)  # in the middle of the replies
+    device = engine.model.device
+    size = BANDWIDTH_BYTES[device.type]
+    field = torch.ones(size // 4, dtype=torch.float32, device=device)
+    # `item` waits for the device: some microseconds beside a millisecond.
+    bandwidth = size / _median_time(lambda: field.sum().item(), BANDWIDTH_REPEATS)
+    if device.type == "cuda":
+        linears = [one for one in engine.model.module.modules() if isinstance(one, nn.Linear)]
+        matrices_s = sum(one.weight.numel() * one.weight.itemsize for one in linears) / bandwidth
+        kv_bytes = positions * engine.model.kv.bytes_per_token
+    else:
+        plain: Any = AutoModelForCausalLM.from_pretrained(engine.model.name, dtype=engine.model.dtype)
+        config = plain.config
+        heads = config.num_key_value_heads * (config.hidden_size // config.num_attention_heads)
+        matrices_s = _products_s(plain, job.at_once)
+        kv_bytes = positions * 2 * config.num_hidden_layers * heads * plain.dtype.itemsize
+    step_s = median(times[1:])  # the first is the end of the prefill
+    return {"step_s": step_s, "matrices_s": matrices_s, "kv_bytes": kv_bytes, "bandwidth": bandwidth}
+
+
+@torch.inference_mode()
+def _products_s(module: nn.Module, rows: int) -> float:
+    """Return the seconds of all matrix products of one step, one after the other as the model has them."""
+    weights = [one.weight for one in module.modules() if isinstance(one, nn.Linear)]
+    inputs = {weight.shape[1]: torch.randn(rows, weight.shape[1]).to(weight.dtype) for weight in weights}
+
+    def run() -> None:
+        for weight in weights:
+            functional.linear(inputs[weight.shape[1]], weight)
+
+    return _median_time(run, PRODUCTS_REPEATS)
+
+
+def _median_time(act: Callable[[], object], repeats: int) -> float:
+    act()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - started)
+    return median(times)
+
+
+def memory(engine: MidstreamEngine, job: OwnJob) -> Facts:
+    """Run many short turns, `at_once` at any moment, some cancelled at random moments: resident memory then and in the end.
+
+    Raises ContenderFailed, or OSError if the system does not report memory.
+    """
+    draw, submitted, ended, cancelled, settled_bytes = Random(0), 0, 0, 0, 0
+    cancel_in: dict[str, int] = {}
+    """Remaining steps of the turns that will be cancelled."""
+    while ended < job.turns:
+        if ended >= job.settled and not settled_bytes:
+            settled_bytes = _resident_bytes()
+        while submitted - ended < job.at_once:
+            name, conversation = f"turn-{submitted}", f"conversation-{draw.randrange(CONVERSATIONS)}"
+            # The same conversation begins the same way each time: what the engine kept of it is used again.
+            tokens = prompt(draw.randint(*PROMPT_TOKENS), engine.model.vocabulary, conversation)
+            new_tokens = draw.randint(*NEW_TOKENS)
+            if draw.random() < CANCELLED:
+                cancel_in[name] = draw.randint(0, new_tokens)
+            engine.submit([GenerationRequest(name, tokens, new_tokens, conversation)])
+            submitted += 1
+        for name, steps in list(cancel_in.items()):
+            cancel_in[name] -= 1
+            if steps == 0:
+                engine.cancel(name)
+                del cancel_in[name]
+        for output in engine.core.step():
+            if isinstance(output, Finished):
+                ended += 1
+                cancelled += output.reason is FinishReason.CANCELLED
+                cancel_in.pop(output.request_id, None)
+    return {"settled_bytes": settled_bytes, "end_bytes": _resident_bytes(), "cancelled": cancelled}
+
+
+def _resident_bytes() -> int:
+    """Return this process's resident memory, as Linux reports it."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+MEASURES: dict[OwnMeasure, Callable[[MidstreamEngine, OwnJob], Facts]] = {
+    OwnMeasure.NEXT_TURN: next_turn,
+    OwnMeasure.CANCEL: cancels,
+    OwnMeasure.BOUND: bound,
+    OwnMeasure.MEMORY: memory,
+}

@@ -1,0 +1,81 @@
+"""The sampler on a CUDA device that is not there: it chooses without waiting, and its tokens are fetched once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from engine.execution.guide import mask_of
+from engine.execution.sampler import Sampler, SamplerState
+from engine.text.reply_text import SamplingParams
+from tests.engine.fake_cuda import CUDA, Launches, fake_cuda
+
+VOCABULARY = 1000
+GREEDY = SamplingParams(9, False, 1.0, 1.0, 0, 1.0, None, None)
+WAYS = {
+    "greedy": GREEDY,
+    "shortlist": replace(GREEDY, do_sample=True, top_k=20, top_p=0.9, temperature=0.7),
+    "whole": replace(GREEDY, do_sample=True, top_p=0.95, top_k=0),
+    "long tail": replace(GREEDY, do_sample=True, top_k=0),
+    "penalised": replace(GREEDY, do_sample=True, top_p=0.9, top_k=0, repetition_penalty=1.2),
+    "min-p": replace(GREEDY, do_sample=True, top_p=0.9, top_k=0, min_p=0.1),
+    "min-p of a shortlist": replace(GREEDY, do_sample=True, top_k=20, min_p=0.1),
+    "counted": replace(GREEDY, presence_penalty=0.5, frequency_penalty=0.5),
+    "biased": replace(GREEDY, logit_bias=((3, 1.0), (7, -100.0))),
+    "not to end": replace(GREEDY, min_tokens=5),
+}
+
+
+def chosen(*ways: SamplingParams, again: int = 1) -> tuple[Tensor, Launches]:
+    sampler = Sampler(slots=512, vocabulary=VOCABULARY, device=CUDA, ends=(2, 5))
+    for slot, way in enumerate(ways):
+        sampler.join(slot, SamplerState.of(way), [1, 2, 3])
+    logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
+    for _ in range(again):
+        with Launches() as launches:
+            tokens = sampler.choose(logits, range(len(ways)))
+    return tokens, launches
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64, 256])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_tokens_are_chosen_without_waiting(way: SamplingParams, rows: int) -> None:
+    with fake_cuda():
+        tokens, launches = chosen(*[way] * rows, again=2)
+    assert (tokens.shape, tokens.device) == ((rows,), CUDA)
+    assert launches.sent["fetched"] == 0
+    assert launches.total <= 24
+
+
+def test_launches_grow_with_the_ways_of_choosing_not_with_rows() -> None:
+    with fake_cuda():
+        few, many = (chosen(*[*WAYS.values()] * times, again=2)[1] for times in (2, 50))
+    assert few.found == many.found
+    assert few.sent == many.sent
+
+
+def guided(rows: int) -> Launches:
+    """Every second row has a grammar."""
+    masks = [mask_of({row, 999}, VOCABULARY) for row in range(rows)]
+    with fake_cuda():
+        sampler = Sampler(slots=256, vocabulary=VOCABULARY, device=CUDA)
+        for slot, mask in enumerate(masks):
+            guide = SimpleNamespace(mask=mask) if slot % 2 else None
+            sampler.join(slot, SamplerState.of(WAYS["whole"], guide), [1, 2, 3])  # type: ignore[arg-type]
+        logits = torch.empty(rows, VOCABULARY, dtype=torch.bfloat16, device=CUDA)
+        for _ in range(2):
+            with Launches() as launches:
+                tokens = sampler.choose(logits, range(rows))
+        assert (tokens.shape, tokens.device) == ((rows,), CUDA)
+    return launches
+
+
+def test_masks_are_sent_at_once_and_waited_for_by_nobody() -> None:
+    few, many = guided(4), guided(200)
+    assert few.found == many.found
+    assert few.sent == many.sent
+    assert many.sent["fetched"] == 0

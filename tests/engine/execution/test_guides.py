@@ -1,0 +1,280 @@
+"""Each guided reply gets the mask of what may come next, made beside whatever else is done."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, _MatcherWorker, mask_of, masked
+from engine.grammar import GrammarSource
+from engine.messages import ErrorCode, Format, Grammar, Regex
+from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
+
+SIZE = vocabulary().size
+LONG = 60.0
+
+
+@pytest.fixture
+def guides() -> MaskWorkers:
+    return MaskWorkers(compiler())
+
+
+def started_guide(guides: MaskWorkers, constraint: Format | GrammarSource, *, min_tokens: int = 0) -> Guide:
+    source = constraint if isinstance(constraint, GrammarSource) else source_of(constraint)
+    guide = guides.guide(source, min_tokens=min_tokens)
+    guides.begin(guide)
+    guides.wait([guide], LONG)
+    return guide
+
+
+def advanced(guides: MaskWorkers, guide: Guide, text: str) -> Guide:
+    for token in ids_of(text):
+        guides.advance(guide, token)
+        guides.look_ahead()
+        guides.wait([guide], LONG)
+    return guide
+
+
+def tokens_in(mask: Tensor | None) -> set[int]:
+    assert mask is not None
+    left = masked(torch.zeros(1, SIZE), mask.unsqueeze(0))[0].isfinite()
+    return {*left.nonzero().flatten().tolist()}
+
+
+@settings(max_examples=50)
+@given(st.sets(st.integers(0, SIZE - 1)))
+def test_a_mask_holds_its_tokens_and_no_others(tokens: set[int]) -> None:
+    assert tokens_in(mask_of(tokens, SIZE)) == tokens
+
+
+def test_scores_that_are_masked_stay_as_they_are_elsewhere() -> None:
+    scores = torch.randn(2, SIZE)
+    masks = torch.stack([mask_of({3, 31, 32}, SIZE), mask_of(range(SIZE), SIZE)])
+    left = masked(scores, masks)
+    assert torch.equal(left[1], scores[1])
+    assert left[0].isfinite().nonzero().flatten().tolist() == [3, 31, 32]
+    assert torch.equal(left[0][[3, 31, 32]], scores[0][[3, 31, 32]])
+
+
+@pytest.mark.parametrize("size", [SIZE, SIZE - 1, SIZE - 31])
+def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
+    """Infinite ones, too; the scores stay what they were."""
+    scores = torch.randn(8, size)
+    scores[:, ::5], scores[:, ::7] = torch.inf, -torch.inf
+    bits = torch.rand(8, size) < 0.9
+    masks = torch.stack([mask_of(row.nonzero().flatten().tolist(), SIZE) for row in bits])
+    before = scores.clone()
+    assert torch.equal(masked(scores, masks), before.masked_fill(~bits, -torch.inf))
+    assert torch.equal(scores, before)
+
+
+def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: MaskWorkers) -> None:
+    guide = started_guide(guides, CITIES)
+    assert tokens_in(guide.mask) == {*ids_of("{")}
+    advanced(guides, guide, '{"city": "')
+    assert tokens_in(guide.mask) == {*ids_of("P"), *ids_of("R")}
+    advanced(guides, guide, 'Rome", "days": 1')
+    assert tokens_in(guide.mask) >= {*ids_of("}"), *ids_of("4")}
+    assert advanced(guides, guide, "}").state is GuideState.COMPLETE
+
+
+def test_an_end_comes_where_the_grammar_may_end(guides: MaskWorkers) -> None:
+    (end,) = vocabulary().ends
+    guide = started_guide(guides, Regex("ab?"))
+    assert end not in tokens_in(guide.mask)
+    assert tokens_in(advanced(guides, guide, "a").mask) == {end, *ids_of("b")}
+
+
+def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_come(
+    guides: MaskWorkers,
+) -> None:
+    (end,) = vocabulary().ends
+    guide = started_guide(guides, Regex("a*"), min_tokens=2)
+    for _ in range(2):
+        assert end not in tokens_in(guide.mask)
+        advanced(guides, guide, "a")
+    assert end in tokens_in(guide.mask)
+    short = started_guide(guides, Regex("a(b|cd)?"), min_tokens=9)
+    assert advanced(guides, short, "ab").state is GuideState.COMPLETE
+
+
+def test_no_control_token_comes_that_the_models_own_form_does_not_name(guides: MaskWorkers) -> None:
+    """A user's grammar may name it: then nothing can come, and the reply ends with that reason."""
+    call = tokenizer().convert_tokens_to_ids("<|call|>")
+    either = started_guide(guides, Grammar('start: "a" | <|call|>'))
+    assert tokens_in(either.mask) == {*ids_of("a")}
+    alone = started_guide(guides, Grammar("start: <|call|>"))
+    assert alone.state is GuideState.FAILED
+    assert alone.fault is not None
+    assert "control tokens" in alone.fault.message
+    assert alone.fault.code is ErrorCode.BAD_PARAMS
+    own = GrammarSource(source_of(Grammar("start: <|call|>")).text, (call,))
+    assert tokens_in(started_guide(guides, own).mask) == {call}
+
+
+def test_a_token_that_may_not_come_ends_the_reply_with_a_reason(guides: MaskWorkers) -> None:
+    guide = advanced(guides, started_guide(guides, CITIES), "x")
+    assert guide.state is GuideState.FAILED
+    assert guide.fault is not None
+    assert "can't be followed any further" in guide.fault.message
+
+
+def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: MaskWorkers) -> None:
+    texts = [f'{{"city": "Paris", "days": {days}' for days in range(1, 10)]
+    together = [started_guide(guides, CITIES) for _ in texts]
+    rows = [ids_of(text) for text in texts]
+    for place in range(len(rows[0])):
+        for guide, row in zip(together, rows, strict=True):
+            guides.advance(guide, row[place])
+        guides.look_ahead()
+        guides.wait(together, LONG)
+    for guide, text in zip(together, texts, strict=True):
+        alone = advanced(guides, started_guide(guides, CITIES), text)
+        assert tokens_in(guide.mask) == tokens_in(alone.mask)
+
+
+class Slow(Guide):
+    """A guide whose masks come when they are let go."""
+
+    goes_on = threading.Event()
+
+    def begin(self) -> None:
+        assert self.goes_on.wait(LONG)
+        super().begin()
+
+
+EVERYTHING = TokenMasks(mask_of(range(SIZE), SIZE), mask_of(range(SIZE), SIZE))
+
+
+@pytest.fixture
+def slow(guides: MaskWorkers) -> Iterator[Guide]:
+    Slow.goes_on.clear()
+    guide = Slow(compiler(), source_of(CITIES), EVERYTHING)
+    guides.begin(guide)
+    yield guide
+    Slow.goes_on.set()
+    guides.wait([guide], LONG)
+
+
+def test_a_late_mask_is_waited_for_no_longer_than_is_told(guides: MaskWorkers, slow: Guide) -> None:
+    guides.wait([slow], 0.0)
+    assert slow.state is GuideState.WAITING
+
+
+def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, guides: MaskWorkers) -> None:
+    other = started_guide(MaskWorkers(compiler()), CITIES)
+    guides.advance(other, ids_of("{")[0])
+    guides.look_ahead()
+    guides.wait([slow, other], 0.0, first_s=LONG)
+    assert (slow.state, other.state) == (GuideState.WAITING, GuideState.READY)
+
+
+def test_a_guide_holds_nothing_before_it_begins(guides: MaskWorkers) -> None:
+    """Its reply may wait for long, beside many others."""
+    guide = guides.guide(source_of(CITIES))
+    assert guide.state is GuideState.NEW
+    assert guide.mask is guide._matcher is None
+    guides.begin(guide)
+    guides.begin(guide)
+    guides.wait([guide], LONG)
+    assert guide.state is GuideState.READY
+
+
+def test_a_grammar_that_cannot_be_compiled_says_so(guides: MaskWorkers) -> None:
+    guide = started_guide(guides, GrammarSource("{"))
+    assert guide.state is GuideState.FAILED
+    assert guide.fault is not None
+    assert guide.fault.code is ErrorCode.BAD_PARAMS
+
+
+def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: MaskWorkers) -> None:
+    source = source_of(Regex("[a-z]{5} the matcher serves again"))
+    guide = advanced(guides, started_guide(guides, source), "abc")
+    matcher = guide._matcher
+    guide.close()
+    guide.close()
+    assert compiler().matcher(source) is matcher
+    assert compiler().matcher(source) is not matcher
+
+
+def test_a_matcher_that_is_in_somebodys_hands_is_dropped(guides: MaskWorkers) -> None:
+    source = source_of(Regex("[a-z]{6} nobody else has it"))
+    guide = started_guide(guides, source)
+    matcher = guide._matcher
+    guides.advance(guide, ids_of("a")[0])
+    guide.close()
+    assert compiler().matcher(source) is not matcher
+    guides.look_ahead()  # nothing is made for a reply that has ended
+
+
+class PanicException(BaseException):
+    """What a library in Rust raises is of this kind."""
+
+
+@pytest.mark.parametrize("defect", [RuntimeError, PanicException])
+def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
+    defect: type[BaseException], guides: MaskWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Defective(Guide):
+        def begin(self) -> None:
+            raise defect("a defect")
+
+    broken = Defective(compiler(), source_of(CITIES), EVERYTHING)
+    with caplog.at_level(logging.CRITICAL):
+        guides.begin(broken)
+        other = started_guide(guides, CITIES)
+        guides.wait([broken], LONG)
+    assert other.state is GuideState.READY
+    assert broken.fault is not None
+    assert broken.fault.code is ErrorCode.INTERNAL
+
+
+@pytest.fixture
+def no_switches() -> Iterator[None]:
+    """Python's threads take turns only where one lets go."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(LONG)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_switches")
+def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
+    """Thousands of rules begin behind it: that takes tens of milliseconds, and is refused then."""
+    rules = [f'r{n}: "{n:05}"' for n in range(4000)]
+    choice = "|".join(f"r{n}" for n in range(4000))
+    source = source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules])))
+    assert (
+        max(thread_switches(source) for _ in range(5)) > 10
+    )  # the machine may be busy at one time or another
+
+
+def thread_switches(source: GrammarSource) -> int:
+    """How often Python came to its turn while a token was taken."""
+    matcher = compiler().matcher(source)
+    hands, (token,), turns = _MatcherWorker(vocabulary()), ids_of("x"), 0
+    taking: list[bool] = []
+    taken: list[bool] = []
+
+    def take() -> None:
+        taking.append(True)
+        taken.append(hands.consume(matcher, token))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    while not taken:
+        turns += len(taking)
+        time.sleep(0)
+    thread.join()
+    assert taken == [False]
+    assert "items" in matcher.get_error()
+    return turns

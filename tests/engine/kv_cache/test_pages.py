@@ -1,0 +1,315 @@
+"""Pages are conserved, and whoever reads finds what was written for it, whatever the others do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.kv_cache import SHARED_SALT, BlockTable, PageCopy, PagePool, PrefixCache
+
+TOTAL = 12
+
+
+def joined(pool: PagePool, tokens: int) -> BlockTable:
+    table = BlockTable()
+    assert pool.extend(table, 0, tokens)
+    return table
+
+
+def test_pages_are_free_used_or_cached() -> None:
+    pool = PagePool(10, 16)
+    table = joined(pool, 33)
+    assert (pool.free, pool.used, pool.cached) == (7, 3, 0)
+    pool.keep(table.pages[0])
+    pool.release(table)
+    assert (pool.free, pool.used, pool.cached) == (9, 0, 1)
+    pool.check_idle()
+
+
+def test_a_table_grows_only_where_there_is_room() -> None:
+    pool = PagePool(3, 4)
+    table = joined(pool, 8)
+    assert not pool.extend(table, 8, 13)
+    assert len(table.pages) == 2
+    assert pool.extend(table, 8, 12)
+
+
+def test_a_branch_shares_all_pages_and_copies_the_one_it_writes() -> None:
+    pool = PagePool(10, 4)
+    table = joined(pool, 10)
+    branch = pool.branch(table)
+    assert (pool.used, branch.pages) == (3, table.pages)
+    assert pool.extend(branch, 10, 11)
+    assert branch.pages[:2] == table.pages[:2]
+    assert pool.copies == [PageCopy(table.pages[2], branch.pages[2])]
+    assert pool.used == 4
+    assert pool.extend(table, 10, 11)
+    assert len(pool.copies) == 1, "nobody else holds that page any more"
+
+
+def test_a_page_that_the_cache_holds_is_copied_before_it_is_written() -> None:
+    pool = PagePool(10, 4)
+    table = joined(pool, 6)
+    before = table.pages[1]
+    pool.keep(before)
+    table.writable = 0
+    assert pool.extend(table, 6, 7)
+    assert pool.copies == [PageCopy(before, table.pages[1])]
+    assert pool.cached == 1
+
+
+def test_where_there_is_no_page_for_a_copy_the_cache_gives_up_its_own() -> None:
+    pool = PagePool(2, 4)
+    table = joined(pool, 6)
+    pool.keep(table.pages[1])
+    table.writable = 0
+    assert pool.extend(table, 6, 7)
+    assert (pool.copies, pool.is_kept(table.pages[1])) == ([], False)
+
+
+def test_tokens_are_rolled_back_with_their_pages() -> None:
+    pool = PagePool(10, 4)
+    table = joined(pool, 14)
+    pool.cut(table, 5)
+    assert (len(table.pages), pool.used) == (2, 2)
+    assert pool.extend(table, 5, 14)
+
+
+def test_what_is_rolled_back_into_a_page_of_the_cache_is_copied_before_it_is_written() -> None:
+    pool = PagePool(10, 4)
+    first = joined(pool, 4)
+    kept = first.pages[0]
+    pool.keep(kept)
+    table = pool.join([kept])
+    pool.release(first)
+    assert pool.extend(table, 4, 5)
+    pool.cut(table, 3)
+    assert pool.extend(table, 3, 4)
+    assert pool.copies == [PageCopy(kept, table.pages[0])]
+
+
+def test_what_was_let_go_first_is_taken_first() -> None:
+    pool = PagePool(2, 4)
+    first, second = joined(pool, 4), joined(pool, 4)
+    old, new = first.pages[0], second.pages[0]
+    for page in (old, new):
+        pool.keep(page)
+    pool.release(first)
+    pool.release(second)
+    taken = joined(pool, 4)
+    assert taken.pages[0] == old
+    assert pool.is_kept(new)
+
+
+def test_pages_that_nobody_holds_are_joined_by_nobody() -> None:
+    pool = PagePool(2, 4)
+    with pytest.raises(ValueError, match="held by nobody"):
+        pool.join([1])
+    with pytest.raises(ValueError, match="held by nobody"):
+        pool.keep(1)
+
+
+def test_what_only_the_cache_held_between_two_sweeps_is_forgotten() -> None:
+    pool = PagePool(4, 4)
+    old, new = joined(pool, 4), joined(pool, 4)
+    pages = [table.pages[0] for table in (old, new)]
+    for page in pages:
+        pool.keep(page)
+    pool.release(old)
+    pool.sweep()
+    assert pool.cached == 1, "it was used before the sweep, but nobody knows how long before"
+    pool.release(new)
+    pool.sweep()
+    assert [pool.is_kept(page) for page in pages] == [False, True]
+    pool.release(pool.join(pages[1:]))
+    pool.sweep()
+    assert pool.is_kept(pages[1]), "it was used since"
+    pool.sweep()
+    assert (pool.cached, pool.free) == (0, 4)
+
+
+def test_free_pages_take_memory_once_they_were_used() -> None:
+    pool = PagePool(4, 4)
+    pool.release(joined(pool, 12))
+    assert pool.stale == 3
+    assert (pool.take_stale(2), pool.take_stale(9), pool.take_stale(9)) == ([0, 1], [2], [])
+    table = joined(pool, 4)
+    assert pool.take_stale(9) == [], "it is in use"
+    pool.release(table)
+    assert len(pool.take_stale(9)) == 1
+
+
+def test_a_leak_is_reported() -> None:
+    pool = PagePool(4, 4)
+    joined(pool, 4)
+    with pytest.raises(RuntimeError, match="1 of 4 used"):
+        pool.check_idle()
+
+
+class Holder:
+    """A request: its tokens, and the table that should hold them."""
+
+    def __init__(self, salt: str, shared: int, tokens: list[int], table: BlockTable) -> None:
+        self.salt = salt
+        self.shared = shared
+        self.tokens = tokens
+        self.table = table
+
+
+WORDS = st.lists(st.integers(0, 1), max_size=24)
+
+
+class Pages(RuleBasedStateMachine):
+    """Requests join, extend, branch, roll back, are cancelled, preempted and kept. Memory is played: a list a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self.holders: list[Holder] = []
+
+    @precondition(lambda self: not self.size)
+    @rule(size=st.sampled_from((1, 3, 4, 16, 256)))
+    def begin(self, size: int) -> None:
+        self.size = size
+        self.pool = PagePool(TOTAL, size)
+        self.prefixes = PrefixCache(self.pool)
+        self.memory: list[list[Any]] = [[None] * size for _ in range(TOTAL)]
+
+    def written(self, table: BlockTable, count: int) -> list[Any]:
+        return [self.memory[table.pages[place // self.size]][place % self.size] for place in range(count)]
+
+    def write(self, holder: Holder, start: int) -> None:
+        """What a step does: copies first, in order, then the writes."""
+        for source, target in self.pool.copies:
+            self.memory[target] = list(self.memory[source])
+        self.pool.copies.clear()
+        for place in range(start, len(holder.tokens)):
+            self.memory[holder.table.pages[place // self.size]][place % self.size] = holder.tokens[place]
+
+    def picked(self, number: int) -> Holder:
+        return self.holders[number % len(self.holders)]
+
+    @precondition(lambda self: self.size)
+    @rule(salt=st.sampled_from("ab"), beginning=st.sampled_from((0, 20)), words=WORDS, last=st.integers(0, 1))
+    def join(self, salt: str, beginning: int, words: list[int], last: int) -> None:
+        tokens = [7] * beginning + words + [last]
+        match = self.prefixes.find(salt, tokens, shared=beginning)
+        assert match.tokens < len(tokens)
+        table = self.pool.join(match.pages)
+        assert self.written(table, match.tokens) == tokens[: match.tokens]
+        if not self.pool.extend(table, match.tokens, len(tokens)):
+            self.pool.release(table)
+            return
+        holder = Holder(salt, beginning, tokens, table)
+        self.write(holder, match.tokens)
+        self.holders.append(holder)
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50), words=st.lists(st.integers(0, 1), min_size=1, max_size=8))
+    def extend(self, number: int, words: list[int]) -> None:
+        holder = self.picked(number)
+        start = len(holder.tokens)
+        if self.pool.extend(holder.table, start, start + len(words)):
+            holder.tokens = holder.tokens + words
+            self.write(holder, start)
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50))
+    def branch(self, number: int) -> None:
+        holder = self.picked(number)
+        table = self.pool.branch(holder.table)
+        self.holders.append(Holder(holder.salt, holder.shared, holder.tokens, table))
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50), count=st.integers(1, 12))
+    def roll_back(self, number: int, count: int) -> None:
+        holder = self.picked(number)
+        holder.tokens = holder.tokens[: max(1, len(holder.tokens) - count)]
+        self.pool.cut(holder.table, len(holder.tokens))
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50))
+    def cancel(self, number: int) -> None:
+        holder = self.picked(number)
+        self.holders.remove(holder)
+        self.pool.release(holder.table)
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50))
+    def preempt(self, number: int) -> None:
+        """Or end: what was computed stays in the cache."""
+        holder = self.picked(number)
+        self.prefixes.insert(holder.salt, holder.tokens, holder.table.pages, shared=holder.shared)
+        self.holders.remove(holder)
+        self.pool.release(holder.table)
+
+    @precondition(lambda self: self.holders)
+    @rule(number=st.integers(0, 50))
+    def share(self, number: int) -> None:
+        holder = self.picked(number)
+        shared = min(holder.shared, len(holder.tokens))
+        self.prefixes.insert(SHARED_SALT, holder.tokens[:shared], holder.table.pages, shared=shared)
+        holder.table.writable = 0
+
+    @precondition(lambda self: self.size)
+    @rule()
+    def evict(self) -> None:
+        """A request takes all that can be had, and leaves."""
+        greedy = BlockTable()
+        assert self.pool.extend(greedy, 0, self.pool.available * self.size)
+        for page in greedy.pages:
+            self.memory[page] = ["overwritten"] * self.size
+        self.pool.release(greedy)
+        assert self.pool.cached == 0
+
+    @precondition(lambda self: self.size)
+    @rule()
+    def sweep(self) -> None:
+        self.pool.sweep()
+
+    @precondition(lambda self: self.size)
+    @rule(count=st.integers(1, 9))
+    def give_back(self, count: int) -> None:
+        """What was in the pages is lost."""
+        for page in self.pool.take_stale(count):
+            self.memory[page] = [None] * self.size
+
+    @precondition(lambda self: self.size)
+    @invariant()
+    def what_takes_memory_is_in_use_or_can_be_given_back(self) -> None:
+        written = sum(page != [None] * self.size for page in self.memory)
+        assert written <= self.pool.used + self.pool.cached + self.pool.stale
+
+    @precondition(lambda self: self.size)
+    @invariant()
+    def pages_are_conserved(self) -> None:
+        held = {page for holder in self.holders for page in holder.table.pages}
+        assert self.pool.used == len(held)
+        assert self.pool.free + self.pool.used + self.pool.cached == TOTAL
+        assert min(self.pool.free, self.pool.cached) >= 0
+        if not self.holders:
+            self.pool.check_idle()
+
+    @precondition(lambda self: self.size)
+    @invariant()
+    def everyone_reads_what_was_written(self) -> None:
+        for holder in self.holders:
+            assert self.written(holder.table, len(holder.tokens)) == holder.tokens
+
+    @precondition(lambda self: self.size)
+    @invariant()
+    def what_is_found_is_right(self) -> None:
+        for salt in "ab":
+            for tokens in ([7] * 20 + [0] * 5, [0] * 25, [1, 0] * 12):
+                match = self.prefixes.find(salt, tokens, shared=20 if tokens[0] == 7 else 0)
+                table = self.pool.join(match.pages)
+                assert self.written(table, match.tokens) == tokens[: match.tokens]
+                self.pool.release(table)
+
+
+TestPages = Pages.TestCase
+TestPages.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

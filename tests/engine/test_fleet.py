@@ -1,0 +1,194 @@
+"""Two real engines on the demo model behind one interface: affinity, load, a death of one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from engine.api import EngineState, OutputStream
+from engine.errors import EngineLost
+from engine.machine import EngineOptions, spread
+from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
+from engine.process.client import EngineClient
+from engine.process.supervision import RestartPolicy
+from engine.served_models import EngineFleet
+from tests.sessions.chat_driver import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DEMO_MODEL = Path(__file__).parents[3] / "demo_model" / "checkpoint"
+HELLO = (Message("user", "Hello! How are you?"),)
+LONG = (Message("user", "Count from 1 to 300."),)
+PLACES = 4
+_ids = count()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running() -> AsyncIterator[EngineFleet]:
+    one = EngineOptions(model=str(DEMO_MODEL), dtype="float32", max_batch=PLACES)
+    options = spread(one, devices=["cpu"], each=2, cores=2)
+    async with EngineFleet(
+        options, restarts=RestartPolicy(first_delay_s=0.01, deaths=100)
+    ).running() as fleet:
+        yield fleet
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fleet(running: EngineFleet) -> EngineFleet:
+    """Both engines serve, and have nothing to do."""
+    for engine in running.parts:
+        await engine.ready(timeout_s=100)
+    assert busy(running) == [0, 0]
+    return running
+
+
+def make_request(conversation: str = "", messages: tuple[Message, ...] = HELLO, tokens: int = 12) -> Request:
+    params = Params(max_new_tokens=tokens, do_sample=False)
+    return Request(f"r{next(_ids)}", messages, params, cache_salt="ann", conversation=conversation)
+
+
+def busy(fleet: EngineFleet) -> list[int]:
+    return [engine.open_requests for engine in fleet.parts]
+
+
+async def text_of(stream: OutputStream) -> str:
+    return "".join([output.text async for output in stream if isinstance(output, Chunk)])
+
+
+async def until_it_writes(stream: OutputStream) -> None:
+    async for output in stream:
+        if isinstance(output, Chunk):
+            return
+
+
+async def started(stream: OutputStream) -> Started:
+    """Read a reply to its end. Returns how it began."""
+    [start] = [output async for output in stream if isinstance(output, Started)]
+    return start
+
+
+async def end(stream: OutputStream) -> FinishReason:
+    *_, last = [output async for output in stream]
+    assert isinstance(last, Finished)
+    return last.reason
+
+
+async def turn(fleet: EngineFleet, conversation: str) -> int:
+    """Have a turn answered. Returns which engine did it."""
+    stream = fleet.generate(make_request(conversation))
+    served = busy(fleet).index(1)
+    await text_of(stream)
+    return served
+
+
+def kill(engine: EngineClient) -> None:
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+
+
+async def test_a_fleet_serves_the_model_with_the_places_of_both(fleet: EngineFleet) -> None:
+    facts = await fleet.ready()
+    assert (facts.model, facts.device, facts.max_batch) == (str(DEMO_MODEL), "cpu", 2 * PLACES)
+    assert fleet.parts[0].pid != fleet.parts[1].pid
+
+
+async def test_later_turns_go_where_the_first_one_went(fleet: EngineFleet) -> None:
+    names = ["one", "two", "three", "four"]
+    homes = [await turn(fleet, name) for name in names]
+    assert homes.count(0) == homes.count(1) == 2
+    for _ in range(2):
+        assert [await turn(fleet, name) for name in names] == homes
+
+
+async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet) -> None:
+    first = Message("user", "My cat is called Oscar, and my dog is called Bella.")
+    reply = await text_of(fleet.generate(make_request("pets", (first,))))
+    later = (first, Message("assistant", reply), Message("user", "What is my cat called?"))
+    at_home = fleet.generate(make_request("pets", later))
+    elsewhere = fleet.parts[busy(fleet).index(0)].generate(make_request(messages=later))
+    known = await fleet.count_tokens([first])
+    assert (await started(elsewhere)).cached_tokens < known < (await started(at_home)).cached_tokens
+
+
+async def test_under_load_both_engines_write_and_each_writes_the_same(fleet: EngineFleet) -> None:
+    alone = await text_of(fleet.generate(make_request()))
+    streams = [fleet.generate(make_request(f"burst {number}")) for number in range(2 * PLACES)]
+    assert busy(fleet) == [PLACES, PLACES]
+    assert set(await asyncio.gather(*map(text_of, streams))) == {alone}
+
+
+async def test_a_conversation_leaves_a_home_without_a_place_and_stays_where_it_went(
+    fleet: EngineFleet,
+) -> None:
+    home = await turn(fleet, "mover")
+    crowd = [fleet.parts[home].generate(make_request(messages=LONG, tokens=400)) for _ in range(PLACES)]
+    moved = fleet.generate(make_request("mover"))
+    assert busy(fleet)[1 - home] == 1
+    await text_of(moved)
+    for stream in crowd:
+        stream.cancel()
+    assert {await end(stream) for stream in crowd} == {FinishReason.CANCELLED}
+    assert await turn(fleet, "mover") == 1 - home
+
+
+async def test_prompts_are_counted_by_any(fleet: EngineFleet) -> None:
+    assert await fleet.count_tokens(HELLO) == await fleet.parts[0].count_tokens(HELLO)
+
+
+async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet) -> None:
+    request = make_request()
+    stream = fleet.generate(request)
+    with pytest.raises(ValueError, match="still open"):
+        fleet.generate(request)
+    await text_of(stream)
+    assert await text_of(fleet.generate(request))
+
+
+async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
+    await eventually(lambda: all(engine.statistics().kv_total_bytes for engine in fleet.parts))
+    each = [engine.statistics() for engine in fleet.parts]
+    reported = fleet.statistics()
+    assert reported.steps == sum(one.steps for one in each)
+    assert reported.kv_total_bytes == sum(one.kv_total_bytes for one in each)
+
+
+async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:
+    victim = await turn(fleet, "survivor")
+    dying, living = fleet.parts[victim], fleet.parts[1 - victim]
+    lost = dying.generate(make_request(messages=LONG, tokens=600))
+    kept = living.generate(make_request(messages=LONG, tokens=60))
+    await until_it_writes(lost)
+    kill(dying)
+    with pytest.raises(EngineLost, match="SIGKILL"):
+        await text_of(lost)
+    assert (fleet.status.state, fleet.status.restarts) == (EngineState.READY, 1)
+    assert dying.status.state is EngineState.RESTARTING
+    assert await run_concurrent_turn(fleet, "survivor", kept) == 1 - victim
+    await dying.ready(timeout_s=100)
+    assert await turn(fleet, "newcomer") == victim
+
+
+async def run_concurrent_turn(fleet: EngineFleet, conversation: str, other: OutputStream) -> int:
+    """Have a turn answered while another reply is written. Returns which engine did it."""
+    before = busy(fleet)
+    stream = fleet.generate(make_request(conversation))
+    served = [now - then for now, then in zip(busy(fleet), before, strict=True)].index(1)
+    assert await text_of(stream)
+    assert await end(other) is FinishReason.LENGTH
+    return served
+
+
+async def test_what_waits_while_no_engine_runs_is_served_by_the_first_that_does(fleet: EngineFleet) -> None:
+    for engine in fleet.parts:
+        kill(engine)
+    lost = [text_of(engine.generate(make_request())) for engine in fleet.parts]
+    assert [type(end) for end in await asyncio.gather(*lost, return_exceptions=True)] == [EngineLost] * 2
+    assert fleet.status.state is EngineState.RESTARTING
+    assert await asyncio.gather(text_of(fleet.generate(make_request())), fleet.count_tokens(HELLO))

@@ -1,0 +1,223 @@
+"""A reply's tokens become whole characters of text and of reasoning, and calls; what was written is kept to the letter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.messages import ChosenToken
+from engine.text.formats import ReplyFormat
+from engine.text.parser import ParsedReply
+from engine.text.reply_text import Call, Piece, ReplyCache, ReplyLogprobs, ScoredToken, Thought
+from tests.engine.text.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
+from tests.engine.text.test_parser import hermes, replies
+from tests.engine.text.test_reply_logprobs import Letters
+from tests.engine.text.test_reply_text import Cut
+
+ADD = add()
+CALL = hermes(ADD)
+
+
+def reply_of(format_: ReplyFormat, stops: Sequence[str] = (), *, one_call: bool = False) -> ParsedReply:
+    return ParsedReply(Letters(), parser_of(format_), stops, one_call=one_call)
+
+
+def feed_letters(reply: ParsedReply, text: str) -> list[tuple[Piece, ...]]:
+    """What each letter gives, and the reply's end."""
+    steps = []
+    for letter in text:
+        step = reply.push(ord(letter))
+        steps.append(step.pieces)
+        if step.stopped:
+            break
+    return [*steps, reply.flush()]
+
+
+def pieces(reply: ParsedReply, text: str) -> list[Piece]:
+    """All pieces, neighbours of one kind as one."""
+    made: list[Piece] = []
+    for piece in (piece for step in feed_letters(reply, text) for piece in step):
+        match (made[-1] if made else None), piece:
+            case str() as last, str():
+                made[-1] = last + piece
+            case Thought() as last, Thought():
+                made[-1] = Thought(last.text + piece.text)
+            case _:
+                made.append(piece)
+    return made
+
+
+def test_a_call_comes_with_its_last_letter_and_nothing_of_it_before() -> None:
+    steps = feed_letters(reply_of(HERMES_THINKS), f"a {CALL}")
+    assert [step for step in steps if step] == [("a",), (ADD,)]
+    assert steps[-2] == (ADD,)
+
+
+def test_text_and_reasoning_come_in_whole_characters() -> None:
+    steps = feed_letters(
+        reply_of(THINKS), "<think>\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a</think>👍b👍"
+    )
+    assert [step for step in steps if step] == [
+        (Thought("\N{WAVING HAND SIGN}\N{EMOJI MODIFIER FITZPATRICK TYPE-4}a"),),
+        ("👍b",),
+        ("👍",),
+    ]
+
+
+def test_what_waits_of_a_character_comes_before_the_call_behind_it() -> None:
+    steps = feed_letters(reply_of(HERMES_THINKS), f"👍{CALL}")
+    assert [step for step in steps if step] == [("👍", ADD)]
+    steps = feed_letters(reply_of(THINKS), "<think>👍</think>")
+    assert [step for step in steps if step] == [(Thought("👍"),)]
+
+
+def test_a_stop_string_ends_the_text_and_is_looked_for_nowhere_else() -> None:
+    ends = add('{"a": "END"}')
+    text = f"<think>one END</think>two {hermes(ends)} three END four"
+    reply = reply_of(HERMES_THINKS, ["END"])
+    assert pieces(reply, text) == [Thought("one END"), "two", ends, "three "]
+    assert reply.written == text[: text.rindex("END")]
+
+
+def test_a_stop_string_does_not_reach_over_a_call() -> None:
+    text = f"a EN{CALL}D b"
+    assert pieces(reply_of(HERMES_THINKS, ["END"]), text) == ["a EN", ADD, "D b"]
+
+
+def test_a_reply_that_ends_within_a_call_has_it_as_text_and_a_cancelled_one_has_not() -> None:
+    reply = reply_of(HERMES_THINKS)
+    for letter in f"<think>Hm</think>a {CALL}"[:-20]:
+        reply.push(ord(letter))
+    assert reply.written == "<think>Hm</think>a"
+    assert reply.flush() == (f" {CALL}"[:-20],)
+    assert reply.written == f"<think>Hm</think>a {CALL}"[:-20]
+
+
+def test_a_cut_character_at_the_end_is_told_where_it_stands() -> None:
+    reply = ParsedReply(Cut(), parser_of(THINKS))
+    assert [piece for step in feed_letters(reply, "<think>a") for piece in step] == [
+        Thought("a"),
+        Thought("\ufffd"),
+    ]
+
+
+def test_a_reply_of_text_alone_is_all_that_was_written() -> None:
+    reply = reply_of(HERMES_THINKS)
+    assert pieces(reply, "a <b> c") == ["a <b> c"]
+    assert reply.written == ""
+
+
+def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
+    reply = reply_of(HERMES_THINKS, one_call=True)
+    assert pieces(reply, f"a {CALL}\n{CALL} b") == ["a", ADD]
+    assert reply.written == f"a {CALL}"
+    reply = reply_of(MISTRAL, one_call=True)
+    assert pieces(reply, f"[TOOL_CALLS][{in_json(ADD)}, {in_json(ADD)}]") == [ADD]
+    assert reply.written == ""
+
+
+@given(st.sampled_from(FAMILIES), replies)
+def test_a_reply_is_written_as_the_model_wrote_it(format_: ReplyFormat, text: str) -> None:
+    reply = reply_of(format_)
+    made = pieces(reply, text)
+    assert reply.written == text or [text] == made or (not text and not made)
+    assert all(piece if isinstance(piece, str) else piece[0] for piece in made)
+
+
+@given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
+def test_until_it_ends_it_is_written_as_far_as_it_was_told(
+    format_: ReplyFormat, text: str, letters: int
+) -> None:
+    reply = reply_of(format_)
+    for letter in text[:letters]:
+        reply.push(ord(letter))
+    assert text.startswith(reply.written)
+
+
+@given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
+def test_a_reply_that_goes_on_tells_the_rest_and_is_written_whole(
+    format_: ReplyFormat, text: str, letters: int
+) -> None:
+    memory, cut = ReplyCache(), min(letters, len(text))
+    reply = ParsedReply(Letters(), parser_of(format_), (), memory.notes(""))
+    reply.resume([ord(letter) for letter in text[:cut]])
+    reported = pieces(reply, text[cut:])
+    assert reply.written in {text, ""}
+    assert sum(len(piece) for piece in reported if isinstance(piece, str)) <= len(text) - cut
+    own = memory.of("")
+    kept = own.recall(text) if own and text else None
+    assert (kept.token_ids.tolist() if kept else []) == [ord(letter) for letter in text]
+
+
+def test_reasoning_that_goes_on_is_reasoning() -> None:
+    reply = reply_of(HERMES_THINKS)
+    reply.resume([ord(letter) for letter in "<think>one"])
+    assert pieces(reply, " two</think>three") == [Thought(" two"), "three"]
+    assert reply.written == "<think>one two</think>three"
+
+
+def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:
+    """Each piece of a reply, with what is told of its tokens as it leaves."""
+    logprobs = ReplyLogprobs(Letters().spell)
+    reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, None, logprobs), []
+    for place, letter in enumerate(text):
+        logprobs.score(ScoredToken(ord(letter), -float(place), []))
+        step = reply.push(ord(letter))
+        left += [(one, logprobs.leave(one) if isinstance(one, str) else ()) for one in step.pieces]
+        if step.stopped:
+            return left
+    return left + [(one, logprobs.leave(one) if isinstance(one, str) else ()) for one in reply.flush()]
+
+
+@given(replies, st.lists(st.text(st.sampled_from("ab<{"), min_size=1, max_size=2), max_size=1))
+def test_the_tokens_told_are_those_of_the_text_and_count_its_characters(text: str, stops: list[str]) -> None:
+    shown = named = ""
+    places = []
+    for piece, tokens in scored(text, stops):
+        if isinstance(piece, str):
+            shown += piece
+            named += "".join(one.chosen.token for one in tokens)
+            places += [-int(one.chosen.logprob) for one in tokens]
+            assert named == shown
+            assert [one.end for one in tokens] == list(range(len(shown) - len(piece) + 1, len(shown) + 1))
+    assert all(text[place] == letter for place, letter in zip(places, shown, strict=True))
+    assert places == sorted(places)
+
+
+def test_tokens_of_reasoning_and_of_calls_are_not_told() -> None:
+    left = scored(f"<think>ab</think>cd {CALL} ef")
+    reported = [(one.chosen.token, one.end) for _, tokens in left for one in tokens]
+    assert reported == [("c", 1), ("d", 2), ("e", 3), ("f", 4)]
+    assert [piece for piece, _ in left if isinstance(piece, Call)] == [ADD]
+
+
+@pytest.mark.parametrize("word", ["b <", "> c"])
+def test_a_token_that_reaches_into_a_delimiter_is_not_told(word: str) -> None:
+    class Words(Letters):
+        """One token is a word."""
+
+        def push(self, token_id: int) -> str:
+            return word if token_id == 0 else chr(token_id)
+
+    logprobs = ReplyLogprobs(Letters().spell)
+    reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), None, logprobs)
+    text, reported = f"a b {CALL} c d", []
+    for token_id in tokens_of(text, word):
+        logprobs.score(ScoredToken(token_id, -1.0, []))
+        reported += [
+            one
+            for piece in reply.push(token_id).pieces
+            if isinstance(piece, str)
+            for one in logprobs.leave(piece)
+        ]
+    reported += [one for piece in reply.flush() if isinstance(piece, str) for one in logprobs.leave(piece)]
+    assert word not in [one.chosen.token for one in reported]
+    assert reported[-1].end == len("a b") + len("c d")
+
+
+def tokens_of(text: str, word: str) -> list[int]:
+    before, behind = text.split(word, 1)
+    return [*map(ord, before), 0, *map(ord, behind)]

@@ -1,0 +1,128 @@
+"""What is parsed of a reply, and what is shown of it, goes by what was asked and by the model's real tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from engine.messages import PLAIN, Message, Params, ReplySpec, Request
+from engine.text.formats import detect_format
+from engine.text.parser import ParsedReply, ReplyFactory, ReplyPrefix
+from engine.text.reply_text import Piece, ReplyCache, ReplyText, Thought
+from tests.engine.chat_families import FAMILIES
+from tests.engine.text.parse import TOOLS, add, in_json
+from tests.engine.text.test_parser import hermes
+
+WITH_TOOLS = ReplySpec(tools=TOOLS)
+ADD = add()
+
+
+@cache
+def tokenizer(name: str) -> PreTrainedTokenizerFast:
+    return FAMILIES[name]()
+
+
+def written(
+    name: str,
+    text: str,
+    spec: ReplySpec = PLAIN,
+    *,
+    begins: ReplyPrefix = ReplyPrefix(),  # noqa: B008 - a value
+    params: Params = Params(),  # noqa: B008 - a value
+) -> tuple[ReplyText | ParsedReply, list[Piece]]:
+    """A reply that a model of a family writes, by its tokens, and what is told of it."""
+    replies = ReplyFactory(tokenizer(name), detect_format(tokenizer(name)))
+    request = Request("r", (Message("user", "hi"),), params, spec=spec)
+    reply, _ = replies.begin(request, begins, ReplyCache().notes(""))
+    reported: list[Piece] = []
+    for token_id in tokenizer(name).encode(text, add_special_tokens=False):
+        reported += reply.push(token_id).pieces
+    return reply, joined([*reported, *reply.flush()])
+
+
+def joined(pieces: Sequence[Piece]) -> list[Piece]:
+    made: list[Piece] = []
+    for piece in pieces:
+        if made and isinstance(piece, str) and isinstance(made[-1], str):
+            made[-1] += piece
+        elif made and isinstance(piece, Thought) and isinstance(made[-1], Thought):
+            made[-1] = Thought(made[-1].text + piece.text)
+        else:
+            made.append(piece)
+    return made
+
+
+CALLS = {
+    "qwen": f"So:\n{hermes(ADD)}",
+    "llama": f"<|python_tag|>{in_json(ADD, 'parameters')}",
+    "mistral": f"[TOOL_CALLS]add[ARGS]{ADD.arguments}",
+}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_the_tokens_of_a_family_make_its_calls(name: str) -> None:
+    reply, reported = written(name, CALLS[name], WITH_TOOLS)
+    assert reported[-1] == ADD
+    assert reply.written == CALLS[name]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("qwen", CALLS["qwen"]), ("mistral", f"add{ADD.arguments}")])
+def test_without_tools_a_reply_is_what_it_was_before_there_were_any(name: str, shown: str) -> None:
+    """Added tokens are text, special ones are none."""
+    assert written(name, CALLS[name])[1] == [shown]
+    assert written(name, CALLS[name], ReplySpec(tools=TOOLS, tool_choice="none"))[1] == [shown]
+
+
+def test_special_tokens_are_shown_only_where_that_is_asked() -> None:
+    shows = Params(special_tokens=True)
+    for text in ("a<|im_start|>b", "<think>a</think><|im_end|>b"):
+        hidden, shown = written("qwen", text)[1], written("qwen", text, params=shows)[1]
+        assert "<|im" not in str(hidden)
+        assert "<|im" in str(shown)
+    assert written("mistral", CALLS["mistral"], params=shows)[1] == [CALLS["mistral"]]
+    assert written("mistral", "a [ARGS] b", WITH_TOOLS, params=shows)[1] == ["a [ARGS] b"]
+
+
+def test_a_call_that_is_none_is_told_without_its_special_tokens() -> None:
+    reply, reported = written("mistral", "[TOOL_CALLS]add[ARGS]1", WITH_TOOLS)
+    assert reported == ["add1"]
+    assert reply.written == "[TOOL_CALLS]add[ARGS]1"
+    assert written("qwen", "<tool_call>none</tool_call>", WITH_TOOLS)[1] == ["<tool_call>none</tool_call>"]
+
+
+def test_a_model_without_reasoning_and_tools_has_the_plain_path() -> None:
+    assert isinstance(written("plain", "a", WITH_TOOLS)[0], ReplyText)
+    assert isinstance(written("llama", "a")[0], ReplyText)
+    assert isinstance(written("llama", "a", WITH_TOOLS)[0], ParsedReply)
+    assert isinstance(written("r1", "a")[0], ParsedReply)
+
+
+def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
+    for spec in (PLAIN, ReplySpec(reasoning="off"), WITH_TOOLS):
+        assert written("qwen", "<think>\na\n</think>\n\nb", spec)[1] == [Thought("a"), "b"]
+
+
+def test_reasoning_that_the_prompt_opened_goes_on() -> None:
+    begins = ReplyPrefix(opened="<think>\n")
+    reply, reported = written("r1", "a\n</think>\n\nb", begins=begins)
+    assert reported == [Thought("a"), "b"]
+    assert reply.written == "a\n</think>\n\nb"
+
+
+def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
+    before = tokenizer("r1").encode("a b</think>c", add_special_tokens=False)
+    begins = ReplyPrefix("<think>\n", before)
+    reply, reported = written("r1", " d", begins=begins)
+    assert reported == [" d"]
+    assert reply.written == "a b</think>c d"
+
+
+def test_scores_are_kept_where_they_are_asked_for() -> None:
+    replies = ReplyFactory(tokenizer("qwen"), detect_format(tokenizer("qwen")))
+    notes = ReplyCache().notes("")
+    requested = Request("r", (), Params(top_logprobs=0))
+    assert replies.begin(requested, ReplyPrefix(), notes).logprobs is not None
+    assert replies.begin(Request("r", ()), ReplyPrefix(), notes).logprobs is None

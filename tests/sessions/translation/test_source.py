@@ -1,0 +1,60 @@
+"""A source grows; it neither shrinks nor changes, and what comes twice is taken once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.errors import Conflict, ContentTooLong
+from sessions.translation.interpretation import MAX_SOURCE_CHARS, GrowingText
+from sessions.turn.interfaces import Growth
+
+
+def take(source: GrowingText, off: int, text: str, *, final: bool = False) -> bool:
+    """Whether anything was new."""
+    growth = Growth(off=off, text=text, final=final)
+    if (new := source.news(growth)) is None:
+        return False
+    source.grow(new, final=final)
+    return True
+
+
+@given(st.text(max_size=40), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40))))
+def test_repeated_and_overlapping_growth_is_taken_once(text: str, spans: list[tuple[int, int]]) -> None:
+    source = GrowingText()
+    for start, end in spans:
+        if start <= len(source.text):
+            take(source, start, text[start:end])
+        assert text.startswith(source.text)
+    take(source, len(source.text), text[len(source.text) :], final=True)
+    assert (source.text, source.is_final) == (text, True)
+    assert not take(source, 0, text, final=True)
+
+
+@pytest.mark.parametrize(
+    ("off", "text", "final", "why"),
+    [
+        (6, "x", False, "is missing"),
+        (0, "Help", False, "not revised"),
+        (0, "Hel", True, "does not shrink"),
+    ],
+)
+def test_what_contradicts_the_source_is_refused(off: int, text: str, *, final: bool, why: str) -> None:
+    source = GrowingText("Hello")
+    with pytest.raises(Conflict, match=why):
+        take(source, off, text, final=final)
+    assert source.text == "Hello"
+
+
+def test_nothing_comes_behind_the_end() -> None:
+    source = GrowingText("Hello", is_final=True)
+    with pytest.raises(Conflict, match="final"):
+        take(source, 5, "!")
+
+
+def test_a_source_has_a_bound() -> None:
+    source = GrowingText()
+    with pytest.raises(ContentTooLong, match="100000 characters"):
+        take(source, 0, "x" * 100_000)
+    assert take(source, 0, "x" * MAX_SOURCE_CHARS)
