@@ -27,29 +27,27 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from connections.authentication.caller import peer_group
 from connections.http import ABORT, WRITE
-from connections.limits.bound_counters import Bound, BoundCounters
-from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
-from connections.limits.owner_groups import peer_group
-from connections.limits.rates import PIPELINED, TokenBucket
+from connections.limiters import BoundCounters
+from connections.loop_scheduler import FairLoopScheduler, LightClients
 from connections.middleware import Network
-from sessions.fair_share import ADDRESS
+from sessions.limits.bounds import (
+    FRAMED,
+    MAX_AHEAD_BYTES,
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    PART_BYTES,
+    PIPELINED,
+    WRITE_BUFFER_BYTES,
+    Bound,
+)
+from sessions.limits.rates import TokenBucket
+from sessions.limits.shares import ADDRESS
 
-MAX_HEAD_BYTES = 64 * 1024
-MAX_HEADERS = 128
-"""Header lines of a request. A head of 64 KiB could have 20,000, each an object or two."""
-MAX_FRAMING_BYTES = 8 * 1024
-"""Bytes after a head that carry no body: chunk sizes and extensions, trailers, empty lines before the next head."""
-FRAMED = 8
-"""Bytes on the wire that each byte of a body may take besides these: a chunk of one byte has six."""
-MAX_AHEAD_BYTES = 64 * 1024
-"""Bytes of requests behind the one that is being answered; the rest waits in the kernel."""
-WRITE_BUFFER_BYTES = 32 * 1024
-"""Bytes that may wait for the kernel here; with more, the application waits."""
 PARTS_PER_ITERATION = 2
 """Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
-PART_BYTES = 512
-"""Bytes that are parsed at a time: at most 85 WebSocket frames, or 28 requests."""
 MAX_PART_BYTES = 16 * 1024
 """Bytes at a time that are only copied: the rest of a long frame, or of a body."""
 _SINGLE = {b"authorization", b"content-length", b"host"}

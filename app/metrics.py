@@ -33,17 +33,18 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from connections.http import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
+from connections.limiters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.api import Engine, EngineState, EngineStatus
 from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.events import Cause, Done, Reason
+from sessions.limits.slots import as_service
 from sessions.observer import Durations, NullObserver
 from sessions.records import Client
 from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory, ServerMemory
-from sessions.store.pool import StoreStats, as_service
+from sessions.store.pool import StoreStats
 from sessions.store.server_config import OutOfMemory, WriteProbe, WritesRefused
 from sessions.tools.tool_registry import ToolStatistics
 

@@ -23,17 +23,14 @@ from connections.authentication.access import AccessControl, Tickets
 from connections.authentication.api_keys import ApiKeyStore, FileState, file_state
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set
 from connections.http import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.leases import HandshakeLimit, RedisConnectionLeases, UnlimitedLeases
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import QuotaLimiter, QuotaSettings, RedisCounters
-from connections.limits.rates import LocalRateLimits
+from connections.limiters import BoundCounters, Limiters
 from connections.middleware import ANY, AllowedOrigins
 from connections.protocol.errors import InvalidList
 from sessions.errors import StoreDown
-from sessions.events import Done
-from sessions.observer import NullObserver, Observer
-from sessions.records import Client
+from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, QuotaSettings, RedisCounters
+from sessions.limits.rates import LocalRateLimits
+from sessions.limits.shares import HandshakeLimit
+from sessions.observer import Observer
 from sessions.store.client import Durability, DurabilityUnsupported, connect, split
 from sessions.store.embedded import EMBEDDED_BYTES, embedded_store
 from sessions.store.owner_data import begin_epochs
@@ -92,17 +89,6 @@ def _web_tokens(settings: Settings) -> JsonWebTokens | None:
     )
 
 
-class TokenUsageObserver(NullObserver):
-    """Observes turns (`sessions.observer.Observer`) for the limits of tokens."""
-
-    def __init__(self, quota_limiter: QuotaLimiter) -> None:
-        self._meter = quota_limiter
-
-    def ended(self, done: Done, client: Client) -> None:
-        """Count the turn's tokens."""
-        self._meter.ended(done, client)
-
-
 @asynccontextmanager
 async def limiters_of(
     settings: Settings, store: Redis, access: AccessControl, refusals: RefusalCounters, bounds: BoundCounters
@@ -112,7 +98,7 @@ async def limiters_of(
     counts_any = (
         quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
     )
-    leases = RedisConnectionLeases(
+    leases = ConnectionLeases(
         store,
         max_per_client=None if settings.redis_url is None else settings.max_client_connections,
         max_per_key=settings.max_key_connections,
@@ -120,20 +106,20 @@ async def limiters_of(
     is_seated = settings.redis_url is not None or settings.max_key_connections is not None
     async with _running(counts, leases if is_seated else None):
         yield Limiters(
-            quota_limiter=QuotaLimiter(quotas, counts, refusals, allowance_of=access.allowance_of)
+            quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
             if counts_any
             else None,
             counts=counts,
             handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
             rates=LocalRateLimits(messages=settings.message_rate, reads=settings.read_rate),
             refusals=refusals,
-            leases=leases if is_seated else UnlimitedLeases(),
+            leases=leases if is_seated else None,
             bounds=bounds,
         )
 
 
 @asynccontextmanager
-async def _running(counts: RedisCounters, leases: RedisConnectionLeases | None) -> AsyncIterator[None]:
+async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> AsyncIterator[None]:
     with suppress(StoreDown):
         if leases is not None:
             await leases.renew()

@@ -40,7 +40,7 @@ from connections.http import (
     json_response,
     refusal_response,
 )
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of, is_private
 from connections.native.endpoint import NativeEndpoint

@@ -21,8 +21,7 @@ from app.settings import Settings, SettingsError, called, naming
 from app.websocket_protocol import WebSocketProtocol
 from connections.api.anthropic.endpoint import refusal_of
 from connections.http import RefusalCounters, json_response, refusal
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.rates import MAX_FRAME_BYTES
+from connections.limiters import BoundCounters
 from connections.middleware import (
     AllowedAddresses,
     ClientFilterMiddleware,
@@ -31,8 +30,8 @@ from connections.middleware import (
     networks,
 )
 from sessions.errors import StoreDown
+from sessions.limits.bounds import HEARTBEAT_S, MAX_FRAME_BYTES
 
-HEARTBEAT_S = 20.0
 BACKLOG = 2048
 """Connections that wait to be accepted."""
 TICK_S = 1.0

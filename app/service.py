@@ -32,7 +32,6 @@ from app.models import (
 from app.parts import (
     ConfigReload,
     LimitsFile,
-    TokenUsageObserver,
     access_of,
     durability_of,
     limiters_of,
@@ -45,7 +44,6 @@ from app.parts import (
 )
 from app.routes import SecurityHeadersMiddleware, api_routes, application
 from app.server import (
-    HEARTBEAT_S,
     Server,
     StartupServer,
     address,
@@ -62,18 +60,18 @@ from app.speech import audio_of, spoken_of
 from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
 from connections.http import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
-from connections.limits.fair_share import FairShareMiddleware
+from connections.limiters import BoundCounters
+from connections.loop_scheduler import FairShareMiddleware
 from connections.manager import ConnectionLifecycle, ConnectionManager
 from connections.native.server_info import SERVER, AdvertisedSettings, ServerInfo
 from connections.protocol.base import ServerFacts
-from connections.websocket_endpoint import HELLO_S
 from engine.api import Engine, EngineState, EngineStatus
 from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS
 from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
 from sessions.observer import CompositeObserver, Durations
 from sessions.service import Sessions
 from sessions.store.client import replica_name
@@ -172,9 +170,7 @@ async def composed(
         embedders_of(settings) as embedders,
         limiters_of(settings, store, access, refusals, bounds) as limiters,
         traced(
-            CompositeObserver(metrics, TokenUsageObserver(limiters.quota_limiter))
-            if limiters.quota_limiter
-            else metrics,
+            CompositeObserver(metrics, limiters.quota_limiter) if limiters.quota_limiter else metrics,
             version=version("midstream-server"),
         ) as observer,
     ):

@@ -18,8 +18,15 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, inspect
 
-from connections.limits.limiters import MESSAGES_PER_S, READS_PER_S
 from engine.machine import KV_IDLE_S
+from sessions.limits.bounds import (
+    MAX_CLIENT_CONNECTIONS,
+    MAX_CONNECTIONS,
+    MAX_PENDING_CONNECTIONS,
+    MAX_TURNS,
+    MESSAGES_PER_S,
+    READS_PER_S,
+)
 
 PREFIX = "MIDSTREAM_"
 DEMO_SUGGESTIONS = (
@@ -238,7 +245,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: Annotated[
         int,
         Meta(ge=1, description="Turns that run at once; as many again may wait, and more are refused."),
-    ] = 1024
+    ] = MAX_TURNS
     max_queued: Annotated[
         int,
         Meta(ge=0, le=1000, description="Messages of one conversation that may wait behind a running reply."),
@@ -257,14 +264,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
-    ] = 10_000
-    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = 64
+    ] = MAX_CONNECTIONS
+    max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = (
+        MAX_CLIENT_CONNECTIONS
+    )
     max_key_connections: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
     ] = None
     max_pending_connections: Annotated[
         int, Meta(ge=1, description="Connections that are not admitted yet; more are refused with 503.")
-    ] = 2000
+    ] = MAX_PENDING_CONNECTIONS
     message_rate: Annotated[
         float,
         Meta(

@@ -25,22 +25,17 @@ from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.http_protocol import (
+from app.http_protocol import PauseReason, SharedServerState, ThrottledReader, error_bytes, reset
+from connections.websocket_endpoint import PEER, LargeMessageLease
+from sessions.limits.bounds import (
+    LARGE_MESSAGE_BYTES,
+    LARGE_MESSAGE_S,
+    MAX_FRAGMENTS,
+    MAX_HELLO_FRAMES,
     WRITE_BUFFER_BYTES,
-    PauseReason,
-    SharedServerState,
-    ThrottledReader,
-    error_bytes,
-    reset,
+    Bound,
 )
-from connections.limits.bound_counters import Bound
-from connections.limits.rates import FrameBudget, FrameKind
-from connections.websocket_endpoint import LARGE_MESSAGE_BYTES, LARGE_MESSAGE_S, PEER, LargeMessageLease
-
-MAX_FRAGMENTS = 64
-"""Fragments of a message, empty ones included; more close the connection with 1008."""
-MAX_HELLO_FRAMES = 16
-"""Pings, pongs and fragments before the first whole message; one more closes the connection with 1008."""
+from sessions.limits.rates import FrameBudget, FrameKind
 
 _TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
 """A close frame has room for a hundred characters (RFC 6455, section 5.5)."""

@@ -13,11 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from connections.authentication.caller import Caller
 from connections.http import RefusalReason
-from connections.limits.bound_counters import Bound, EndpointCounters
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import QuotaLimiter, RateLimited
+from connections.limiters import EndpointCounters, Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
@@ -25,7 +23,6 @@ from connections.protocol.frames import (
     Binary,
     Error,
     Frame,
-    FrameCost,
     Stopping,
     bypasses_request_limit,
     cost_of,
@@ -34,6 +31,8 @@ from connections.protocol.frames import (
 )
 from sessions.errors import Overloaded, Refused
 from sessions.events import ControlEvent, Delta, Event, Gap, Text
+from sessions.limits.bounds import BAD_FRAMES, BAD_FRAMES_S, Bound
+from sessions.limits.rates import FrameCost, RateLimited
 from sessions.records import Client, Owner
 from sessions.turn.turn import SentOffsets
 
@@ -124,8 +123,6 @@ def _finished(slow: PendingWork, group: set[asyncio.Task[None]], request: asynci
 
 
 FLUSH_S = 1.0
-BAD_FRAMES = 20
-BAD_FRAMES_S = 60.0
 
 _log = structlog.get_logger("midstream.connection")
 
@@ -464,15 +461,15 @@ class RateLimiter(Generic[FrameT]):
         counts = cost_of(frame)
         if counts is not FrameCost.NOTHING:
             self._take(connection, counts)
-        quota_limiter = self._limiters.quota_limiter
+        quotas = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
-        is_limited = is_message and quota_limiter is not None and quota_limiter.limits(connection.client)
+        is_limited = is_message and quotas is not None and quotas.limits(connection.client)
         waits = is_limited or (self._in_flight and queues(frame))
-        if quota_limiter is None or not waits:
+        if quotas is None or not waits:
             return self._inner.handle(connection, frame)
         if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
             raise Overloaded("Too many requests at once.")
-        return self._in_turn(connection, frame, quota_limiter if is_message else None)
+        return self._in_turn(connection, frame, is_message=is_message)
 
     def _take(self, connection: Connection, counts: FrameCost) -> None:
         try:
@@ -481,14 +478,12 @@ class RateLimiter(Generic[FrameT]):
             self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
-    async def _in_turn(
-        self, connection: Connection, frame: FrameT, quota_limiter: QuotaLimiter | None
-    ) -> None:
+    async def _in_turn(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:
         self._in_flight += 1
         try:
             async with self._one_by_one:
-                if quota_limiter is not None:
-                    for near in await quota_limiter.admit(connection.client):
+                if is_message:
+                    for near in await self._limiters.admit(connection.client):
                         connection.push(near)
                 slow = self._inner.handle(connection, frame)
         finally:

@@ -25,11 +25,15 @@ from connections.protocol.errors import (
     validation_problem,
 )
 from sessions.errors import Refused
+from sessions.limits.bounds import (
+    LARGE_BODY_BYTES,
+    MAX_BODY_BYTES,
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_VALUES,
+    SMALL_BYTES,
+)
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Most bytes of a body, which holds a whole conversation; a model can read much less."""
-LARGE_BODY_BYTES = 256 * 1024
-"""Only few longer bodies are read at once: with the parsed objects, each takes several times its length."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -255,12 +259,6 @@ def too_many_handshakes() -> Response:
     return refusal(503, "overloaded", why, _RETRY_SOON)
 
 
-SMALL_BYTES = 16 * 1024
-"""Shorter texts are not checked: they can hold little."""
-MAX_CONTAINERS = 10_000
-"""Most objects and lists: a chat of 2,000 messages with parts has fewer."""
-MAX_VALUES = 50_000
-MAX_DEPTH = 64
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES

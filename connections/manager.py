@@ -10,16 +10,17 @@ from typing import Protocol
 
 import msgspec
 
+from connections.authentication.caller import Caller
 from connections.connection import Connection
 from connections.http import RefusalReason
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame, GoAway
-from sessions.fair_share import FairShare
+from sessions.limits.quotas import TooManyConnections
+from sessions.limits.shares import FairShare
+from sessions.limits.slots import on_behalf_of
 from sessions.records import Client
 from sessions.service import Sessions
-from sessions.store.pool import on_behalf_of
 
 
 class ManagedConnection(Protocol):
@@ -161,10 +162,11 @@ class ConnectionLifecycle:
     @asynccontextmanager
     async def of(self, connection: Connection) -> AsyncIterator[None]:
         """Register a connection while the block lasts; calls of the store count for it. Raises Close if there is no room."""
-        client, number = connection.client, connection.connection_id
+        client, number, leases = connection.client, connection.connection_id, self._limiters.leases
         group = connection.caller.group or client.client_id
         with self._counting_refusals(), on_behalf_of(group):
-            await self._limiters.leases.acquire(client, number)
+            if leases is not None:
+                await leases.acquire(client, number)
         try:
             with on_behalf_of(group):
                 with self._counting_refusals():  # last, so that a drain is announced after `ready`
@@ -172,7 +174,8 @@ class ConnectionLifecycle:
                 yield
         finally:
             connection.closed = True
-            self._limiters.leases.release(client, number)
+            if leases is not None:
+                leases.release(client, number)
             self._manager.discard(connection)
             self._sessions.disconnect(connection)
 
@@ -206,8 +209,12 @@ class ConnectionLifecycle:
 
     @contextmanager
     def _counting_refusals(self) -> Iterator[None]:
+        """Count a refusal, and turn it into a Close."""
         try:
             yield
+        except TooManyConnections as full:
+            self._limiters.refusals.count(RefusalReason.CONNECTIONS)
+            raise Close(CloseCode.TOO_MANY_CONNECTIONS, str(full)) from None
         except Close as close:
             if close.code is CloseCode.TOO_MANY_CONNECTIONS:
                 self._limiters.refusals.count(RefusalReason.CONNECTIONS)

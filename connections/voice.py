@@ -40,9 +40,8 @@ from connections.turn_taking import (
 )
 from engine.vision.image import Detail
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
-from sessions.fair_share import FairShare, Subject
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from sessions.records import Owner
-from sessions.running.admission import AGAIN_MS
 from sessions.service import Sessions
 from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from connections.authentication.access import AccessControl
+from connections.authentication.caller import address_group
 from connections.connection import Disconnected
 from connections.http import (
     EndpointName,
@@ -21,27 +22,22 @@ from connections.http import (
     forbidden_origin,
     too_many_handshakes,
 )
-from connections.limits.bound_counters import Bound
-from connections.limits.limiters import Limiters
-from connections.limits.loop_scheduler import REQUEST_COST, FairLoopScheduler
-from connections.limits.owner_groups import address_group
-from connections.limits.rates import MAX_FRAME_BYTES
+from connections.limiters import Limiters
+from connections.loop_scheduler import REQUEST_COST, FairLoopScheduler
 from connections.middleware import client_address_of, is_secure
 from connections.protocol import codec
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame
-from sessions.fair_share import FairShare, Subject
+from sessions.limits.bounds import (
+    HELLO_S,
+    MAX_FRAME_BYTES,
+    Bound,
+)
+from sessions.limits.shares import FairShare, Subject
 
 PEER = "midstream.peer"
 """The ASGI extension that bypasses the server's queues: its `peer` is a `ServerSocket`."""
 CLOSE_S = 2.0
-HELLO_S = 5.0
-"""Seconds for the first message of a socket, if that authenticates."""
-OUTBOX_BYTES = 512 * 1024
-LARGE_MESSAGE_BYTES = 1024 * 1024
-"""Bytes of a large message, where an endpoint takes them: an image of some 768 KiB in base64."""
-LARGE_MESSAGE_S = 15.0
-"""How long one may take to come. A frame of this size keeps within its connection's budget for four seconds."""
 _log = structlog.get_logger("midstream.connection")
 HandshakeT = TypeVar("HandshakeT")
 

@@ -17,13 +17,13 @@ from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, ConversationRegistry, ShieldedChanges
 from sessions.generation import Generator
+from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.replicas.reaper import Reaper
 from sessions.replicas.relay import Relay, ShardChannels, Subscriptions
 from sessions.replicas.rpc import Forwarder, Rpc, ScatterGather, inbox_key
 from sessions.running import runner
-from sessions.running.admission import Admission
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage

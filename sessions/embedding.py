@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.api import Embedder, Texts, Vectors
-from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
+from sessions.limits.shares import Admission, Subject
 from sessions.records import Owner
-from sessions.running.admission import Admission
 from sessions.turn.prompt import as_refusals, client_key
 
 

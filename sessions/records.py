@@ -25,6 +25,11 @@ from sessions.events import (
     Where,
 )
 
+ANONYMOUS_PRINCIPAL = "anonymous"
+"""The principal of every client, if the operator configured no authentication."""
+KEY = "key:"
+"""Prefix of a key's principal, before its name."""
+
 
 class Owner(msgspec.Struct, frozen=True):
     """The owner of conversations: a person, or one client of a principal that is not a person.

@@ -16,18 +16,17 @@ from sessions.composition import compose
 from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
-from sessions.fair_share import Subject
+from sessions.limits.shares import AGAIN_MS, Subject
+from sessions.limits.slots import FairSlots
 from sessions.observer import NullObserver, Observer
 from sessions.records import Owner
 from sessions.replica import Replica
 from sessions.replicas.rpc import ScatterGather
 from sessions.running import runner
-from sessions.running.admission import AGAIN_MS
 from sessions.running.turn_list import ListedTurn, listed
 from sessions.store.index import Found, Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
-from sessions.store.pool import FairSlots
 from sessions.tool_round import AnswerOutcome
 from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
 from sessions.turn.interfaces import Grown, Growth

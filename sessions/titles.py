@@ -18,8 +18,8 @@ from sessions.conversation.conversation import BackgroundTasks, Conversation
 from sessions.errors import Refused
 from sessions.events import Reason, Titled
 from sessions.filters.chain import Filters
+from sessions.limits.slots import as_service
 from sessions.store.index import Index
-from sessions.store.pool import as_service
 from sessions.turn.message_request import Append
 from sessions.turn.turn import Turn
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from specs import openapi, schemas
+from specs import bounds, openapi, schemas
 from specs.frames import asyncapi, reference, typescript
 
 ROOT = Path(__file__).parent.parent
+PROTOCOL = ROOT / "PROTOCOL.md"
 SERVED = ROOT / "app" / "specifications"
 
 
@@ -24,6 +25,7 @@ def generated() -> dict[Path, str]:
         SERVED / "schemas-v1.json": _json(frames),
         ROOT / "app" / "page" / "client" / "frames.d.ts": typescript(frames["$defs"]),
         ROOT / "docs" / "reference.md": reference(),
+        PROTOCOL: bounds.protocol(PROTOCOL.read_text()),
     }
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from xdist.remote import Producer
 
-from connections.limits import leases, quotas
+from sessions.limits import quotas
 from sessions.running import runner
 from sessions.store import journal
 from sessions.store.client import connect
@@ -183,8 +183,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow store, but where a test is about slow ones."""
     for module in (runner, journal):
         monkeypatch.setattr(module, "PATIENCE_S", 10.0)
-    for module in (quotas, leases):
-        monkeypatch.setattr(module, "TIMEOUT_S", 10.0)
+    monkeypatch.setattr(quotas, "TIMEOUT_S", 10.0)
 
 
 @pytest.fixture(scope="session")

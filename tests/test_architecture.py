@@ -63,7 +63,8 @@ ORDER = {
             "events",
             "records",
             "observer",
-            "fair_share",
+            "store_errors",
+            "limits",
             "languages",
         ),
         *(
@@ -87,8 +88,8 @@ ORDER = {
         *("journal", "history", "images", "index", "owner_data", "ownership", "storage"),
     ),
     "connections": (
-        *("protocol", "http", "images", "middleware", "authentication", "limits"),
-        *("outbox", "connection", "manager", "websocket_endpoint"),
+        *("protocol", "http", "images", "middleware", "authentication"),
+        *("loop_scheduler", "limiters", "outbox", "connection", "manager", "websocket_endpoint"),
         *("turn_taking", "spoken_reply", "voice", "native", "api"),
     ),
     "connections.api": (
@@ -331,8 +332,6 @@ def test_only_the_sessions_layer_and_its_composition_know_redis() -> None:
         "app.parts",
         "app.metrics",
         "app.doctor",
-        "connections.limits.quotas",
-        "connections.limits.leases",
         "connections.authentication.access",
     }
 

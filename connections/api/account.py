@@ -28,6 +28,7 @@ from connections.api.endpoint import (
 )
 from connections.authentication.access import TICKET_S, AccessControl
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller, address_group, caller_of, named_caller
 from connections.connection import Connection
 from connections.http import (
     EndpointName,
@@ -40,24 +41,23 @@ from connections.http import (
     refusal_response,
 )
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
-from connections.limits.caller import Caller, caller_of, named_caller
-from connections.limits.limiters import Limiters
-from connections.limits.owner_groups import address_group
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, KeyScope, common_features
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
-from connections.protocol.frames import MAX_SEQ, Frame, FrameCost
-from connections.websocket_endpoint import OUTBOX_BYTES
+from connections.protocol.frames import MAX_SEQ, Frame
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import NotFound, Refused
 from sessions.events import Accepted, Attachment, Deleted, Gap, Journalled, Resumed, Snapshot
-from sessions.fair_share import Subject
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.rates import FrameCost
+from sessions.limits.shares import Subject
+from sessions.limits.slots import on_behalf_of
 from sessions.service import Sessions
-from sessions.store.pool import on_behalf_of
 from sessions.turn.prompt import NO_IMAGES
 
 EXPORT_WEIGHT = 10

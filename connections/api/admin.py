@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from connections.api.endpoint import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
-from connections.authentication.api_keys import ANONYMOUS, KEY, ApiKey, Kind
+from connections.authentication.api_keys import ANONYMOUS, ApiKey, Kind
+from connections.authentication.caller import group_of
 from connections.http import (
     EndpointName,
     Exchange,
@@ -31,21 +32,21 @@ from connections.http import (
     parse_id,
     refusal_response,
 )
-from connections.limits.limiters import Limiters
-from connections.limits.owner_groups import group_of
-from connections.limits.quotas import Quota, RateLimited, RedisCounters, usage_quotas
-from connections.limits.quotas import QuotaKind as Counted
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle, ManagedConnection
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
-from connections.protocol.frames import Error, FrameCost
+from connections.protocol.frames import Error
 from sessions.conversation.conversation import incident
 from sessions.errors import Forbidden, NotFound, Refused
-from sessions.fair_share import Subject
-from sessions.records import Client, Owner
+from sessions.limits.quotas import Quota, RedisCounters, usage_quotas
+from sessions.limits.quotas import QuotaKind as Counted
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.shares import Subject
+from sessions.limits.slots import on_behalf_of
+from sessions.records import KEY, Client, Owner
 from sessions.replicas.rpc import GatheredAnswers
 from sessions.running.turn_list import ListedTurn
 from sessions.service import Sessions
-from sessions.store.pool import on_behalf_of
 
 PATH = "/v1/admin"
 AuditDetails = dict[str, str | int]

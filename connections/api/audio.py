@@ -25,14 +25,13 @@ from starlette.types import Receive, Scope, Send
 
 from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
 from connections.api.requests import VOICES, Problem, invalid
+from connections.authentication.caller import Caller
 from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits
-from connections.limits.caller import Caller
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
 from sessions.conversation.conversation import refusal_of
-from sessions.fair_share import FairShare, Subject
-from sessions.running.admission import AGAIN_MS
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from speech.errors import BadSound, RecognizerLost, SpeechError, TooMuchSound, VoiceFailed
 from speech.interfaces import RAW_RATE, AudioStream, Recording, Synthesizer
 from speech.recognition import Ready, Recognizer, Segment, Word

@@ -43,6 +43,7 @@ from engine.messages import (
     ToolCall,
 )
 from engine.vision.image import Image, Seen, joined
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
 
 _MAX_COMPLETION_TOKENS = "max_completion_tokens"
@@ -54,7 +55,6 @@ _NULL = b"null"
 _TOO_MANY = "A reply can have one format: leave `{}` out."
 RequestedFormat = tuple[str, Format]
 """A format, and the field that asks for it."""
-MAX_MESSAGES = 2048
 MAX_NAME_CHARS = 256
 """Characters of a call's id and of its function's name in the history, which may come from other servers."""
 Role = Literal["system", "user", "assistant", "tool"]

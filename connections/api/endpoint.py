@@ -24,35 +24,28 @@ from connections.api.replies import ReplySource
 from connections.api.requests import invalid, invalid_api_key, metric_code, problem_of, with_client_field
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Disconnected
-from connections.http import (
-    LARGE_BODY_BYTES,
-    EndpointName,
-    Exchange,
-    RefusalCounters,
-    RefusalReason,
-    forbidden_origin,
-)
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.http import EndpointName, Exchange, RefusalCounters, RefusalReason, forbidden_origin
+from connections.limiters import Limiters
 from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import Grant, KeyScope, Limits
 from connections.protocol.errors import Close, Unauthenticated, field_message
-from connections.protocol.frames import Frame, FrameCost
+from connections.protocol.frames import Frame
 from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
-from sessions.fair_share import FairShare, Subject
+from sessions.limits.bounds import LARGE_BODY_BYTES
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.shares import AGAIN_MS, FairShare, Subject
+from sessions.limits.slots import on_behalf_of
 from sessions.records import Owner
-from sessions.running.admission import AGAIN_MS
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
 from sessions.store.owner_data import ExportedConversation, ExportedMessage
-from sessions.store.pool import on_behalf_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -211,10 +204,9 @@ class RequestContext:
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Count messages on all replicas. Raises RateLimited."""
-        if (meter := self._limiters.quota_limiter) is not None:
-            with on_behalf_of(caller.group or caller.client.client_id):
-                for _ in range(messages):
-                    await meter.admit(caller.client)
+        with on_behalf_of(caller.group or caller.client.client_id):
+            for _ in range(messages):
+                await self._limiters.admit(caller.client)
 
     def used(self, caller: Caller, tokens: int) -> None:
         """Count tokens outside turns."""

@@ -30,8 +30,8 @@ from connections.api.chat_requests import (
 from connections.api.endpoint import HttpEndpoint, RequestContext, cors_route, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
 from connections.api.requests import Problem, decode_request, invalid, with_client_field
+from connections.authentication.caller import Caller
 from connections.http import EndpointName, Exchange, RefusalCounters, json_response
-from connections.limits.caller import Caller
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Grant, Limits
 from connections.protocol.errors import field_message

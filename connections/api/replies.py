@@ -12,8 +12,8 @@ import msgspec
 import structlog
 
 from connections.api.requests import Problem, problem_from_failure
+from connections.authentication.caller import Caller
 from connections.http import Exchange
-from connections.limits.caller import Caller
 from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
 from sessions.conversation.conversation import refusal_of

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from connections.http import check_json_limits, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
-from connections.limits.quotas import RateLimited
 from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
 from engine.messages import Message
 from engine.vision.image import Image
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
+from sessions.limits.rates import RateLimited
 from sessions.turn.prompt import NO_IMAGES
 
 RETRY_AFTER_S = 1

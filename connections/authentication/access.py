@@ -15,9 +15,6 @@ from redis.asyncio import Redis
 
 from connections.authentication.api_keys import (
     ANONYMOUS,
-    KEY,
-    NO_ALLOWANCE,
-    Allowance,
     ApiKey,
     ApiKeyStore,
     Identity,
@@ -29,8 +26,11 @@ from connections.authentication.json_web_tokens import JsonWebTokens
 from connections.middleware import AllowedOrigins
 from connections.protocol.errors import Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error, Frame
-from sessions.store.client import PUT, run_script, store_errors
-from sessions.store.pool import on_behalf_of
+from sessions.limits.quotas import NO_ALLOWANCE, Allowance
+from sessions.limits.slots import on_behalf_of
+from sessions.records import KEY
+from sessions.store.client import PUT, run_script
+from sessions.store_errors import store_errors
 
 REFRESH_S = 60.0
 """How long a client has for `auth.refresh` once its token has expired."""

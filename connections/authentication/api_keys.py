@@ -28,13 +28,12 @@ from connections.protocol.base import (
     KeyScope,
 )
 from connections.protocol.errors import InvalidList, Unauthenticated
-from sessions.records import Client, Owner
+from sessions.limits.quotas import NO_ALLOWANCE, Allowance
+from sessions.records import ANONYMOUS_PRINCIPAL, KEY, Client, Owner
 
 MAX_SUBJECT = 255
 """Characters; OpenID Connect Core's limit for a `sub` (section 2)."""
 _SUBJECT = "jwt:"
-KEY = "key:"
-"""Prefix of a key's principal, before its name."""
 PREFIX = "msk_"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -59,17 +58,6 @@ class Kind(StrEnum):
     PERSONAL = "personal"
     APPLICATION = "app"
     ADMIN = "admin"
-
-
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's own limits, in place of those of the settings; None: those of the settings."""
-
-    messages_per_minute: int | None = None
-    messages_per_day: int | None = None
-    tokens_per_day: int | None = None
-
-
-NO_ALLOWANCE = Allowance()
 
 
 class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +119,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Owner(self.principal, "" if self.is_person else client_id)
 
 
-ANONYMOUS = Identity(principal="anonymous")
+ANONYMOUS = Identity(principal=ANONYMOUS_PRINCIPAL)
 """Every client, if the operator configured no authentication."""
 
 

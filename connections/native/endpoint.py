@@ -11,10 +11,10 @@ from starlette.websockets import WebSocket
 
 from connections.authentication.access import AccessControl, SessionValidity, bearer
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import caller_of
 from connections.connection import Connection, RateLimiter, error_frame
 from connections.http import EndpointName
-from connections.limits.caller import caller_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware import client_address_of
 from connections.native.handler import FrameHandler
@@ -33,9 +33,10 @@ from connections.protocol.base import (
 from connections.protocol.errors import BadFrame, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import AuthRefresh, Error, Hello, Ready
 from connections.voice import VoiceConnection, VoiceService
-from connections.websocket_endpoint import HELLO_S, OUTBOX_BYTES, WebSocketEndpoint, WebSocketTransport
+from connections.websocket_endpoint import WebSocketEndpoint, WebSocketTransport
 from engine.errors import EngineError
 from sessions.errors import Refused
+from sessions.limits.bounds import HELLO_S, OUTBOX_BYTES
 from sessions.service import Sessions
 
 SUBPROTOCOL = "midstream.v1"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from connections.images import MAX_BYTES, MAX_IMAGES
-from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol.base import EVERYTHING, Grant, Limits, Model, ServerFacts
 from connections.protocol.frames import Params
 from engine.messages import ModelFacts
 from engine.served_models import ServedModel, ServedModels
+from sessions.limits.bounds import MAX_FRAME_BYTES
 
 SERVER = "midstream"
 LOADING_S = 10.0

@@ -6,7 +6,6 @@ Types are checked here; tools and ranges of generation parameters in `connection
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -67,6 +66,7 @@ from sessions.events import (
     ToolState,
     Where,
 )
+from sessions.limits.rates import FrameCost
 from sessions.records import PublishPolicy
 from sessions.store.index import Hit, Listed
 
@@ -454,14 +454,6 @@ ReplySound = audio.Sound | audio.Marks
 """What a cut of its turn always withdraws."""
 
 Frame = ServerFrame | Event | Binary
-
-
-class FrameCost(StrEnum):
-    """What a client frame counts as, besides its bytes, which the frame budget counts for every frame."""
-
-    MESSAGE = "message"  # begins a turn
-    READ = "read"  # asks the store
-    NOTHING = "nothing"  # is answered from memory, or must never be refused
 
 
 class ClientKind(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from sessions.conversation.conversation import Conversation, accepted_event, wit
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
 from sessions.events import Cause, Journalled, Languages, Text
 from sessions.generation import SourceReplies
+from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
 from sessions.replicas.relay import Subscriptions
@@ -28,7 +29,6 @@ from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history import Beginning, Duplicate, Since, StaleFacts
 from sessions.store.journal import covered, merged, rebuilt_turn
-from sessions.store.pool import FairSlots
 from sessions.store.storage import Storage
 from sessions.titles import first_title
 from sessions.turn.interfaces import Player

@@ -13,6 +13,7 @@ from sessions.commands.turn_manager import TurnManager
 from sessions.conversation.conversation import BackgroundTasks, refusal_of
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
+from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.records import Owner
 from sessions.replicas.rpc import (
     CallAnswerRequest,
@@ -25,7 +26,6 @@ from sessions.replicas.rpc import (
     RpcResponse,
     SendRequest,
 )
-from sessions.store.pool import on_behalf_of, with_heaviness
 from sessions.tool_round import AnswerOutcome
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.tool_calls import CallAnswer

@@ -10,8 +10,8 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.events import CallState
-from sessions.fair_share import Subject
 from sessions.filters.chain import Filters
+from sessions.limits.shares import Subject
 from sessions.records import CallRecord
 from sessions.replicas.rpc import Forwarder
 from sessions.store.history import History

@@ -16,9 +16,9 @@ from sessions.commands.acceptance import MessageAcceptor, register_turn
 from sessions.conversation.conversation import BackgroundTasks, Conversation, ConversationRegistry, refusal_of
 from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
+from sessions.limits.shares import Admission, Admitted
 from sessions.records import Owner
 from sessions.running import runner
-from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import TurnRunner
 from sessions.store.history import History
 from sessions.tool_round import WaitingTurns

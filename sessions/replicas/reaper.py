@@ -13,11 +13,11 @@ from sessions.events import (
     Journalled,
     Removed,
 )
+from sessions.limits.slots import as_service
 from sessions.records import Meta, TurnRecord
 from sessions.running.runner import close_orphaned
 from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
-from sessions.store.pool import as_service
 from sessions.store.storage import Storage
 
 REAP_S = 1.0

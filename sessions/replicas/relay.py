@@ -18,9 +18,10 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, ConversationRegistry
 from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
-from sessions.store.client import LEAVE, WATCH, run_script, store_errors
+from sessions.store.client import LEAVE, WATCH, run_script
 from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
+from sessions.store_errors import store_errors
 
 AGAIN_S = 0.2
 LISTEN_S = 1.0

@@ -19,12 +19,12 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Refused, SessionError, StoreDown
 from sessions.events import CallState, Done
+from sessions.limits.slots import is_heavy_caller
 from sessions.records import Meta, Owner
 from sessions.replicas.relay import Subscriptions
 from sessions.store.client import COLLECT, POST, run_script
 from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
-from sessions.store.pool import is_heavy_caller
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.message_request import GenerationConfig, MessageRequest
 from sessions.turn.tool_calls import CallAnswer

@@ -38,12 +38,11 @@ from engine.served_models import ServedModel
 from sessions.conversation.conversation import BackgroundTasks
 from sessions.errors import BadParams, ContextOverflow
 from sessions.events import Cause, Done, Reason
-from sessions.fair_share import Subject
 from sessions.filters.chain import ReleasedText
 from sessions.generation import Generator, TokenLatency
+from sessions.limits.shares import Admission, Admitted, Subject
 from sessions.observer import Observer
 from sessions.records import Client, Owner, with_model
-from sessions.running.admission import Admission, Admitted
 from sessions.running.runner import client_of, report_end
 from sessions.running.turn_list import ListedTurn
 from sessions.store.images import SHOWN_BYTES

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, OwnershipLost, SessionError
 from sessions.events import Accepted, Done, Journalled, Languages, Removed, decode_journalled, encode
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import CallRecord, MessageRecord, Meta, Owner, TurnRecord
 from sessions.store.client import (
     ACCEPT,
@@ -36,8 +36,6 @@ from sessions.store.client import (
     WriteConfirmer,
     hash_fields,
     run_script,
-    store_error_of,
-    store_errors,
 )
 from sessions.store.codec import (
     Keys,
@@ -51,6 +49,7 @@ from sessions.store.codec import (
 )
 from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
+from sessions.store_errors import store_error_of, store_errors
 
 MAX_SIBLINGS = 200
 """Siblings of a message that a reader gets, so that a page stays small."""

@@ -21,11 +21,12 @@ from redis.asyncio.client import Pipeline
 from engine.messages import Message
 from engine.vision.image import NOT_SEEN, Image, Seen, in_order, joined
 from sessions.errors import NotFound
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
-from sessions.store.client import KEEP_IMAGE, hash_fields, pipelined, queue_script, run_script, store_errors
+from sessions.store.client import KEEP_IMAGE, hash_fields, pipelined, queue_script, run_script
 from sessions.store.codec import Keys
 from sessions.store.ledger import Ledger
+from sessions.store_errors import store_errors
 
 UNSENT_S = 3600
 """How long an image is kept that no message shows. Uploading it again prolongs that once half of it is over."""

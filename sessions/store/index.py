@@ -16,9 +16,10 @@ from redis.asyncio.client import Pipeline
 from sessions.errors import BadParams, NotFound
 from sessions.events import Languages
 from sessions.records import MessageRecord, Owner
-from sessions.store.client import RENAME, TOUCH, queue_script, run_script, store_errors
+from sessions.store.client import RENAME, TOUCH, queue_script, run_script
 from sessions.store.codec import Keys, decode_message
 from sessions.store.ledger import Admission
+from sessions.store_errors import store_errors
 
 MAX_LISTED = 10_000
 """Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""

@@ -43,19 +43,10 @@ from sessions.events import (
     merge_text,
 )
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord, digest
-from sessions.store.client import (
-    APPEND,
-    COMPACT,
-    SCHEDULE,
-    TAKE_DUE,
-    load_scripts,
-    queue_script,
-    run_script,
-    store_error_of,
-    store_errors,
-)
+from sessions.store.client import APPEND, COMPACT, SCHEDULE, TAKE_DUE, load_scripts, queue_script, run_script
 from sessions.store.codec import Keys
 from sessions.store.ledger import EVENT_BYTES
+from sessions.store_errors import store_error_of, store_errors
 
 AT_ONCE = 32
 """Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""

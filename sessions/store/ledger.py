@@ -2,7 +2,7 @@
 
 Also measures the store's memory.
 
-Owners and groups may hold a part of what is free in the store, as `sessions.fair_share` has it: the fuller the store, the smaller is each
+Owners and groups may hold a part of what is free in the store, as `sessions.limits.shares` has it: the fuller the store, the smaller is each
 share, so a few can't take all of it. Redis holds the counts, by the time at which the bytes expire (`ledger.lua`):
 
 - What a message, an upload or an image will write is counted before it is written, in a round trip that is made anyway. The count
@@ -29,9 +29,10 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import Pipeline
 
 from sessions.errors import Refused, StoreDown, StoreFault
-from sessions.fair_share import Subject, group_limit, owner_limit
-from sessions.store.client import ADMIT, CHARGE, pipelined, queue_script, store_errors
-from sessions.store.pool import CLIENT_ERRORS, as_service
+from sessions.limits.shares import Subject, group_limit, owner_limit
+from sessions.limits.slots import as_service
+from sessions.store.client import ADMIT, CHARGE, pipelined, queue_script
+from sessions.store_errors import CLIENT_ERRORS, store_errors
 
 GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""

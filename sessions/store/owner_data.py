@@ -21,14 +21,15 @@ from redis.asyncio import Redis
 from engine.vision.image import Image
 from sessions.errors import NotFound
 from sessions.events import Languages, ShownCall
+from sessions.limits.slots import as_service
 from sessions.records import MessageRecord, Owner
-from sessions.store.client import RENEW, SHARE, hash_fields, run_script, store_errors
+from sessions.store.client import RENEW, SHARE, hash_fields, run_script
 from sessions.store.codec import Keys
 from sessions.store.history import History, message_at
 from sessions.store.images import Images
 from sessions.store.index import languages, list_name
-from sessions.store.pool import as_service
 from sessions.store.server_config import scan_keys
+from sessions.store_errors import store_errors
 
 AT_ONCE = 16
 """Messages that are read at once; each may be as long as the model's window."""

@@ -20,7 +20,8 @@ from redis.asyncio.client import Pipeline
 
 from sessions.errors import StoreDown, StoreFault
 from sessions.records import Owner
-from sessions.store.client import PUT, pipelined, run_script, store_errors
+from sessions.store.client import PUT, pipelined, run_script
+from sessions.store_errors import store_errors
 
 LEASE_S = 8.0
 RENEW_S = 2.5

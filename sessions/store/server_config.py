@@ -14,7 +14,8 @@ from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import BusyLoadingError, OutOfMemoryError, ResponseError, SlotNotCoveredError
 
 from sessions.errors import StoreDown
-from sessions.store.client import WAIT_MS, Durability, DurabilityUnsupported, WriteConfirmer, store_errors
+from sessions.store.client import WAIT_MS, Durability, DurabilityUnsupported, WriteConfirmer
+from sessions.store_errors import store_errors
 
 SCANNED = 500
 """Keys that the store scans in one call."""

@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.store.client import Durability
 from sessions.store.history import History, Notes

@@ -24,6 +24,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from sessions.limits.bounds import Rate
+from sessions.limits.rates import TokenBucket
 from sessions.tools.calls import Calls, LiveCall, Slots
 from sessions.tools.mcp_options import Listing, RemoteTool, ServerOptions, listing_of
 from sessions.tools.tool_registry import (
@@ -756,23 +758,15 @@ class GuardedBody(httpx2.AsyncByteStream):
 
 
 class ReadRateLimiter:
-    """The rate of one server. A leaky bucket as a meter (ITU-T I.371, appendix I).
-
-    `burst`: bytes that are read without a pause.
-    """
+    """The rate of one server. `burst`: bytes that are read without a pause."""
 
     def __init__(self, *, burst: int, rate: int = RATE) -> None:
-        self._burst = burst
-        self._rate = rate
-        self._level = 0.0
-        self._since = 0.0
+        self._bucket = TokenBucket(Rate(rate, burst))
 
     def pause(self, *, size: int, events: int, now: float) -> float:
         """Count what was read; return the seconds to wait before the next read."""
-        self._level = max(0.0, self._level - (now - self._since) * self._rate)
-        self._since = now
-        self._level += size + events * EVENT_COSTS
-        return max(0.0, (self._level - self._burst) / self._rate)
+        self._bucket.take(size + events * EVENT_COSTS, now)
+        return self._bucket.wait_s(now)
 
 
 class SseLineReader:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from engine.messages import Format, Params, ReplySpec, Tool, ToolCall, Translation
 from engine.vision.image import Detail
 from sessions.events import Needs, Where
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import MessageRecord, Owner, SourceState, TurnRecord, digest, user_message
 from sessions.store.codec import Keys, now_ms
 from sessions.store.images import Images

@@ -19,8 +19,8 @@ from app.server import address, listen
 from app.service import Service, composed
 from app.settings import Settings
 from connections.authentication.access import REFRESH_S
-from connections.websocket_endpoint import HELLO_S
 from engine.scripted import ScriptedEngine
+from sessions.limits.bounds import HELLO_S
 
 Frame = dict[str, Any]
 

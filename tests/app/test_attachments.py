@@ -18,7 +18,7 @@ from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import NOT_SEEN
-from sessions.running import admission
+from sessions.limits import bounds, shares
 from sessions.store import images
 from sessions.store.client import KEEP_IMAGE, run_script
 from tests.app.in_process_service import InProcessService, Socket, serving
@@ -270,7 +270,7 @@ async def test_images_that_were_shown_before_count_as_those_that_are_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts that come with the history of a text alone are in memory, too."""
-    monkeypatch.setattr(admission, "IMAGE_BYTES", admission.IMAGE_SLOT_BYTES)
+    monkeypatch.setattr(shares, "IMAGE_BYTES", bounds.IMAGE_SLOT_BYTES)
     engine = vision_engine(by_hand=True)
     async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
         png_id = await uploaded_id(running, PNG.data)

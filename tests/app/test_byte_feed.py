@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from app.http_protocol import (
     MAX_PART_BYTES,
-    PART_BYTES,
     PARTS_PER_ITERATION,
     ParseScheduler,
     PauseReason,
     ThrottledReader,
 )
-from connections.limits.loop_scheduler import LIGHT_ONLY_ITERATIONS
-from sessions.fair_share import WINDOW
+from connections.loop_scheduler import LIGHT_ONLY_ITERATIONS, WINDOW
+from sessions.limits.bounds import PART_BYTES
 
 CHUNKS = st.lists(st.binary(max_size=3) | st.integers(1, 20 * PART_BYTES))
 

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.leases import RedisConnectionLeases
-from connections.protocol.errors import Close
 from sessions.errors import StoreDown
+from sessions.limits.quotas import ConnectionLeases, TooManyConnections
 from sessions.records import Client
 from sessions.store.client import connect
 from tests.store_faults import without_memory
@@ -19,13 +18,11 @@ ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 
 
 @pytest.fixture
-async def replicas(
-    store: Redis, store_url: str
-) -> AsyncIterator[tuple[RedisConnectionLeases, RedisConnectionLeases]]:
+async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[ConnectionLeases, ConnectionLeases]]:
     """Two replicas that know each other. A client may have two connections, a key three."""
     async with connect(store_url) as other:
         both = tuple(
-            RedisConnectionLeases(client, max_per_client=2, max_per_key=3, replica=name)
+            ConnectionLeases(client, max_per_client=2, max_per_key=3, replica=name)
             for client, name in ((store, "one"), (other, "two"))
         )
         for leases in (*both, *both):
@@ -33,17 +30,17 @@ async def replicas(
         yield both[0], both[1]
 
 
-async def acquire(leases: RedisConnectionLeases, owner: Client, connection_id: str) -> str | None:
+async def acquire(leases: ConnectionLeases, owner: Client, connection_id: str) -> str | None:
     """None, or the reason why there is no room."""
     try:
         await leases.acquire(owner, connection_id)
-    except Close as close:
-        return close.reason
+    except TooManyConnections as full:
+        return str(full)
     return None
 
 
 async def test_a_client_and_a_key_have_so_many_over_all_replicas(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases],
+    replicas: tuple[ConnectionLeases, ConnectionLeases],
 ) -> None:
     one, two = replicas
     assert await acquire(one, ANN, "a1") is None
@@ -54,7 +51,7 @@ async def test_a_client_and_a_key_have_so_many_over_all_replicas(
 
 
 async def test_a_connection_that_left_leaves_room(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases],
+    replicas: tuple[ConnectionLeases, ConnectionLeases],
 ) -> None:
     one, two = replicas
     for leases, name in ((one, "a1"), (two, "a2")):
@@ -65,7 +62,7 @@ async def test_a_connection_that_left_leaves_room(
 
 
 async def test_what_a_killed_replica_had_counts_for_nothing_soon(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases], store: Redis
+    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
 ) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
@@ -78,7 +75,7 @@ async def test_what_a_killed_replica_had_counts_for_nothing_soon(
 
 
 async def test_a_replica_that_ends_says_so(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases],
+    replicas: tuple[ConnectionLeases, ConnectionLeases],
 ) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
@@ -89,7 +86,7 @@ async def test_a_replica_that_ends_says_so(
 
 
 async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases], store: Redis
+    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
 ) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
@@ -103,7 +100,7 @@ async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
 
 
 async def test_seats_that_the_store_forgot_are_told_again(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases], store: Redis
+    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
 ) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")
@@ -116,7 +113,7 @@ async def test_seats_that_the_store_forgot_are_told_again(
 
 
 async def test_the_chore_tells_of_who_left_at_once(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases],
+    replicas: tuple[ConnectionLeases, ConnectionLeases],
 ) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")
@@ -129,7 +126,7 @@ async def test_the_chore_tells_of_who_left_at_once(
 
 
 async def test_who_goes_while_being_counted_leaves_nothing(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases], store: Redis
+    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
 ) -> None:
     one, two = replicas
     await store.client_pause(100)
@@ -142,7 +139,7 @@ async def test_who_goes_while_being_counted_leaves_nothing(
 
 
 async def test_who_left_is_told_again_where_the_store_did_not_hear(
-    replicas: tuple[RedisConnectionLeases, RedisConnectionLeases], store: Redis
+    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
 ) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")

@@ -16,17 +16,19 @@ from websockets.protocol import Protocol as Parser
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.http_protocol import MAX_AHEAD_BYTES, PART_BYTES, WRITE_BUFFER_BYTES, HttpProtocol, PauseReason
-from app.websocket_protocol import (
+from app.http_protocol import HttpProtocol, PauseReason
+from app.websocket_protocol import LimitedProtocol, WebSocketProtocol
+from sessions.limits.bounds import (
+    LEAST_HANDSHAKES,
+    MAX_AHEAD_BYTES,
     MAX_FRAGMENTS,
     MAX_HELLO_FRAMES,
-    LimitedProtocol,
-    WebSocketProtocol,
+    PART_BYTES,
+    RATES,
+    WRITE_BUFFER_BYTES,
+    Bound,
+    Rate,
 )
-from connections.limits import rates as frame_budget
-from connections.limits.bound_counters import Bound
-from connections.limits.leases import LEAST_SHARE
-from connections.limits.rates import Rate
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 from tests.chaos.minimal_websocket import (
@@ -51,8 +53,8 @@ POLICY = 1008
 @pytest.fixture
 def rich(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unlimited budgets, so that each bound is tested by itself."""
-    for bound in frame_budget.RATES:
-        monkeypatch.setitem(frame_budget.RATES, bound, ENDLESS)
+    for bound in RATES:
+        monkeypatch.setitem(RATES, bound, ENDLESS)
 
 
 async def greeted(running: InProcessService, **options: int) -> MinimalWebSocket:
@@ -351,7 +353,7 @@ async def test_one_address_leaves_the_others_a_place_to_say_hello(tmp_path: Path
             await one.handshake(extra=f"X-Forwarded-For: {address}\r\n")
             return one
 
-        silent = [await come("203.0.113.7") for _ in range(LEAST_SHARE)]
+        silent = [await come("203.0.113.7") for _ in range(LEAST_HANDSHAKES)]
         with pytest.raises(InvalidStatus) as refused:
             await connect(running.ws_url, additional_headers={"X-Forwarded-For": "203.0.113.7"})
         assert refused.value.response.status_code == 503

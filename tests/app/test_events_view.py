@@ -14,8 +14,8 @@ from app.keys import add_key, revoke_key
 from connections.api import endpoint as transport
 from connections.http import RefusalReason
 from connections.protocol.errors import Close, CloseCode
-from connections.websocket_endpoint import OUTBOX_BYTES
 from engine.scripted import ScriptedEngine
+from sessions.limits.bounds import OUTBOX_BYTES
 from tests.app.event_source import error_response, open_event_source, path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.jwt_signing import SECRET, token

@@ -13,11 +13,11 @@ import pytest
 from redis.asyncio import Redis
 
 from connections.api import requests
-from connections.limits import rates as frame_budget
-from connections.limits.bound_counters import Bound
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
-from sessions.store.pool import is_heavy_caller
+from sessions.limits import rates as frame_budget
+from sessions.limits.bounds import Bound
+from sessions.limits.slots import is_heavy_caller
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
 ELSEWHERE = {"local_addr": ("127.0.0.2", 0)}

@@ -21,7 +21,7 @@ from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.upstream.engine import UpstreamEngine
 from engine.vision.image import NOT_SEEN
-from sessions.running import admission
+from sessions.limits import bounds, shares
 from tests.app.ai_sdk_client import AiSdkChat, user
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
@@ -254,7 +254,7 @@ async def test_models_say_whether_they_take_images(service: InProcessService, tm
 async def test_who_shows_too_much_at_once_is_refused_and_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "IMAGE_BYTES", 4 * admission.IMAGE_SLOT_BYTES)
+    monkeypatch.setattr(shares, "IMAGE_BYTES", 4 * bounds.IMAGE_SLOT_BYTES)
     engine = ScriptedEngine(features=(*FEATURES, "images"), by_hand=True)
     chat = IMAGE_REQUESTS["chat"]
     large = PNG.url.partition(",")[0] + "," + _large()

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from connections.limits import limiters
-from connections.limits.rates import MAX_FRAME_BYTES
-from connections.websocket_endpoint import LARGE_MESSAGE_BYTES
+from connections import limiters
 from engine.scripted import FEATURES, ScriptedEngine
+from sessions.limits.bounds import LARGE_MESSAGE_BYTES, MAX_FRAME_BYTES
 from sessions.store.images import Images
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.realtime_client import prompts, session

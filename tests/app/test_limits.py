@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from connections.limits import quotas
+from sessions.limits import quotas
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import pid_of, stalled
@@ -114,7 +114,7 @@ async def test_tokens_of_ended_turns_count_for_the_day(replica: Replica, store: 
 async def test_a_client_has_so_many_connections_over_all_replicas(replica: Replica) -> None:
     ann = {"client_id": "ann"}
     async with replica(max_client_connections=2) as one, replica(max_client_connections=2) as two:
-        await one.service._lifecycle._limiters.leases.renew()  # type: ignore[attr-defined] # it began before the other
+        await one.service._lifecycle._limiters.leases.renew()  # type: ignore[union-attr] # it began before the other
         async with one.socket(ann), two.socket(ann):
             for running in (one, two):
                 async with connect(running.ws_url) as third:

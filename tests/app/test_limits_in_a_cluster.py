@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from connections.limits.leases import RedisConnectionLeases
-from connections.limits.quotas import QuotaSettings, RateLimited, RedisCounters, quota_warnings
-from connections.protocol.errors import Close
+from sessions.limits.quotas import (
+    ConnectionLeases,
+    QuotaSettings,
+    RedisCounters,
+    TooManyConnections,
+    near_limits,
+)
+from sessions.limits.rates import RateLimited
 from sessions.records import Client
 from sessions.store.client import connect
 from tests.sessions.server_group import cluster
@@ -31,10 +36,10 @@ async def test_messages_tokens_and_connections_are_counted_there(store: Redis) -
     counts = RedisCounters(store)
     gauges = QuotaSettings(messages_per_minute=1, tokens_per_day=100).gauges(ANN)
     assert [(await counts.take(gauges))[0] for _ in range(2)] == [True, False]
-    leases = RedisConnectionLeases(store, max_per_client=1, max_per_key=3)
+    leases = ConnectionLeases(store, max_per_client=1, max_per_key=3)
     await leases.renew()
     await leases.acquire(ANN, "a1")
-    with pytest.raises(Close):
+    with pytest.raises(TooManyConnections):
         await leases.acquire(ANN, "a2")
     leases.release(ANN, "a1")
     await leases.renew()
@@ -50,16 +55,16 @@ async def test_what_a_key_has_no_room_for_counts_for_none_of_its_clients(store: 
     admitted, readings = await counts.take(quotas.gauges(BOB))
     assert not admitted
     with pytest.raises(RateLimited, match="key_messages_per_minute"):
-        quota_warnings(quotas.gauges(BOB), readings, admitted=admitted)
+        near_limits(quotas.gauges(BOB), readings, admitted=admitted)
     assert (await counts.take(QuotaSettings(messages_per_minute=5).gauges(BOB)))[1][0].used == 1
 
 
 async def test_a_connection_that_its_key_has_no_room_for_counts_for_none(store: Redis) -> None:
-    leases = RedisConnectionLeases(store, max_per_client=2, max_per_key=2)
+    leases = ConnectionLeases(store, max_per_client=2, max_per_key=2)
     await leases.renew()
     await leases.acquire(ANN, "a1")
     await leases.acquire(BOB, "b1")
-    with pytest.raises(Close, match="key"):
+    with pytest.raises(TooManyConnections, match="key"):
         await leases.acquire(BOB, "b2")
     leases.release(ANN, "a1")
     await leases.renew()
@@ -68,7 +73,7 @@ async def test_a_connection_that_its_key_has_no_room_for_counts_for_none(store: 
 
 async def test_clients_of_one_key_are_counted_all_over_the_cluster(store: Redis) -> None:
     """The commonest case: a page with one key and many people."""
-    counts, leases = RedisCounters(store), RedisConnectionLeases(store, max_per_client=2, max_per_key=None)
+    counts, leases = RedisCounters(store), ConnectionLeases(store, max_per_client=2, max_per_key=None)
     for number in range(30):
         client = Client("key:lab", f"client-{number}")
         await counts.take(QuotaSettings(messages_per_minute=5, tokens_per_day=100).gauges(client))

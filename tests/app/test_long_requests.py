@@ -13,9 +13,10 @@ import pytest
 
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
-from connections.http import LARGE_BODY_BYTES, Exchange
-from connections.limits.limiters import Limiters
+from connections.http import Exchange
+from connections.limiters import Limiters
 from connections.native.server_info import ServerInfo
+from sessions.limits.bounds import LARGE_BODY_BYTES
 from tests.app.in_process_service import InProcessService
 
 ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -15,7 +15,7 @@ from app import memory
 from app.http_protocol import HttpProtocol
 from app.websocket_protocol import LimitedProtocol, WebSocketProtocol
 from connections.connection import Connection
-from connections.limits.rates import LocalRateLimits
+from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket

@@ -16,10 +16,9 @@ import pytest
 
 from connections.api.chat_requests import ChatRequest
 from connections.authentication.api_keys import digest_of
-from connections.http import MAX_BODY_BYTES
-from connections.limits.limiters import LARGE_BODIES
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
+from sessions.limits.bounds import LARGE_BODIES, MAX_BODY_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer
 

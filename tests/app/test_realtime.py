@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from connections.api.realtime.session import MAX_WAITING
-from connections.connection import BAD_FRAMES
 from engine.messages import Message
+from sessions.limits.bounds import BAD_FRAMES
 from tests.app.in_process_service import Frame, InProcessService, Socket
 from tests.app.realtime_client import LONG, LONGEST, begin, create, output_text, paced, prompts, session, turn
 

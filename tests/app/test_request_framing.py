@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from connections.limits.bound_counters import Bound
+from sessions.limits.bounds import Bound
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import exchange, peer
 from tests.app.smuggled_requests import LAST, UPGRADES, by_length, in_chunks, requests, statuses

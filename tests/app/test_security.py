@@ -22,8 +22,8 @@ from websockets.exceptions import InvalidStatus
 
 from app.routes import PAGE
 from app.server import address, listen, server
-from connections.limits.rates import MAX_FRAME_BYTES
 from connections.middleware import AllowedOrigins
+from sessions.limits.bounds import MAX_FRAME_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.minimal_websocket import CLOSE, TEXT, MinimalWebSocket, framed
 

@@ -10,7 +10,7 @@ from app.metrics import Metrics, Readiness, Sources
 from app.service import engines_of
 from app.settings import Settings
 from connections.http import RefusalCounters
-from connections.limits.bound_counters import BoundCounters
+from connections.limiters import BoundCounters
 from connections.manager import ConnectionStatistics
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient

@@ -11,9 +11,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from connections.authentication.api_keys import Allowance
-from connections.limits.quotas import QuotaSettings, RedisCounters
 from sessions.errors import StoreDown
+from sessions.limits.quotas import Allowance, QuotaSettings, RedisCounters
 from sessions.records import Client
 from sessions.store.client import connect
 from tests.chaos.proxy import FAIR, Weather, proxy
@@ -124,7 +123,7 @@ async def test_tokens_count_until_midnight(
 async def test_tokens_that_the_store_did_not_take_are_charged_when_it_is_back(
     replicas: tuple[RedisCounters, RedisCounters], store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connections.limits.quotas.RETRY_S", 0.01)
+    monkeypatch.setattr("sessions.limits.quotas.RETRY_S", 0.01)
     gauges = QuotaSettings(tokens_per_day=100).gauges(ANN)
     await store.config_resetstat()
     async with without_memory(store):

@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app import http_protocol
-from app.http_protocol import PART_BYTES
+from sessions.limits.bounds import MAX_HEAD_BYTES, MAX_HEADERS, PART_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import answer, peer
 
@@ -66,7 +66,7 @@ async def test_a_socket_that_shook_hands_is_not_hurried(hurried: InProcessServic
 
 async def test_a_head_without_an_end_is_not_read_to_its_end(running: InProcessService) -> None:
     async with peer(running) as endless:
-        endless.write(HEAD + "X: y\r\n" * (http_protocol.MAX_HEAD_BYTES // 6))
+        endless.write(HEAD + "X: y\r\n" * (MAX_HEAD_BYTES // 6))
         assert (await endless.rest()).startswith("HTTP/1.1 431 ")
 
 
@@ -86,7 +86,7 @@ async def test_a_head_of_many_lines_is_not_read_to_its_end(
     async with peer(running) as endless:
         endless.write(HEAD + "X: y\r\n" * 8_000 + "\r\n")
         assert (await endless.rest()).startswith("HTTP/1.1 431 ")
-    assert taken <= http_protocol.MAX_HEADERS + PART_BYTES // len("X: y\r\n")
+    assert taken <= MAX_HEADERS + PART_BYTES // len("X: y\r\n")
 
 
 async def test_more_sockets_than_there_is_room_for_are_told_so(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ import yaml
 from app.settings import Settings
 from app.sizing import JOURNAL_BYTES, STORE_SPARE
 from connections.authentication.access import TICKET_S
-from connections.http import MAX_BODY_BYTES
 from connections.images import MAX_BYTES
-from connections.limits.rates import GROUPS_TIMES, MAX_FRAME_BYTES
-from sessions.fair_share import ADDRESS, group_limit, owner_limit
+from sessions.limits.bounds import GROUPS_TIMES, MAX_BODY_BYTES, MAX_FRAME_BYTES
+from sessions.limits.shares import ADDRESS, group_limit, owner_limit
 from sessions.store.embedded import EMBEDDED_BYTES
 from sessions.store.history import NOTES_BYTES
 from sessions.store.images import IMAGE_COSTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.limits.limiters import LARGE_BODIES
+from sessions.limits.bounds import LARGE_BODIES
 from tests.attack.attack import MB
 from tests.attack.client import Outcome
 from tests.attack.in_test import MOMENT_S, OWN_BYTES, SECONDS, run_attack

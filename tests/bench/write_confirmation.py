@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from app import parts
-from sessions.store.client import WriteConfirmer, store_errors
+from sessions.store.client import WriteConfirmer
+from sessions.store_errors import store_errors
 from tests.chaos import gateway
 
 WAIT_MS = 3000

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.server import HEARTBEAT_S
 from connections.protocol import codec
 from sessions.events import Delta
+from sessions.limits.bounds import HEARTBEAT_S
 
 WORD = "word "
 

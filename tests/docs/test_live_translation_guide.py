@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connections.limits.bound_counters import Bound
-from connections.limits.rates import RATES
+from sessions.limits.bounds import RATES, Bound
 from sessions.translation.interpretation import AHEAD, MAX_SOURCE_CHARS
 from sessions.translation.sentences import MAX_SEGMENT_CHARS
 from sessions.translation.translator import IDLE_S, PAUSE_S

@@ -8,8 +8,8 @@ from redis.asyncio import ConnectionPool, Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.commands.acceptance import MAX_CONCURRENT
+from sessions.limits.bounds import MAX_ACCEPTING
 from sessions.records import Owner
-from sessions.running.admission import MAX_ACCEPTING
 from sessions.service import Sessions
 from sessions.store.client import connect
 from sessions.turn.message_request import GenerationConfig, MessageRequest

@@ -5,32 +5,32 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.fair_share import PART, RecentUsage
+from connections.loop_scheduler import PART, LightClients
 
 works = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)))
 
 
 def test_at_first_everybody_works_seldom() -> None:
-    assert RecentUsage().is_light("a")
+    assert LightClients().has("a")
 
 
 def test_who_is_alone_does_not_work_seldom() -> None:
-    recent = RecentUsage()
+    recent = LightClients()
     recent.count("a")
-    assert not recent.is_light("a")
-    assert recent.is_light("b")
+    assert not recent.has("a")
+    assert recent.has("b")
 
 
 def test_of_equals_nobody_works_seldom() -> None:
-    recent = RecentUsage()
+    recent = LightClients()
     for group in "abc" * 10:
         recent.count(group)
-    assert not any(map(recent.is_light, "abc"))
+    assert not any(map(recent.has, "abc"))
 
 
 @given(works, st.integers(1, 40))
 def test_only_the_last_pieces_count(done: list[tuple[str, int]], lately: int) -> None:
-    recent = RecentUsage(lately)
+    recent = LightClients(lately)
     kept: list[tuple[str, int]] = []
     for group, pieces in done:
         recent.count(group, pieces)
@@ -41,4 +41,4 @@ def test_only_the_last_pieces_count(done: list[tuple[str, int]], lately: int) ->
     total = sum(size for _, size in kept)
     for group in "abcd":
         had = sum(size for one, size in kept if one == group)
-        assert recent.is_light(group) == (PART * len(groups) * had <= total)
+        assert recent.has(group) == (PART * len(groups) * had <= total)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.limits.limiters import LARGE_BODIES
 from sessions.errors import Draining, Overloaded
-from sessions.fair_share import ADDRESS, FairShare, Subject
-from sessions.running.admission import AGAIN_MS, MAX_ACCEPTING, MAX_SLOTS, SLOT_CHARS, Admission, Admitted
+from sessions.limits.bounds import LARGE_BODIES, MAX_ACCEPTING, MAX_SLOTS, SLOT_CHARS
+from sessions.limits.shares import ADDRESS, AGAIN_MS, Admission, Admitted, FairShare, Subject
 
 ANN, BOB = Subject("ann", "here"), Subject("bob", "there")
 

@@ -40,8 +40,8 @@ from connections.api.replies import (
     stream_reply,
 )
 from connections.api.requests import Problem, invalid, is_conversation_id, problem_of
+from connections.authentication.caller import Caller, can_reconnect
 from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message
-from connections.limits.caller import Caller, can_reconnect
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
@@ -50,9 +50,9 @@ from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused
 from sessions.events import CallState, Reason, ShownCall
+from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.store.pool import on_behalf_of
 from sessions.tools.tool_registry import Approval
 from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result

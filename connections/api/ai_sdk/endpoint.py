@@ -53,6 +53,7 @@ from connections.api.ai_sdk.requests import (
 from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
 from connections.authentication.access import SessionValidity, bearer
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller
 from connections.connection import Connection, PendingWork
 from connections.http import (
     EndpointName,
@@ -63,25 +64,20 @@ from connections.http import (
     optional_id,
     parse_id,
 )
-from connections.limits.caller import Caller
 from connections.middleware import AllowedOrigins, client_address_of
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error, Frame
-from connections.websocket_endpoint import (
-    OUTBOX_BYTES,
-    MultilineTransport,
-    WebSocketEndpoint,
-    WebSocketTransport,
-)
+from connections.websocket_endpoint import MultilineTransport, WebSocketEndpoint, WebSocketTransport
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
-from sessions.store.pool import on_behalf_of
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.slots import on_behalf_of
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024

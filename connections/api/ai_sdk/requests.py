@@ -23,11 +23,11 @@ from connections.api.ai_sdk.encoder import AnyChunk, CallsAnswered, ChunkEncoder
 from connections.api.endpoint import RequestContext
 from connections.authentication.access import AccessControl
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller, caller_of
 from connections.connection import Connection, Handler, PendingWork, RateLimiter
 from connections.http import check_json_limits, error_code_of, forbidden_origin_message, refusal_response
 from connections.images import MAX_IMAGES, InvalidImage, image_from_url
-from connections.limits.caller import Caller, caller_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.protocol import codec
@@ -54,7 +54,7 @@ from connections.protocol.frames import (
 from engine.vision.image import Image
 from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
 Trigger = Literal["submit-message", "regenerate-message"]

@@ -37,14 +37,14 @@ from connections.api.requests import (
     Problem,
     problem_of,
 )
+from connections.authentication.caller import Caller
 from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, refusal
-from connections.limits.caller import Caller
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
-from connections.protocol.frames import FrameCost
 from engine.messages import ToolCall
 from sessions.errors import Overloaded, Refused
 from sessions.events import Done, Reason
+from sessions.limits.rates import FrameCost
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 

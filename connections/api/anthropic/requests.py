@@ -12,7 +12,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from connections.api.chat_requests import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOOLS
+from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS
 from connections.api.requests import (
     Problem,
     check_images,
@@ -32,6 +32,7 @@ from connections.protocol.errors import BadParams, field_message
 from engine.messages import JsonSchema, Message, Params, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, joined
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 
 THREADS = "thread_unsupported_request"

@@ -65,7 +65,6 @@ from connections.api.realtime.session import (
 )
 from connections.api.replies import problem_at_end
 from connections.http import check_json_limits
-from connections.limits.rates import MAX_FRAME_BYTES
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.base import ServerFrame
@@ -84,6 +83,7 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
+from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.turn.tool_calls import CANCELLED, result_text
 
 _LOST = "Some events could not be told. Come back with ?conversation_id= to have what is there now."

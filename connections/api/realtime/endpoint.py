@@ -52,10 +52,10 @@ from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTra
 from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.api_keys import Identity
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, RateLimiter
 from connections.http import EndpointName, optional_id
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.outbox import Outbox
@@ -64,16 +64,12 @@ from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.voice import VoiceConnection, VoiceService
 from connections.voice import VoiceMessage as Message
-from connections.websocket_endpoint import (
-    OUTBOX_BYTES,
-    LargeMessageLease,
-    MultilineTransport,
-    WebSocketTransport,
-)
+from connections.websocket_endpoint import LargeMessageLease, MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from engine.vision.image import Image
 from sessions.errors import NotFound, Overloaded, Refused
-from sessions.fair_share import Subject
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
 PATH = "/v1/realtime"

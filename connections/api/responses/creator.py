@@ -63,8 +63,8 @@ from connections.api.responses.store import (
     UserInput,
     resolve_references,
 )
+from connections.authentication.caller import Caller, can_reconnect
 from connections.http import Exchange
-from connections.limits.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
@@ -73,10 +73,10 @@ from engine.served_models import ServedModel
 from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded
 from sessions.events import CallState, Cause
+from sessions.limits.slots import on_behalf_of
 from sessions.records import CallRecord, digest
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
 from sessions.service import Sessions
-from sessions.store.pool import on_behalf_of
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 

@@ -57,27 +57,27 @@ from connections.api.responses.store import (
     item_not_found,
 )
 from connections.authentication.access import TICKET, AccessControl, bearer
+from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Connection, Disconnected, Transport
 from connections.http import EndpointName, Exchange, RefusalCounters, json_response, type_of
-from connections.limits.bound_counters import EndpointCounters
-from connections.limits.caller import Caller, caller_of, client_id_of
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import RateLimited
+from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware import AllowedOrigins
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
 from connections.protocol.errors import BadFrame, Close, CloseCode, field_message, shorten
-from connections.protocol.frames import Error, Frame, FrameCost
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.protocol.frames import Error, Frame
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.messages import Message
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Conflict, Overloaded, Refused
+from sessions.limits.bounds import OUTBOX_BYTES
+from sessions.limits.rates import FrameCost, RateLimited
+from sessions.limits.slots import on_behalf_of
 from sessions.records import MessageRecord
 from sessions.running.ephemeral import TextPiece
-from sessions.store.pool import on_behalf_of
 from sessions.turn.tool_calls import as_written
 
 SSE_DONE = b"data: [DONE]\n\n"

@@ -14,14 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from connections.api.chat_requests import (
-    MAX_MESSAGES,
-    MAX_NAME_CHARS,
-    MAX_TOOLS,
-    MAX_TOP_LOGPROBS,
-    BaseRequest,
-    params_of,
-)
+from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS, MAX_TOP_LOGPROBS, BaseRequest, params_of
 from connections.api.requests import (
     IMAGES,
     ONLY_USER_IMAGES,
@@ -42,6 +35,7 @@ from connections.protocol.errors import field_message
 from engine.messages import Format, JsonObject, JsonSchema, Message, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, Seen, joined
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import OfferedTool

@@ -41,7 +41,7 @@ from connections.api.responses.schema import (
     McpCall,
     McpListTools,
 )
-from connections.limits.caller import Caller, can_reconnect
+from connections.authentication.caller import Caller, can_reconnect
 from connections.protocol.base import Limits
 from engine.messages import Message, Tool
 from engine.vision.image import Image, together

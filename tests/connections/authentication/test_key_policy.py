@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from connections.authentication.api_keys import (
-    Allowance,
     ApiKey,
     ApiKeyStore,
     KeyPolicy,
@@ -21,6 +20,7 @@ from connections.authentication.api_keys import (
 )
 from connections.protocol.base import Grant, KeyScope
 from connections.protocol.errors import InvalidList
+from sessions.limits.quotas import Allowance
 
 NOW = datetime(2026, 11, 24, 12, 0, 0, 500, tzinfo=UTC)
 ALL = KeyPolicy(

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from connections.authentication.access import TICKET_GROUP, Tickets
 from connections.authentication.api_keys import ANONYMOUS
 from connections.protocol.errors import Unauthenticated
-from sessions.store.pool import OWN, caller_group
+from sessions.limits.slots import OWN, caller_group
 from tests.store_faults import without_memory
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from connections.authentication.caller import Caller
 from connections.connection import MAX_CANCELS, MAX_REQUESTS, Connection, ErrorBudget
 from connections.http import EndpointName
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.audio import AudioStop

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.limits.bound_counters import Bound
-from connections.limits.rates import RATES, REFUSED_REQUEST_FRAMES, FrameBudget, FrameKind, Rate, TokenBucket
+from sessions.limits.bounds import RATES, REFUSED_REQUEST_FRAMES, Bound, Rate
+from sessions.limits.rates import FrameBudget, FrameKind, TokenBucket
 
 RATE = Rate(per_s=10, burst=20)
 AMOUNTS = st.floats(0.1, 30)

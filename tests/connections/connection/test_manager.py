@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from connections.limits.caller import Caller
+from connections.authentication.caller import Caller
 from connections.manager import ConnectionManager, ConnectionStatistics
 from connections.protocol.errors import Close, CloseCode
 from sessions.records import Client, Owner

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from typing import cast
 
 import pytest
 
+from connections.authentication.caller import Caller
 from connections.connection import MAX_WAITING, Connection, RateLimiter
 from connections.http import RefusalCounters, RefusalReason
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
-from connections.limits.quotas import Quota, QuotaLimiter, QuotaSettings, QuotaUsage, RateLimited
-from connections.limits.rates import LocalRateLimits
+from connections.limiters import Limiters
 from connections.protocol.audio import AudioStop
 from connections.protocol.frames import Cancel, Frame, History, Ping, Request, Send
 from sessions.errors import Overloaded
+from sessions.limits.quotas import Quota, QuotaLimiter, QuotaSettings, QuotaUsage, RedisCounters
+from sessions.limits.rates import LocalRateLimits, RateLimited
 from sessions.records import Client, Owner
 
 
@@ -49,7 +50,7 @@ class Harness:
         self.handled: list[Request] = []
         self.pushed: list[Frame] = []
         self.under_way: list[asyncio.Task[None]] = []
-        meter = QuotaLimiter(QuotaSettings(messages_per_minute=9), self.counts, self.refusals)
+        meter = QuotaLimiter(QuotaSettings(messages_per_minute=9), cast("RedisCounters", self.counts))
         self.limiters = Limiters(quota_limiter=meter, rates=rates, refusals=self.refusals)
         self._limiter = RateLimiter(self, self.limiters)
 
@@ -74,7 +75,7 @@ STOP = AudioStop()
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> Harness:
-    monkeypatch.setattr("connections.limits.quotas.TIMEOUT_S", 60.0)
+    monkeypatch.setattr("sessions.limits.quotas.TIMEOUT_S", 60.0)
     return Harness()
 
 

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.http import (
-    MAX_CONTAINERS,
-    MAX_DEPTH,
-    MAX_QUOTES,
-    MAX_VALUES,
-    SMALL_BYTES,
-    TooManyValues,
-    check_json_limits,
-)
+from connections.http import MAX_QUOTES, TooManyValues, check_json_limits
+from sessions.limits.bounds import MAX_CONTAINERS, MAX_DEPTH, MAX_VALUES, SMALL_BYTES
 
 PADDING = '"' + "x" * SMALL_BYTES + '"'
 VALUES = st.recursive(

@@ -7,12 +7,10 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from connections.limits import loop_scheduler
-from connections.limits.fair_share import FairShareMiddleware
-from connections.limits.loop_scheduler import FairLoopScheduler, LightClients
+from connections import loop_scheduler
+from connections.loop_scheduler import WINDOW, FairLoopScheduler, FairShareMiddleware, LightClients
 from connections.middleware import AllowedAddresses, set_client_address
-from sessions.fair_share import WINDOW
-from sessions.store.pool import is_heavy_caller, with_heaviness
+from sessions.limits.slots import is_heavy_caller, with_heaviness
 
 RULE = AllowedAddresses(allowed=(), trusted=())
 CROWD = [f"10.0.0.{number}" for number in range(20)]

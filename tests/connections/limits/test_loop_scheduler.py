@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from connections.limits import loop_scheduler
-from connections.limits.loop_scheduler import (
+from connections import loop_scheduler
+from connections.loop_scheduler import (
     LIGHT_ONLY_ITERATIONS,
     REQUEST_COST,
+    WINDOW,
     FairLoopScheduler,
     LightClients,
 )
-from sessions.fair_share import WINDOW
 
 
 async def served_per_turn(turns: FairLoopScheduler, groups: list[str]) -> list[list[str]]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
-from connections.http import RefusalCounters
-from connections.limits import quotas as metering
-from connections.limits.quotas import (
+from sessions.limits import quotas as metering
+from sessions.limits.quotas import (
     MAX_BACKED_OFF_CLIENTS,
     MAX_FAILING_CLIENTS,
     QuotaLimiter,
     QuotaSettings,
-    RateLimited,
     RedisCounters,
 )
+from sessions.limits.rates import RateLimited
 from sessions.records import Client
 from tests.app.test_limits_in_a_cluster import ANN, BOB
 from tests.store_faults import pid_of, stalled
@@ -24,7 +23,7 @@ QUOTAS = QuotaSettings(messages_per_minute=1)
 
 @pytest.fixture
 async def meter(store: Redis) -> QuotaLimiter:
-    return QuotaLimiter(QUOTAS, RedisCounters(store), RefusalCounters())
+    return QuotaLimiter(QUOTAS, RedisCounters(store))
 
 
 async def test_spoiled_counts_of_one_sender_leave_all_others_counted(

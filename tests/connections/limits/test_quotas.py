@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.limits.quotas import (
-    Quota,
-    QuotaKind,
-    QuotaSettings,
-    QuotaUsage,
-    RateLimited,
-    quota_subjects,
-    quota_warnings,
-)
+from sessions.limits.quotas import Quota, QuotaKind, QuotaSettings, QuotaUsage, near_limits, quota_subjects
+from sessions.limits.rates import RateLimited
 from sessions.records import Client
 
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
@@ -64,7 +57,7 @@ def test_the_smaller_number_is_shown(client: int | None, key: int | None, shown:
 @given(limit=st.integers(1, 10_000), used=st.integers(0, 20_000))
 def test_a_limit_is_told_once_a_fifth_of_it_or_less_is_left(limit: int, used: int) -> None:
     gauge = Quota("tokens_per_day", QuotaKind.TOKENS, "s", limit)
-    reported = quota_warnings([gauge], [QuotaUsage(used, 1)], admitted=True)
+    reported = near_limits([gauge], [QuotaUsage(used, 1)], admitted=True)
     assert [(near.name, near.reset_s) for near in reported] == [("tokens_per_day", 1)] * (
         5 * (limit - used) <= limit
     )
@@ -80,5 +73,5 @@ def test_the_limit_that_lasts_longest_is_the_one_that_is_named() -> None:
         QuotaUsage(100, 7_200_000),
     ]
     with pytest.raises(RateLimited, match=r"limit of 100 .*\(tokens_per_day\).* in 7200 s") as refused:
-        quota_warnings(gauges, readings, admitted=False)
+        near_limits(gauges, readings, admitted=False)
     assert refused.value.retry_after_ms == 7_200_000

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.limits.quotas import RateLimited
-from connections.limits.rates import BURST_S, GROUPS_TIMES, LocalRateLimits
-from connections.protocol.frames import FrameCost
-from sessions.fair_share import Subject
+from sessions.limits.bounds import BURST_S, GROUPS_TIMES
+from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
+from sessions.limits.shares import Subject
 
 
 class Clock:

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from connections.limits.owner_groups import peer_group
+from connections.authentication.caller import peer_group
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api import requests
-from connections.api.chat_requests import MAX_BIASES, MAX_MESSAGES, chat_turn_request, parse_chat_request
+from connections.api.chat_requests import MAX_BIASES, chat_turn_request, parse_chat_request
 from connections.api.requests import Problem
 from connections.http import TooManyValues
 from engine.messages import PLAIN, Message
+from sessions.limits.bounds import MAX_MESSAGES
 from tests.connections.openai.request_parsing import A_SENTENCE, LIMITS, USER, parse_error, parsed
 
 

@@ -10,8 +10,9 @@ import msgspec
 
 from connections.protocol import audio, frames
 from connections.protocol.base import ClientFrame, ServerFrame
-from connections.protocol.frames import CLIENT_FRAMES, SERVER_FRAMES, FrameCost
+from connections.protocol.frames import CLIENT_FRAMES, SERVER_FRAMES
 from sessions.events import Event
+from sessions.limits.rates import FrameCost
 
 PROTOCOL = (Path(__file__).parents[3] / "PROTOCOL.md").read_text()
 

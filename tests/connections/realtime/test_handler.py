@@ -11,15 +11,15 @@ import msgspec
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
 from connections.api.realtime.endpoint import RealtimeHandler
 from connections.api.realtime.session import Items, RealtimeSession
+from connections.authentication.caller import Caller
 from connections.connection import Connection, Handler, PendingWork
 from connections.http import EndpointName
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from engine.vision.image import Image
 from sessions.events import Accepted, Removed
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from tests.connections.connection.memory_transport import MemoryTransport

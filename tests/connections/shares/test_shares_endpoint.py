@@ -9,12 +9,12 @@ import pytest
 from starlette.types import Message, Scope
 
 from connections.api.account import SharesEndpoint
-from connections.limits.limiters import Limiters
-from connections.limits.rates import LocalRateLimits
+from connections.limiters import Limiters
 from connections.middleware import set_client_address
 from sessions.errors import NotFound
+from sessions.limits.rates import LocalRateLimits
+from sessions.limits.slots import OWN, caller_group
 from sessions.service import Sessions
-from sessions.store.pool import OWN, caller_group
 
 
 class NothingShared:

@@ -14,10 +14,10 @@ from connections.api.realtime.translation import endpoint as handling
 from connections.api.realtime.translation import session as event_encoder
 from connections.api.realtime.translation.endpoint import TranslationCodec, TranslationsHandler, decode
 from connections.api.realtime.translation.session import TranslationEventEncoder, TranslationSession
+from connections.authentication.caller import Caller
 from connections.connection import Connection
 from connections.http import EndpointName
-from connections.limits.caller import Caller
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import Conflict, Overloaded, StoreDown
 from sessions.events import Accepted, Cause, Delta, Done, Reason
+from sessions.limits.slots import is_heavy_caller, with_heaviness
 from sessions.records import Owner
 from sessions.replicas import rpc
 from sessions.replicas.rpc import (
@@ -28,7 +29,6 @@ from sessions.store.client import COLLECT, Script, run_script
 from sessions.store.codec import Keys
 from sessions.store.history import Beginning, History
 from sessions.store.ownership import RunningTurn
-from sessions.store.pool import is_heavy_caller, with_heaviness
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous

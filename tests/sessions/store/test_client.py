@@ -12,9 +12,11 @@ import uvloop
 from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
-from sessions.store.client import REMOVE, connect, pipelined, run_script, store_errors
+from sessions.limits.slots import on_behalf_of, with_heaviness
+from sessions.store.client import REMOVE, connect, pipelined, run_script
 from sessions.store.ownership import Ownership
-from sessions.store.pool import AT_ONCE, HEAVY_SLOTS, on_behalf_of, with_heaviness
+from sessions.store.pool import AT_ONCE, HEAVY_SLOTS
+from sessions.store_errors import store_errors
 from tests.store_faults import refusing_writes
 
 REMOVAL = '{"turn_id": "turn", "seq": 1, "message_id": "message", "reply_id": "reply"}'

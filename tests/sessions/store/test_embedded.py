@@ -17,8 +17,9 @@ from structlog.testing import capture_logs
 
 from sessions.errors import StoreDown
 from sessions.store import embedded
-from sessions.store.client import connect, store_errors
+from sessions.store.client import connect
 from sessions.store.embedded import EmbeddedStoreFailed, embedded_store
+from sessions.store_errors import store_errors
 from tests.sessions.chat_driver import eventually
 from tests.sessions.server_group import happened
 from tests.store_faults import pid_of

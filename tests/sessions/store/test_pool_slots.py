@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.store.pool import OWN, FairSlots, Slot, with_heaviness
+from sessions.limits.slots import OWN, FairSlots, Slot, with_heaviness
 
 
 async def served(places: FairSlots, groups: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import CallState, Reason
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.client import load_scripts

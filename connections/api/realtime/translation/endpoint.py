@@ -38,7 +38,7 @@ from connections.api.realtime.translation.session import (
 from connections.api.requests import NO_AUDIO
 from connections.connection import Connection, Handler, error_frame
 from connections.http import EndpointName
-from connections.limits.limiters import Limiters
+from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioStart
@@ -46,10 +46,11 @@ from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.protocol.frames import Error, Frame
 from connections.voice import VoiceService
-from connections.websocket_endpoint import OUTBOX_BYTES, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
 from sessions.languages import AUTO
+from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 from sessions.translation.sentences import is_spaceless, units
 from sessions.turn.interfaces import Grown, Growth

@@ -32,7 +32,7 @@ from connections.spoken_reply import SpokenReply
 from connections.voice import VoiceMessage as Message
 from connections.voice import VoiceService
 from sessions.errors import Overloaded
-from sessions.fair_share import Subject
+from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn import turn

@@ -1,9 +1,10 @@
 """Spreads the work of many sockets over turns of the event loop, a few pieces in each.
 
-Addresses take turns, and those with little recent work, the guests, come first: a person who sends now and then does not wait
+Addresses take turns, and light clients come first, those with little recent work: a person who sends now and then does not wait
 behind twenty peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however little each
 socket may send.
-While a guest's request is under way, the others begin less: each of its steps would wait for what they began.
+While a light client's request is under way, the others begin less: each of its steps would wait for what they began. HTTP
+requests are weighed as the frames of sockets are.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context
 from functools import partial
 
-from sessions.fair_share import RecentUsage
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from connections.authentication.caller import address_group
+from sessions.limits.slots import with_heaviness
+
+WINDOW = 1024
+"""Pieces of recent work that are remembered."""
+PART = 2
+"""A group that had at most half of an even part of them is light: it asks seldom."""
 PIECES_PER_ITERATION = 4
 """Pieces in one turn of the event loop: a millisecond's work of answered frames."""
 REQUEST_COST = 8
@@ -34,28 +42,39 @@ _Waiting = OrderedDict[str, deque[Callable[[], None]]]
 
 
 class LightClients:
-    """Who is a guest, having had little of the recent work, and how many requests of theirs are under way. One for a server."""
+    """Which groups had little of the recent work, and how many requests of theirs are under way. One for a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
+        self._window = window
+        self._works: deque[tuple[str, int]] = deque()
+        self._pieces = 0
+        self._had: Counter[str] = Counter()
         self._requests = set[object]()
         self._requested_at = -math.inf
-        self._recent = RecentUsage()
-
-    def has(self, group: str) -> bool:
-        """Return whether a group's connections are guests."""
-        return self._recent.is_light(group)
-
-    def must_yield(self, group: str) -> bool:
-        """Return whether a group is of a crowd: there are guests, who asked for something lately, and it is none of them."""
-        return time.monotonic() - self._requested_at < LIGHT_PRIORITY_S and not self.has(group)
 
     def count(self, group: str, pieces: int = 1) -> None:
-        """Count a group's work."""
-        self._recent.count(group, pieces)
+        """Count work that a group causes."""
+        self._works.append((group, pieces))
+        self._had[group] += pieces
+        self._pieces += pieces
+        while self._pieces > self._window:
+            forgotten, had = self._works.popleft()
+            self._pieces -= had
+            self._had[forgotten] -= had
+            if not self._had[forgotten]:
+                del self._had[forgotten]
+
+    def has(self, group: str) -> bool:
+        """Return whether a group had at most half of an even part."""
+        return PART * len(self._had) * self._had.get(group, 0) <= self._pieces
+
+    def must_yield(self, group: str) -> bool:
+        """Return whether a light client asked for something lately, and this group is none of them."""
+        return time.monotonic() - self._requested_at < LIGHT_PRIORITY_S and not self.has(group)
 
     @property
     def requests(self) -> int:
-        """How many requests of guests are under way."""
+        """How many requests of light clients are under way."""
         return len(self._requests)
 
     @contextmanager
@@ -160,3 +179,32 @@ class FairLoopScheduler:
 def _begin(turn: asyncio.Future[None]) -> None:
     if not turn.done():  # its socket may be closed
         turn.set_result(None)
+
+
+API = "/v1/"
+"""Where requests wait for the store, or an engine. Files and probes do not."""
+
+
+class FairShareMiddleware:
+    """Notes for whose work a request takes slots, and whether it is heavy. It comes after what notes the client's address."""
+
+    def __init__(self, app: ASGIApp, light_clients: LightClients) -> None:
+        self._app = app
+        self._light_clients = light_clients
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on. Those without an address of their own, as behind an unknown proxy, are of no crowd."""
+        if scope["type"] == "lifespan" or not (group := address_group(scope)):
+            await self._app(scope, receive, send)
+            return
+        with with_heaviness(partial(self._light_clients.must_yield, group)):
+            if scope["type"] == "http" and scope["path"].startswith(API):
+                with self._request(group):
+                    await self._app(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
+    def _request(self, group: str) -> AbstractContextManager[None]:
+        is_light = self._light_clients.has(group)
+        self._light_clients.count(group, REQUEST_COST)
+        return self._light_clients.request() if is_light else nullcontext()

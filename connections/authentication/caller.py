@@ -1,9 +1,14 @@
-"""The caller of a request: the owner of the history, the client, and the key or address behind it."""
+"""The caller of a request: the owner of the history, the client, and the group that is counted together.
+
+A group is a key, or without authentication an address.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import msgspec
 from starlette.requests import Request
@@ -12,11 +17,10 @@ from starlette.types import Scope
 from connections.authentication.access import bearer
 from connections.authentication.api_keys import ANONYMOUS, Identity
 from connections.http import parse_client_id
-from connections.limits.owner_groups import group_of
-from connections.middleware import client_address_of
+from connections.middleware import Network, client_address_of
 from connections.protocol.base import EVERYTHING, Grant
 from connections.protocol.errors import BadParams
-from sessions.fair_share import Subject
+from sessions.limits.shares import ADDRESS, Subject, site_of
 from sessions.records import Client, Owner
 
 CLIENT = "/openai"
@@ -27,6 +31,9 @@ SECRET_CHARS = 22
 """Least length of a token that names an owner: 128 random bits in base64."""
 _SECRET_DISTINCT = 8
 """Least number of different characters in one; 22 random ones have fewer once in millions."""
+_LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+"""Addresses of this machine's own clients. Those of a proxy on it have other addresses, or none that is known."""
+_UNKNOWN = "unknown"
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -105,3 +112,30 @@ def is_secret(token: str) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def group_of(identity: Identity, scope: Scope) -> str:
+    """Return the group of a request's owner; empty for clients of this machine."""
+    if identity.principal != ANONYMOUS.principal:
+        return identity.principal
+    return address_group(scope)
+
+
+def address_group(scope: Scope) -> str:
+    """Return the group by address alone, before authentication. Clients whose address is not known are one group."""
+    address = client_address_of(scope)
+    if address in _LOOPBACK:
+        return ""
+    return f"{ADDRESS}{_UNKNOWN if address is None else site_of(address)}"
+
+
+def peer_group(peer: str, proxies: Iterable[Network] = ()) -> str:
+    """Return the group of a socket's peer, before anything is parsed; empty if it stands for all clients of a proxy."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    is_proxy = address in _LOOPBACK or any(address in network for network in proxies)
+    return "" if is_proxy else str(site_of(address))

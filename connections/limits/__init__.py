@@ -1,1 +1,0 @@
-"""Limits of clients and keys, counted over all replicas."""

@@ -1,0 +1,1 @@
+"""What each may have: bounds, rates, shares, quotas and leases, and in which order what waits is served."""

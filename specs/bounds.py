@@ -1,0 +1,189 @@
+"""The tables of bounds in PROTOCOL.md, from the numbers of `sessions/limits/bounds.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sessions.limits.bounds import (
+    BAD_FRAMES,
+    FRAMED,
+    GROUPS_TIMES,
+    HEARTBEAT_S,
+    HELLO_S,
+    IMAGE_BYTES,
+    LARGE_BODIES,
+    LARGE_BODY_BYTES,
+    LARGE_MESSAGE_S,
+    MAX_ACCEPTING,
+    MAX_AHEAD_BYTES,
+    MAX_BODY_BYTES,
+    MAX_CLIENT_CONNECTIONS,
+    MAX_CONNECTIONS,
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_FRAGMENTS,
+    MAX_FRAME_BYTES,
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_HELLO_FRAMES,
+    MAX_MESSAGES,
+    MAX_PENDING_CONNECTIONS,
+    MAX_TURNS,
+    MAX_VALUES,
+    MESSAGES_PER_S,
+    OUTBOX_BYTES,
+    PART_BYTES,
+    PIPELINED,
+    RATES,
+    READS_PER_S,
+    SMALL_BYTES,
+    WRITE_BUFFER_BYTES,
+    Bound,
+    Rate,
+    rate_of,
+)
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in words."""
+    return f"{count / 1024**2:g} MiB" if count >= 1024**2 else f"{count / 1024:g} KiB"
+
+
+def rate(given: Rate, *, in_bytes: bool = False) -> str:
+    """Return a rate in words."""
+    per_s, burst = (size(one) if in_bytes else f"{one:g}" for one in (given.per_s, given.burst))
+    return f"{per_s} a second, {burst} at once"
+
+
+_SLOWER, _OVERLOADED, _INVALID, _SHARED = (
+    "read more slowly",
+    "503 `overloaded`",
+    "400 `invalid_value`",
+    "in shares⁵",
+)
+CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
+    ("text frames⁶", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
+    ("bytes in them", rate(RATES[Bound.TEXT_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.TEXT_BYTES),
+    ("binary frames", rate(RATES[Bound.BINARY_FRAMES]), f"{_SLOWER}¹", Bound.BINARY_FRAMES),
+    ("bytes in them", rate(RATES[Bound.BINARY_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.BINARY_BYTES),
+    ("pings and pongs", rate(RATES[Bound.CONTROL_FRAMES]), f"{_SLOWER}¹", Bound.CONTROL_FRAMES),
+    ("a message", f"{size(MAX_FRAME_BYTES)}⁷", "1009", None),
+    (
+        f"time for a message above {size(MAX_FRAME_BYTES)}",
+        f"{LARGE_MESSAGE_S:g} s",
+        "1008",
+        Bound.REQUEST_TIME,
+    ),
+    ("its fragments, empty ones too", f"{MAX_FRAGMENTS}", "1008", Bound.FRAGMENTS),
+    ("frames before the first message is whole", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
+    ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
+    (
+        "messages that the server has not taken yet",
+        f"those of one part ({PART_BYTES} B)",
+        "the rest waits",
+        None,
+    ),
+    ("frames that break this protocol", f"{BAD_FRAMES} in a minute", "1008", Bound.BAD_FRAMES),
+    ("frames that break RFC 6455; compressed ones", "none", "1002", None),
+    (
+        "pings of the server without an answer",
+        f"{HEARTBEAT_S:g} s",
+        "1011 or a reset, 1008¹",
+        Bound.HEARTBEAT,
+    ),
+    ("what the peer does not read", size(WRITE_BUFFER_BYTES), "nothing is read from it²", Bound.UNREAD),
+    ("what waits behind that", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
+    ("sockets of one address without a `hello`", "a share³", "503", Bound.ADDRESS_SHARE),
+    ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers⁴", "431", Bound.REQUEST_HEAD),
+    (
+        *(
+            "chunk sizes and extensions, trailers",
+            f"{size(MAX_FRAMING_BYTES)} and {FRAMED - 1} times the body",
+        ),
+        *("431", Bound.REQUEST_HEAD),
+    ),
+    ("an HTTP body", size(MAX_BODY_BYTES), "413 `request_too_large`", None),
+    ("images that running turns hold", f"{size(IMAGE_BYTES)}, {_SHARED}", _OVERLOADED, None),
+    (
+        *(
+            f"bodies above {size(LARGE_BODY_BYTES)} that are not counted yet",
+            f"{LARGE_BODIES} at once, {_SHARED}",
+        ),
+        *(_OVERLOADED, None),
+    ),
+    (f"messages above {size(MAX_FRAME_BYTES)} that are not taken in yet", "the same places", "1013", None),
+    (
+        *(
+            f"objects and lists in a body above {size(SMALL_BYTES)}",
+            f"{MAX_CONTAINERS:,}, nested {MAX_DEPTH} deep",
+        ),
+        *(_INVALID, None),
+    ),
+    ("values and fields in it", f"{MAX_VALUES:,}", _INVALID, None),
+    ("messages in it", f"{MAX_MESSAGES:,}", _INVALID, None),
+    ("text in it", "what the window could hold in bytes", "400 `context_length_exceeded`", None),
+    ("time for a request", "`MIDSTREAM_REQUEST_S`", "408", Bound.REQUEST_TIME),
+    ("requests ahead of an answer", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
+    ("sockets in all", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
+)
+"""What is bounded, its bound, what happens beyond it, and the name under which that is counted."""
+
+_LIMITED, _ADMITTED = "`rate_limited`", "`overloaded`"
+SHARED_BOUNDS: tuple[tuple[str, str, str, str, str], ...] = (
+    ("messages", "owner", rate(rate_of(MESSAGES_PER_S)), "MESSAGE_RATE", _LIMITED),
+    ("reads", "owner", rate(rate_of(READS_PER_S)), "READ_RATE", _LIMITED),
+    ("messages, reads", "key or address", f"{GROUPS_TIMES} times those of an owner", "", _LIMITED),
+    ("messages in a minute", "client", "none", "MESSAGES_PER_MINUTE", _LIMITED),
+    ("messages in a minute", "key", "none", "KEY_MESSAGES_PER_MINUTE", _LIMITED),
+    ("tokens of a day", "client", "none", "TOKENS_PER_DAY", _LIMITED),
+    ("tokens of a day", "key", "none", "KEY_TOKENS_PER_DAY", _LIMITED),
+    ("connections", "client", f"{MAX_CLIENT_CONNECTIONS}", "MAX_CLIENT_CONNECTIONS", "4429"),
+    ("connections", "key", "none", "MAX_KEY_CONNECTIONS", "4429"),
+    ("connections", "server", f"{MAX_CONNECTIONS:,}, in shares", "MAX_CONNECTIONS", "1013"),
+    ("sockets without a `hello`", "server", f"{MAX_PENDING_CONNECTIONS:,}", "MAX_PENDING_CONNECTIONS", "503"),
+    ("turns that run", "server", f"{MAX_TURNS:,}, in shares", "MAX_TURNS", _ADMITTED),
+    ("turns that are queued", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
+    ("turns that wait for their calls", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
+    ("messages on their way in", "server", f"{MAX_ACCEPTING}, in shares", "", _ADMITTED),
+)
+"""What is bounded, whose it is, the default, the setting that changes it (`MIDSTREAM_…`), and what happens beyond it."""
+
+
+_NONE = "\N{EN DASH}"
+
+
+def protocol(text: str) -> str:
+    """Return the text of PROTOCOL.md with the tables as they are in the code."""
+    connection = _table(
+        ("What", "Bound", "Beyond it", "`bound`"),
+        (
+            (what, most, beyond, f"`{name}`" if name else _NONE)
+            for what, most, beyond, name in CONNECTION_BOUNDS
+        ),
+    )
+    shared = _table(
+        ("What", "Whose", "Default", "`MIDSTREAM_…`", "Beyond it"),
+        (
+            (what, whose, most, f"`{setting}`" if setting else _NONE, beyond)
+            for what, whose, most, setting, beyond in SHARED_BOUNDS
+        ),
+    )
+    return _with_table(_with_table(text, connection), shared)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    return [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _with_table(text: str, table: list[str]) -> str:
+    """Put a table in the place of the one with the same head."""
+    before, head, rest = text.partition(f"{table[0]}\n")
+    if not head:
+        raise ValueError(f"PROTOCOL.md has no table {table[0]}")
+    _, _, after = rest.partition("\n\n")
+    return before + "\n".join(table) + "\n\n" + after
