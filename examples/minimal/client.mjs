@@ -51,7 +51,7 @@ export class Chat {
       this.seq = frame.seq;
       this.seen = [...(frame.text ?? "")].length;
     } else if ((frame.seq ?? 0) > this.seq) { // an event that is new
-      const missed = this.epoch && (frame.first_seq ?? frame.seq) !== this.seq + 1;
+      const missed = this.epoch && (frame.first_seq ?? frame.seq) > this.seq + 1;
       if (missed) return this.put({ type: "resume", epoch: this.epoch, after_seq: this.seq });
       this.epoch = frame.epoch ?? this.epoch;
       this.seq = frame.seq;

@@ -58,7 +58,7 @@ class Chat:
         elif frame["type"] in ("history", "snapshot"):  # continue from here
             self.epoch, self.seq, self.seen = frame["epoch"], frame["seq"], len(frame.get("text", ""))
         elif frame.get("seq", 0) > self.seq:  # an event that is new
-            if self.epoch and frame.get("first_seq", frame["seq"]) != self.seq + 1:  # one is missing
+            if self.epoch and frame.get("first_seq", frame["seq"]) > self.seq + 1:  # one is missing
                 return await self.put(type="resume", epoch=self.epoch, after_seq=self.seq)
             self.epoch, self.seq = frame.get("epoch", self.epoch), frame["seq"]
             if frame["type"] == "delta":
