@@ -25,7 +25,7 @@ async def test_commands_and_pipelines_are_calls_and_each_waits_for_a_connection(
         pipeline.get("name")
         assert await pipeline.execute() == [b"value", b"value"]
     assert (sum(tally.calls.counts), sum(tally.waits.counts), tally.running) == (2, 2, 0)
-    assert 0 < tally.waits.seconds < tally.calls.seconds
+    assert 0 == tally.waits.seconds < tally.calls.seconds  # nobody was in the way
     assert tally.errors == {}
 
 
