@@ -70,6 +70,7 @@ async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections
             assert tally.running == AT_ONCE + more
         assert await asyncio.gather(*calls) == [True] * len(calls)
     assert sum(tally.waits.counts) == len(calls)
+    assert tally.waits.seconds > 0
     assert tally.running == 0
 
 
