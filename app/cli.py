@@ -18,7 +18,6 @@ from app import logs, memory
 from app.administration import admin
 from app.keys import keys
 from app.models import with_models
-from app.parts import restored as make_ready
 from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
 from app.sizing import size
 from connections.protocol.errors import leaves
@@ -169,6 +168,8 @@ def restored(**options: str | None) -> None:
 
     Each conversation gets a new epoch. So a client that saw more than the backup has is told, and loads the history.
     """
+    from app.parts import restored as make_ready  # noqa: PLC0415 - other commands need none of it
+
     with _complaints():
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with bounds on the time for a request and on the number of everything, and what feeds a peer's bytes to it.
+"""uvicorn's HTTP protocol with limits on time and size, and the reader that feeds it.
 
 uvicorn waits without a limit for the rest of a request, takes any number of connections and any length of a head, and
 parses all requests that a peer sends ahead. Here the next one is parsed once the last one is answered.

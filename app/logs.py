@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
-from connections.api.admin import AUDIT_LOGGER
+from connections.protocol.base import AUDIT_LOGGER
 from engine import machine
 from engine.machine import printable, printable_lines
 from engine.messages import NO_TRACE, current_trace

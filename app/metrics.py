@@ -118,7 +118,7 @@ class Metrics(NullObserver, Collector):
         yield _histogram("midstream_delta_gap_seconds", "Between two deltas of a turn.", self._gaps)
 
     def watch(self, sources: Sources) -> None:
-        """Ask these at every scrape."""
+        """Collect from these sources at every scrape."""
         self._registry.register(ServiceCollector(sources))
 
     def render(self) -> bytes:

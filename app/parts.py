@@ -1,4 +1,4 @@
-"""The parts that the settings name: authentication, limits, what is reread, the store, tools, traces."""
+"""Builds what the settings name: authentication, limits, reloading, the store, tools, traces."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def _servers(settings: Settings) -> Iterator[ToolSource]:
     with naming("tools_file", InvalidServerFile):
         servers = servers_from(Path(settings.tools_file).expanduser())
     try:
-        from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - only who names servers needs the library
+        from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - needed only if MCP servers are configured
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{called('tools_file')}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."

@@ -256,9 +256,8 @@ def _policy(settings: Settings) -> Policy:
     if settings.filters is not None:
         with naming("filters", InvalidFilterFile):
             filters = filters_from(Path(settings.filters).expanduser())
-    has_titles = (
-        settings.titles == "auto" and not settings.is_bundled
-    )  # the bundled model has not learned to write them
+    # The bundled model has not learned to write them.
+    writes_titles = settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
     return Policy(
         ttl_s=settings.conversation_ttl_s,
         max_turns=settings.max_turns,
@@ -272,7 +271,7 @@ def _policy(settings: Settings) -> Policy:
         filters=filters,
         durability=durability_of(settings),
         unsupported_tools=settings.unsupported_tools,
-        titles=has_titles or settings.titles == "model",
+        titles=writes_titles,
         sharing=settings.sharing,
         store_bytes=settings.store_bytes,
     )

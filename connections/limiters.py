@@ -27,7 +27,7 @@ from sessions.records import Client
 
 
 class BoundCounters:
-    """Counters."""
+    """Counts how often connections reach a bound, and how the server ends them."""
 
     def __init__(self) -> None:
         self._met: Counter[Bound] = Counter()

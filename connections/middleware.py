@@ -32,6 +32,9 @@ _filter_log = structlog.get_logger("midstream.gate")
 RefusalFactory = Callable[[Scope, int, str, str, Mapping[str, str]], Response]
 """Makes the answer to a refused request: a status, a code, a sentence, and headers."""
 
+ANY = "*"
+"""In a list of origins or host names: all of them. Of origins, opaque ones (`null`) too."""
+
 
 class ClientFilterMiddleware:
     """Passes on the requests whose address is allowed and that name this server. Others get 403, also a WebSocket's handshake.
@@ -247,8 +250,6 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-ANY = "*"
-"""Means every origin, opaque ones (`null`) included."""
 _origins_log = structlog.get_logger("midstream.authentication")
 MAX_LOGGED_ORIGINS = 100
 """Refused origins that are logged, each once."""

@@ -57,9 +57,8 @@ class SpokenReply:
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
         self._clock = clock
-        self._reported_at = (
-            clock()
-        )  # when its listener last reported, or had something to report from then on
+        # When its listener last reported, or had something to report from then on.
+        self._reported_at = clock()
         self._leaving: asyncio.TimerHandle | None = None  # ends its turn, unless its listener comes back
         self._ended = asyncio.Event()
         self._progressed = asyncio.Event()

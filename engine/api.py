@@ -1,4 +1,4 @@
-"""The interface of an engine for the layers above, and the stream of a reply's outputs. Nothing of it imports torch or transformers."""
+"""The interface of an engine for the layers above, and the stream of a reply's outputs. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 

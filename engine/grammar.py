@@ -1,6 +1,7 @@
 """Grammars as llguidance reads them: written from a reply's spec, tried in a process of their own, and compiled for a vocabulary.
 
-A reply's grammar is thoughts, then calls, an answer in a format, or text with calls in it. `docs/design/engine.md` says
+A reply's grammar is thoughts, then calls, an answer in a format, or text with calls in it. That frame is in Lark; each schema is a
+grammar of its own in it, so that its references stay valid. `docs/design/engine.md` says
 what the limits cost, and `tests/engine/grammar/test_bad_schemas.py` checks it.
 """
 

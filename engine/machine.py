@@ -1,4 +1,4 @@
-"""An engine's options, and what processes take of their machine: memory, environments without secrets, logs without content.
+"""Engine options, and what all processes need from the machine: free memory, an environment without secrets, logs without content.
 
 Knows no torch.
 """

@@ -285,9 +285,8 @@ class SpokenConversation:
             case "audio.reply":
                 reply.begin_sound(frame)
                 self._sounding = reply
-                self._running[reply.turn_id] = (
-                    reply  # one that began before the connection was lost was not accepted here
-                )
+                # One that began before the connection was lost was not accepted here.
+                self._running[reply.turn_id] = reply
                 self._hidden.add(reply.turn_id)
                 self._show(reply)
             case "marks":

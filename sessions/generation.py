@@ -208,7 +208,7 @@ class ReplyListener(Protocol):
 
 
 class SourceReplies(Protocol):
-    """Replies to sources that grow. What writes them registers itself with this (`composition.py`)."""
+    """Answers turns whose source grows. `composition.py` passes the implementation."""
 
     def refuse_unable(self, facts: ModelFacts, source: SourceState) -> None:
         """Raise BadParams if a model can't answer such a source."""

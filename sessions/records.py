@@ -183,11 +183,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PublishPolicy = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are told: once three hypotheses agree, some words behind the source's, or never."""
+"""When words of an unfinished sentence are published: once three hypotheses agree, some words behind the source's, or never."""
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
-    """What a turn that answers a growing source was asked for, and its progress. `told`, `wait`: when words of an unfinished sentence are published.
+    """The request and the progress of a turn that answers a growing source. `told`, `wait`: when words of an unfinished sentence are published.
 
     The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
     """

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 import av
 import av.error
-import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
@@ -60,6 +59,8 @@ class Encoder:
 
     def part(self, pcm: bytes) -> bytes:
         """Return the bytes that are ready after these whole samples."""
+        import numpy as np  # noqa: PLC0415 - the decoder's process, whose memory is limited, needs none of it
+
         if pcm:
             frame = av.AudioFrame.from_ndarray(np.frombuffer(pcm, "<i2")[None], format="s16", layout="mono")
             frame.sample_rate = self._rate

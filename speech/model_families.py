@@ -1,4 +1,4 @@
-"""The supported families of speech models, found by a configuration before torch is imported. Knows no torch."""
+"""The supported families of speech models, found by a configuration before torch is imported. Knows no torch, so that the gateway can look before it starts a process."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PocketSphinxDecoder:
         self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **options)
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - there is one language, and times cost nothing
-        """Return a recording to recognize, with a window from each pause to the next."""
+        """Return a recording to recognize, with a window from each pause to the next, all of which are looked for at once."""
         return WindowedJob(wave, list(_spoken(_samples(wave))))
 
     def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:

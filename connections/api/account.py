@@ -133,7 +133,7 @@ class OwnerEndpoint:
                 await act(exchange, caller)
         except (BadParams, Unauthenticated) as why:
             await self._refuse(exchange, why)
-        except (ClientDisconnect, TimeoutError):
+        except ClientDisconnect:
             exchange.cut_off()
 
     async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
@@ -168,8 +168,11 @@ class AccountEndpoint(OwnerEndpoint):
         await self.respond(exchange, self._erase, KeyScope.MANAGE, FrameCost.READ, EXPORT_WEIGHT)
 
     async def _export(self, exchange: Exchange, caller: Caller) -> None:
-        with self.access.watch(caller.identity, AbortOnRevocation(exchange)):
-            await self._acts.export(exchange, caller.owner, caller.subject)
+        try:
+            with self.access.watch(caller.identity, AbortOnRevocation(exchange)):
+                await self._acts.export(exchange, caller.owner, caller.subject)
+        except TimeoutError:
+            exchange.cut_off()
 
     async def _erase(self, exchange: Exchange, caller: Caller) -> None:
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))

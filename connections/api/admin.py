@@ -34,6 +34,7 @@ from connections.http import (
 )
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle, ManagedConnection
+from connections.protocol.base import AUDIT_LOGGER
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error
 from sessions.conversation.conversation import incident
@@ -61,7 +62,6 @@ _NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymou
 Query = Mapping[str, str]
 Row = TypeVar("Row", "ConnectionRow", "TurnRow")
 ENDED = "The operator ended this connection."
-AUDIT_LOGGER = "midstream.audit"
 _log = structlog.get_logger("midstream.admin")
 _audit_log = structlog.wrap_logger(
     logging.getLogger(AUDIT_LOGGER), wrapper_class=structlog.stdlib.BoundLogger

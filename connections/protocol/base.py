@@ -23,6 +23,9 @@ MAX_FEATURES = 32
 Feature = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z0-9_.-]+\Z")]
 Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 
+AUDIT_LOGGER = "midstream.audit"
+"""The logger of operators' acts."""
+
 REASONING = "reasoning"
 TOOLS = "tools"
 CONTINUE = "continue"

@@ -423,10 +423,10 @@ class Error(ServerFrame, frozen=True, kw_only=True, tag="error"):
 Turning = Send | Edit | Regenerate | Continue
 Answering = ToolResult | ToolDecision
 Growing = InterpretStart | Source
-"""Requests about a source that grows."""
+"""Frames that start a live translation or extend its source text."""
 
 Stopping = Cancel | audio.AudioStop
-"""What ends replies: it is handled however many requests wait."""
+"""Frames that end replies. They are handled no matter how many requests wait."""
 
 Request = (
     Hello
@@ -451,7 +451,7 @@ Binary = audio.Sound
 """What is written as a binary frame."""
 
 ReplySound = audio.Sound | audio.Marks
-"""What a cut of its turn always withdraws."""
+"""The sound of a reply. When its turn is cut, all of it is withdrawn."""
 
 Frame = ServerFrame | Event | Binary
 

@@ -1,4 +1,4 @@
-"""What is done with a model before an engine serves it, in a process of its own.
+"""Checks or converts a model in a separate process before an engine serves it.
 
 `python -m engine.loading check OPTIONS` answers whether a model runs here, before its weights are fetched. `OPTIONS`:
 `EngineOptions` as JSON. Prints a `PreflightResult` as JSON.

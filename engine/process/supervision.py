@@ -1,4 +1,4 @@
-"""An engine's process from the gateway's side: its start and end, the messages between both, heartbeat, restarts and status."""
+"""The gateway's side of an engine process: start and stop, message framing, heartbeat, restarts and status."""
 
 from __future__ import annotations
 

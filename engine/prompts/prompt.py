@@ -202,8 +202,6 @@ _SYSTEMS_KNOWN = 64
 _ATTEMPTS = 8
 """How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
 
-log = logging.getLogger(__name__)
-
 
 def images_of(messages: Iterable[Message]) -> list[Image]:
     """Return the images of a prompt, in order."""
@@ -717,7 +715,7 @@ def _refusals() -> Iterator[None]:
 
 
 class TranslationBuilder:
-    """Takes the place of `engine.prompts.prompt.PromptBuilder`. For one thread at a time."""
+    """Takes the place of `PromptBuilder`. For one thread at a time."""
 
     features = ("translate",)
 

@@ -1,7 +1,8 @@
 """How a model writes its replies: regions, what opens and closes each, and what is inside.
 
 A format is found by the tokenizer's response template, or else by its chat template and tokens. Of a response template our
-parser finds the delimiters, and transformers reads the calls.
+parser finds the delimiters, and transformers reads the calls. So a reply is parsed while it is written, within bounds, and a
+malformed call breaks nothing. The template's fields `content`, `tool_calls` and those for reasoning are known; others are text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Turns the tokens of a reply into pieces, text, reasoning and calls, while it is written.
 
 The parser takes text, however it is cut, and returns segments once they are certain. Nothing is lost: what looked like a
-call and is none becomes text, and all segments joined are the reply as written. Knows no request and no batch.
+call but is not one stays text, and all segments joined are the reply as written. Stop strings end a reply only by its text: they
+are not looked for in reasoning or calls, nor across them. Knows no request and no batch.
 """
 
 from __future__ import annotations

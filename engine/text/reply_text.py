@@ -2,7 +2,7 @@
 
 Prompts repeat replies. A text has many tokenizations, and cached keys and values are found by the one that the model
 wrote, so prompts are rewritten to it. A replacement that might change the text is not made: for example, if a reply has
-special tokens and the prompt has others.
+special tokens and the prompt has others. A token's log-probability leaves with its text, and not before.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What each may have: bounds, rates, shares, quotas and leases, and in which order what waits is served."""
+"""Limits on clients and the server (bounds, rates, shares, quotas, leases), and fair queueing of callers that wait."""

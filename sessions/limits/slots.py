@@ -1,7 +1,7 @@
-"""Slots that callers wait for, fairly between groups; and for which group a task works.
+"""Slots that callers wait for, shared fairly between groups, and the group that a task works for.
 
-A group is a key or an address. The order of the event loop is apart (`connections/loop_scheduler.py`), and so is that of the
-engine (`engine/fair_queue.py`), which weighs tokens and runs in another process.
+A group is a key or an address. It is set once, when a request arrives, and inherited by its tasks; it is empty for the replica's
+own work. The event loop (`connections/loop_scheduler.py`) and the engine (`engine/fair_queue.py`) have queues of their own.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Slot(NamedTuple):
 class FairSlots:
     """A number of slots. Callers bound how many wait. The group is the caller's, unless it is named.
 
+    A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, and the event
+    loop and the store have little of its work before theirs. A group with no slot and no waiter goes first, then the groups take
+    turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
     `heavy_slots`: how many of them heavy clients may hold, whatever is free: the others have less work to wait for.
     """
 

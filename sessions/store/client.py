@@ -1,7 +1,7 @@
 """The store's client: one server, a Redis Cluster, or a master that Sentinels name; scripts, retries, durability, and one error for outages.
 
 All kinds of servers serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups
-(`pool.py`). After a failover, a connection to a replica is dropped and made anew. A retry may repeat a write. That is safe:
+(`limits/slots.py`). After a failover, a connection to a replica is dropped and made anew. A retry may repeat a write. That is safe:
 every write is a Lua script that recognises its own repetition.
 """
 

@@ -530,7 +530,11 @@ class History:
 
 
 class Notes:
-    """Reads and keeps them. Every method raises StoreDown."""
+    """Notes that endpoints store with turns: how each was requested.
+
+    A note is deleted with its conversation, or when its owner has too many bytes of notes. A conversation that began without a
+    message has a description instead. Every method raises StoreDown.
+    """
 
     def __init__(self, client: Redis, *, ttl_s: float, ledger: Ledger) -> None:
         self._client = client
@@ -538,7 +542,7 @@ class Notes:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def get(self, keys: Keys, turn_id: str) -> bytes | None:
-        """Return the note beside a turn; None if there is none."""
+        """Return the note of a turn; None if it has none."""
         return (await hash_fields(self._client, keys.conversation, _field(turn_id)))[0]
 
     async def keep(self, owner: Owner, conversation_id: str, turn_id: str, note: bytes) -> bool:

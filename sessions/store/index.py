@@ -215,7 +215,11 @@ def _is_number(text: str) -> bool:
 
 
 class Search:
-    """Searches conversations. Every method raises StoreDown."""
+    """Searches an owner's conversations without an index, newest first, within the time of one answer.
+
+    A page may be incomplete; its cursor continues where reading ended. An index would cost more, at each message, than most people's
+    searches ever do. Every method raises StoreDown.
+    """
 
     def __init__(self, client: Redis, *, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""

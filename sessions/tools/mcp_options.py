@@ -189,6 +189,11 @@ def _named(name: str, names: Iterable[str]) -> bool:
     return name in names or ALL in names
 
 
+def load_schema_checks() -> None:
+    """Import what checks schemas. At the first listing that would hold up the event loop."""
+    import jsonschema.validators  # noqa: F401, PLC0415 - only services with MCP servers need it
+
+
 def _checked(schema: dict[str, Any]) -> str:
     """Return a schema as text. Raises _LeftOut unless it is a self-contained JSON Schema of an object."""
     from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - only services with MCP servers need it

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from sessions.limits.bounds import Rate
 from sessions.limits.rates import TokenBucket
 from sessions.tools.calls import Calls, LiveCall, Slots
-from sessions.tools.mcp_options import Listing, RemoteTool, ServerOptions, listing_of
+from sessions.tools.mcp_options import Listing, RemoteTool, ServerOptions, listing_of, load_schema_checks
 from sessions.tools.tool_registry import (
     REASON_BYTES,
     RESULT_BYTES,
@@ -109,6 +109,7 @@ class McpServer:
         timing: ReconnectTiming | None = None,
     ) -> None:
         """Take all headers of its requests. Raises OSError if `ca_file` can't be read."""
+        load_schema_checks()
         self._options = options
         self._headers = headers
         self._timing = timing or ReconnectTiming()

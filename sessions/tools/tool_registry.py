@@ -1,4 +1,4 @@
-"""Server tools: their interface, the context of a call, and the registry with the tools of all sources.
+"""Server tools: their interface, the context of a call, and the registry with the tools of all sources. Knows neither functions nor MCP.
 
 ToolFailed            the call failed; its message is for the model
 └── ToolLost          it is not known whether the tool did its work

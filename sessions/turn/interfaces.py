@@ -32,7 +32,7 @@ class Grown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """The user's message of a turn that answers it while it grows. Whoever opens it decides what of it is answered when."""
+    """The user's message of a turn that answers it while it grows. The implementation decides when each part is answered."""
 
     @property
     def message(self) -> MessageRecord:

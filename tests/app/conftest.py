@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from app import logs
-from connections.api.admin import AUDIT_LOGGER
+from connections.protocol.base import AUDIT_LOGGER
 from tests.app.in_process_service import InProcessService, serving
 
 

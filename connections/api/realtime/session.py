@@ -1,4 +1,4 @@
-"""One Realtime session: its items in order, and the next turn. Pure.
+"""One Realtime session: its items in order, and the next turn.
 
 A waiting item belongs to this session only. It becomes a message with the turn that answers it; several
 become one. The outcome of a call waits, too, until the session continues; it follows the calls of its reply,

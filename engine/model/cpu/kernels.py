@@ -5,7 +5,9 @@ They are compiled when the package is installed, where there is a C compiler wit
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
 
-Linear layers are computed by the C kernels (`linear.c`), packed in oneDNN's layout, or with int8 weights.
+Linear layers are computed by the C kernels (`linear.c`), packed in oneDNN's layout, or with int8 weights. Layers of few rows are
+bound by memory, so weights are read once, as they are stored. Products of many rows need no second copy. If torch computes those
+and is much slower with plain weights, a packed copy is kept, unless the model is too large.
 """
 
 from __future__ import annotations
