@@ -23,7 +23,7 @@ from tests.sessions.chat_driver import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DEMO_MODEL = Path(__file__).parents[3] / "demo_model" / "checkpoint"
+DEMO_MODEL = Path(__file__).parents[2] / "demo_model" / "checkpoint"
 HELLO = (Message("user", "Hello! How are you?"),)
 LONG = (Message("user", "Count from 1 to 300."),)
 PLACES = 4

@@ -193,7 +193,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     _check_attention(queries, keys, values, tables, out, lengths, sinks)
     rows, heads, _ = queries.shape
     page, kv_heads = keys.shape[1:3]
-    parts = min(MOST_PARTITIONS, -(-tables.shape[1] * page // SMALLEST_PARTITION))
+    parts = max(1, min(MOST_PARTITIONS, -(-tables.shape[1] * page // SMALLEST_PARTITION)))
     sizes = _sizes(keys, values)
     mixed = torch.empty(rows, heads, parts, values.shape[3], dtype=torch.float32, device=out.device)
     weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
