@@ -40,11 +40,11 @@ from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.events import Cause, Done, Reason
 from sessions.limits.slots import as_service
-from sessions.observer import Durations, NullObserver
+from sessions.observer import NullObserver
 from sessions.records import Client
 from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory, ServerMemory
-from sessions.store.pool import StoreStats
+from sessions.store.pool import Durations, StoreStats
 from sessions.store.server_config import OutOfMemory, WriteProbe, WritesRefused
 from sessions.tools.tool_registry import ToolStatistics
 

@@ -72,10 +72,10 @@ from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS
 from sessions.filters.list_filter import InvalidFilterFile, filters_from
 from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
-from sessions.observer import CompositeObserver, Durations
+from sessions.observer import CompositeObserver
 from sessions.service import Sessions
 from sessions.store.client import replica_name
-from sessions.store.pool import AT_ONCE, StoreStats
+from sessions.store.pool import AT_ONCE, Durations, StoreStats
 from sessions.store.server_config import WriteProbe
 from sessions.turn.policy import Policy, ToolLimits
 

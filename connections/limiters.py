@@ -22,8 +22,8 @@ from sessions.limits.bounds import LARGE_BODIES, MAX_PENDING_CONNECTIONS, MESSAG
 from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, RedisCounters
 from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
 from sessions.limits.shares import Address, FairShare, HandshakeLimit, Subject
-from sessions.observer import Durations
 from sessions.records import Client
+from sessions.store.pool import Durations
 
 
 class BoundCounters:

@@ -1,9 +1,7 @@
-"""The sessions layer's interface for measurements, and a histogram that is cheap to update. Knows no metrics library."""
+"""The sessions layer's interface for measurements. Knows no metrics library."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Protocol
 
 from sessions.events import Done
@@ -83,24 +81,3 @@ class CompositeObserver:
         """Tell all."""
         for observer in self._observers:
             observer.tool_ended(name, call_id, seconds, failure)
-
-
-SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Seconds, for what happens with every token."""
-
-
-class Durations:
-    """A histogram of durations. One thread counts; a reader may be one duration behind."""
-
-    __slots__ = ("bounds", "counts", "seconds")
-
-    def __init__(self, bounds: Sequence[float] = SHORT) -> None:
-        """Take the upper bounds of the ranges, in seconds and in order; longer durations have a range of their own."""
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.seconds = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.seconds += seconds

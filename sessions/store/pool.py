@@ -8,8 +8,9 @@ only if no failover began before its confirmation.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from math import inf
@@ -27,7 +28,6 @@ from redis.exceptions import (
 )
 
 from sessions.limits.slots import FairSlots, Slot
-from sessions.observer import Durations
 from sessions.store_errors import CLIENT_ERRORS
 
 CALL_S = 2.5
@@ -102,6 +102,27 @@ class FairPool(ConnectionPool):
         finally:
             if (slot := self._in_use.pop(connection, None)) is not None:
                 self._slots.release(slot)
+
+
+SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Seconds, for what happens with every token."""
+
+
+class Durations:
+    """A histogram of durations. One thread counts; a reader may be one duration behind."""
+
+    __slots__ = ("bounds", "counts", "seconds")
+
+    def __init__(self, bounds: Sequence[float] = SHORT) -> None:
+        """Take the upper bounds of the ranges, in seconds and in order; longer durations have a range of their own."""
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.seconds += seconds
 
 
 class StoreStats:

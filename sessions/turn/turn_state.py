@@ -47,7 +47,6 @@ class TurnPhase(StrEnum):
 # Used for every delta: looking up an enum's members is slow.
 _STREAMING = TurnPhase.STREAMING
 _SPEAKS = (TurnPhase.STREAMING, TurnPhase.ACCEPTED)
-_OVER = (TurnPhase.ENDING, TurnPhase.ENDED)
 
 
 class IllegalTransition(Exception):
@@ -118,6 +117,7 @@ class TurnState:
         "count",
         "cut",
         "ids",
+        "is_over",
         "pieces",
         "state",
     )
@@ -125,6 +125,8 @@ class TurnState:
     def __init__(self, ids: TurnIds) -> None:
         self.ids = ids
         self.state = TurnPhase.CLAIMED
+        self.is_over = False
+        """Whether its end is decided."""
         self.pieces = ReplyPieces(conversation_id=ids.conversation_id, turn_id=ids.turn_id)
         self.cut: Cut | None = None
         self.count = EngineCount()
@@ -167,11 +169,6 @@ class TurnState:
     def has_begun(self) -> bool:
         """Whether the reply has begun: with text, reasoning or a call."""
         return self._first_at is not None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its end is decided."""
-        return self.state in _OVER
 
     def continue_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
         """Continue a reply of this length, which no cancel shortens. Call it before the first piece."""
@@ -243,7 +240,7 @@ class TurnState:
         kept = base if cause is Cause.ROLLBACK else self.pieces.kept(seen=seen, reasoning_off=reasoning_off)
         left = KeptLength(max(base.chars, min(sent_off, self.off)), max(reasoning_off, kept.reasoning))
         self.cut = Cut(cause, now, kept, left)
-        self.state = TurnPhase.ENDING
+        self.state, self.is_over = TurnPhase.ENDING, True
         return self.cut
 
     def shorten(self, seen: int) -> None:
@@ -256,7 +253,7 @@ class TurnState:
         """End the turn. A decided cut outranks the engine's reason. Raises IllegalTransition at a second end."""
         if self.state is TurnPhase.ENDED or self.accepted_at is None:
             raise IllegalTransition(f"end in {self.state}")
-        self.state = TurnPhase.ENDED
+        self.state, self.is_over = TurnPhase.ENDED, True
         cut, text = self.cut, self.text
         if cut is not None:
             reason = Reason.INTERRUPTED if cut.cause is Cause.DRAIN else Reason.CANCELLED

@@ -15,10 +15,10 @@ from connections.manager import ConnectionStatistics
 from engine.messages import EngineStatistics, ModelFacts, Params
 from engine.process.client import EngineClient
 from engine.served_models import EngineFleet, served_models
-from sessions.observer import Durations
 from sessions.service import SessionStatistics
 from sessions.store.client import Durability, connect
 from sessions.store.ledger import Memory
+from sessions.store.pool import Durations
 from sessions.store.server_config import WriteProbe
 from sessions.tools.tool_registry import ToolRegistry
 

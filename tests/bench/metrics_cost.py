@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from engine.api import Streamer
 from engine.messages import Chunk
-from sessions.observer import Durations
+from sessions.store.pool import Durations
 
 TIMES = 400_000
 TRIES = 5
