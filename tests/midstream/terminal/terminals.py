@@ -62,6 +62,11 @@ class Terminal:
         self._filled = 0  # rows with text when a line was last ended
         resize(keyboard, columns, lines)
 
+    def resizes(self, columns: int, lines: int) -> None:
+        """Takes another size, as a window does: what it shows first, then what its programs are told."""
+        self._display.resize(lines, columns)
+        resize(self._keyboard, columns, lines)
+
     def types(self, keys: str) -> None:
         if ENTER in keys:
             self._filled = len(self._filled_rows)

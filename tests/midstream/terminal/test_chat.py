@@ -17,7 +17,7 @@ from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving
-from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped, resize
+from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
 LONG = "word " * 20_000
@@ -261,7 +261,7 @@ async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path:
         await engine.requested.wait()
         engine.step()
         await terminal.shows("that are")
-        resize(terminal._keyboard, 100, 30)
+        terminal.resizes(100, 30)
         engine.step(3)
         await terminal.shows("Some words that are shown in a row, and more.")
         await leaves(terminal)
