@@ -166,7 +166,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 def restored(**options: str | None) -> None:
     """Prepare a store that was restored from a backup, before any service uses it.
 
-    Each conversation gets a new epoch. So a client that saw more than the backup has is told, and loads the history.
+    Each conversation gets a new epoch. A client that saw more than the backup has is notified, and loads the history.
     """
     from app.parts import restored as make_ready  # noqa: PLC0415 - other commands need none of it
 

@@ -419,7 +419,7 @@ class PauseReason(Enum):
     BUDGET = auto()
     BODY = auto()
     ANSWER = auto()
-    """The last request is not answered yet. Reading goes on, to notice when the peer leaves."""
+    """The last request is not answered yet. Reading continues, to notice when the peer leaves."""
 
 
 _READS_ON = {PauseReason.ANSWER}
@@ -513,7 +513,7 @@ class ThrottledReader:
         self._turns.queue(self._group, callback)
 
     def end(self) -> None:
-        """Drop the waiting bytes and the parser. Reading goes on for the transport's next owner."""
+        """Drop the waiting bytes and the parser. Reading continues for the transport's next owner."""
         self._pending, self._at = b"", 0
         self._holds.clear()
         self._update_reading()

@@ -68,7 +68,7 @@ def collect() -> None:
 def forget_names() -> None:
     """Clear Python's cache of attributes by class and name. It fills up again within a millisecond.
 
-    It is keyed by a name's address. C code makes a string anew to look up a name, as msgspec does for each text with a pattern.
+    It is keyed by a name's address. C code makes a new string to look up a name, as msgspec does for each text with a pattern.
     The cache then holds up to 4,096 copies of one name, each in a page that was free otherwise.
     """
     if _clear_caches is not None:

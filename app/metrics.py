@@ -104,7 +104,7 @@ class Metrics(NullObserver, Collector):
         self._gaps.observe(seconds)
 
     def ended(self, done: Done, client: Client) -> None:  # noqa: ARG002 - it counts for all
-        """Count an ended turn, whoever began it."""
+        """Count an ended turn, no matter who began it."""
         self._turns.labels(done.reason.value).inc()
         self._models.labels(done.model or "", done.requested_model or done.model or "").inc()
         for kind in ("prompt", "cached", "generated", "sent", "wasted"):

@@ -85,7 +85,7 @@ CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
 DRAIN_NOTICE_S = 2.0
-"""How long a replica among others goes on serving while `/readyz` is 503: load balancers that look at it each second leave it out."""
+"""How long a replica among others keeps serving while `/readyz` is 503: load balancers that look at it each second leave it out."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
 SWITCH_INTERVAL_S = 0.0005

@@ -35,7 +35,7 @@ class BoundCounters:
         self.delays = Durations()
         """Times from the engine's step to the socket, of each delta sent."""
         self.gaps = 0
-        """How often a reader was told of a gap."""
+        """How many gaps were reported to readers."""
 
     def count(self, bound: Bound) -> None:
         """Count a bound that was reached."""
@@ -72,7 +72,7 @@ class EndpointCounters:
         return self._endpoint
 
     def gap(self) -> None:
-        """Count a reader that was told of a gap."""
+        """Count a gap that was reported to a reader."""
         self._bounds.gaps += 1
 
     def met(self, bound: Bound) -> None:

@@ -59,7 +59,7 @@ class SpokenReply:
         self._clock = clock
         # When its listener last reported, or had something to report from then on.
         self._reported_at = clock()
-        self._leaving: asyncio.TimerHandle | None = None  # ends its turn, unless its listener comes back
+        self._leaving: asyncio.TimerHandle | None = None  # ends its turn, unless its listener reconnects
         self._ended = asyncio.Event()
         self._progressed = asyncio.Event()
         self._reported = asyncio.Event()  # no more reports of what was heard will come

@@ -486,7 +486,7 @@ _COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexibl
 
 _OBJECT = '"object"'
 
-# With forcing, each mask has the tokenizer spell all forced bytes anew: a constant of 200 KiB took 100 ms a token.
+# With forcing, each mask has the tokenizer spell all forced bytes again: a constant of 200 KiB took 100 ms a token.
 _HEAD = '%llguidance {"no_forcing": true}'
 
 TRIED = 1024

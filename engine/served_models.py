@@ -333,7 +333,7 @@ class Member(Engine, Protocol):
         ...
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or can't go on."""
+        """Serve until this is cancelled, or can't continue."""
         ...
 
 
@@ -415,7 +415,7 @@ class Fleet(ABC, Generic[M]):
         return running(self, "engines")
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or no engine can go on. Leaves no process and no connection behind."""
+        """Serve until this is cancelled, or no engine can continue. Leaves neither a process nor a connection."""
         async with asyncio.TaskGroup() as tasks:
             for number, engine in enumerate(self._engines):
                 tasks.create_task(engine.run(), name=f"engine {number}")

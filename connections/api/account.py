@@ -385,7 +385,7 @@ async def _live(
 
 
 async def _send_reconnect(exchange: Exchange) -> None:
-    """Answer with what is no refusal: after a refusal an EventSource never reconnects."""
+    """Answer without refusing: an EventSource never reconnects after a refusal."""
     await exchange.begin_events("draining")
     await exchange.write(first_line(retry_ms=RETRY_MS[1]), more=False)
 

@@ -126,7 +126,7 @@ class AdminEndpoint:
         except (ClientDisconnect, TimeoutError):
             note(operator=operator, outcome="cut off")
             exchange.cut_off()
-        except Exception:  # noqa: BLE001 - a task's boundary: the operator is told a number that the log has
+        except Exception:  # noqa: BLE001 - a task's boundary: the operator gets the number that is in the log
             note(operator=operator, outcome="failed")
             await self._refuse(exchange, incident())
         except BaseException:

@@ -530,7 +530,7 @@ class OwnerDataService:
         await _write(exchange, bytes(lines), more=False)
 
     async def erase(self, owner: Owner, subject: Subject) -> int:
-        """Erase, and return the number of conversations. Goes on if the client leaves: nobody wants half an erasure.
+        """Erase, and return the number of conversations. Continues if the client leaves: nobody wants half an erasure.
 
         Raises Refused.
         """

@@ -122,7 +122,7 @@ class GuideState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuideFailure:
-    """Why a reply can't go on in its grammar, and whose fault that is."""
+    """Why a reply can't continue in its grammar, and whose fault that is."""
 
     message: str
     code: ErrorCode

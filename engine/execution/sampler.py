@@ -726,7 +726,7 @@ def serves(scores: Tensor) -> bool:
 
 
 class CpuDrawer:
-    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to get anew. Not thread-safe."""
+    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to allocate again. Not thread-safe."""
 
     def __init__(self) -> None:
         self._room = torch.empty(0)

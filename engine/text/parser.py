@@ -110,7 +110,7 @@ class ParsedReply:
 
     @property
     def written(self) -> str:
-        """The reply as the model wrote it, as far as it was told; empty if that is just its text."""
+        """The reply as the model wrote it, as far as it was sent; empty if that is just its text."""
         return str(self._written)
 
     @property
@@ -193,12 +193,12 @@ class ParsedReply:
         if not (self._one_call and pieces):
             return pieces
         self._stopped = True
-        # Of several calls in one list the others are dropped, so what was written is not what was told.
+        # Of several calls in one list the others are dropped, so what was written is not what was sent.
         self._written.differs = len(pieces) == 1
         return pieces[:1]
 
     def _rest(self, *, thinks: bool = False) -> list[Piece]:
-        """Return the text that waits, and the reasoning unless it goes on."""
+        """Return the text that waits, and the reasoning unless it continues."""
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
         self._written.mark_emitted(len(text) + len(thought))
@@ -206,7 +206,7 @@ class ParsedReply:
 
 
 class _RawReply:
-    """A reply as the model wrote it, as far as it was told. `differs`: it is more than the reply's text."""
+    """A reply as the model wrote it, as far as it was sent. `differs`: it is more than the reply's text."""
 
     def __init__(self) -> None:
         self.differs = False
@@ -268,9 +268,9 @@ class Parser:
         return self._segments.take()
 
     def begin(self, text: str) -> list[Segment]:
-        """Take the beginning of a reply that was told before: words of the template, or of a reply that is continued.
+        """Take the beginning of a reply that was sent before: words of the template, or of a reply that is continued.
 
-        If it ends within a call, that was told as text, so the rest of the call is text, too. Reasoning goes on.
+        If it ends within a call, that was sent as text, so the rest of the call is text, too. Reasoning continues.
         """
         segments = self.feed(text)
         if self._kind is Kind.CALLS:

@@ -592,7 +592,7 @@ def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
 
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is told to send fewer texts."""
+"""Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is refused with the advice to send fewer texts."""
 
 
 class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

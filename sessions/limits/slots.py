@@ -162,7 +162,7 @@ def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
 
 @contextmanager
 def as_service() -> Iterator[None]:
-    """Within the block, work is the replica's own, whoever's request began it."""
+    """Within the block, work is the replica's own, no matter whose request began it."""
     with on_behalf_of(""), with_heaviness(never_heavy):
         yield
 

@@ -119,7 +119,7 @@ async def _worked(tool: str, work: Work, call: LiveCall) -> str:
 
 
 def _failure(tool: str, error: BaseException) -> ToolFailed:
-    """Return what the model is told of an exception: its type. Its message may quote addresses, paths and passwords."""
+    """Return what the model learns of an exception: its type. Its message may quote addresses, paths and passwords."""
     incident = secrets.token_hex(4)
     _log.error("tool failed", tool=tool, incident=incident, exc_info=error)
     return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")

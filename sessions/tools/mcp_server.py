@@ -87,7 +87,7 @@ _ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] =
 
 
 class ReconnectTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. `first`, `longest`: pauses before a session is opened anew; each is twice the one before.
+    """Seconds. `first`, `longest`: pauses before a session is reopened; each is twice the one before.
 
     `apart`: between two reads of a list, however often the server reports changes.
     """

@@ -133,7 +133,7 @@ class Interpretation:
     __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
 
     def __init__(self, options: SourceState, message: MessageRecord, text: str = "") -> None:
-        """Begin with the source in the message; `text`: the translation that was told before."""
+        """Begin with the source in the message; `text`: the translation that was sent before."""
         self.options = options
         self.source = GrowingText(message.content, is_final=options.is_final)
         alignment = Alignment(options.src, options.off)
@@ -180,7 +180,7 @@ class Interpretation:
         self._decode = decode
 
     def extend(self, text: str) -> str:
-        """Take more decoded text; return what is told of it."""
+        """Take more decoded text; return the part that is published."""
         return self.translation.extend(text, self.source)
 
     def end(self, *, finished: bool, enough: bool = False) -> str:

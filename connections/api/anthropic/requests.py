@@ -36,7 +36,7 @@ from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 
 THREADS = "thread_unsupported_request"
-"""Code of a refusal after which Anthropic's SDKs go on without threads."""
+"""Code of a refusal after which Anthropic's SDKs continue without threads."""
 FIELD_NAMES: Mapping[str, str] = {
     "max_new_tokens": "max_tokens",
     "stop": "stop_sequences",

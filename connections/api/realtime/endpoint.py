@@ -88,7 +88,7 @@ _NO_REPLIES = (
     "of the type realtime."
 )
 DELETION_TIMEOUT_S = 60.0
-"""How long the next event waits until a late reader was told of a deletion."""
+"""How long the next event waits until a late reader has been notified of a deletion."""
 MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
 """Bytes of images that may wait until they are kept, of one connection; one item may always come."""
 _IMAGES_PENDING = "Images that came before are still being stored. Send this item in a moment."
