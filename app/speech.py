@@ -20,7 +20,7 @@ from speech.errors import ModelLoadError, SpeechError
 from speech.espeak import PROGRAM, Espeak, voices
 from speech.interfaces import Synthesizer
 from speech.listening import RecognizerProcess
-from speech.model_families import Options, check_named, check_parts, recognizer_family, voice_family
+from speech.model_families import Options, check_named, check_voice, recognizer_family
 from speech.model_voice import ModelVoice
 from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
 
@@ -157,10 +157,7 @@ def _model_voice(settings: Settings) -> ModelVoice:
     options = _options(settings, settings.speech_voice)
     with naming("speech_voice", *_UNUSABLE):
         if (config := check_named(options.model)) is not None:
-            check_parts(voice_family(options.model, config), options, config)
-    with naming("speech_vocoder", *_UNUSABLE):
-        if options.vocoder is not None:
-            check_named(options.vocoder)
+            check_voice(options.model, config)
     return ModelVoice(_name(options.model), options)
 
 
@@ -172,8 +169,6 @@ def _options(settings: Settings, model: str) -> Options:
         device=settings.speech_device.strip(),
         dtype=settings.speech_dtype,
         pickled_weights=settings.pickled_weights,
-        vocoder=settings.speech_vocoder,
-        speakers=settings.speech_speakers,
     )
 
 

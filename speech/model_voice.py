@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +22,9 @@ from speech.process import (
     WorkerProcess,
     Working,
 )
+
+if TYPE_CHECKING:
+    from speech.voice_models import Vits  # it imports torch
 
 _SHOWN = 20
 """Voices that an error lists."""
@@ -145,7 +148,7 @@ FromVoice = VoiceReady | Working | Spoken | Failed | Refused
 class VoiceWorker(Worker[Speak]):
     """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
 
-    def __init__(self, channel: Channel, model: SynthesisModel) -> None:
+    def __init__(self, channel: Channel, model: Vits) -> None:
         super().__init__(channel, model.facts)
         self._model = model
 
@@ -180,16 +183,3 @@ class SpeakCancelled(Exception):
 
 class ClauseTooLong(Exception):
     """The model predicts an impossible length for a clause."""
-
-
-class SynthesisModel(Protocol):
-    """A model."""
-
-    @property
-    def facts(self) -> VoiceReady:
-        """Its facts for the gateway."""
-        ...
-
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound. Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model."""
-        ...
