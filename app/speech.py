@@ -19,7 +19,7 @@ from sessions.service import Sessions
 from speech.errors import ModelLoadError, SpeechError
 from speech.espeak import PROGRAM, Espeak, voices
 from speech.interfaces import Synthesizer
-from speech.listening import RecognizerProcess
+from speech.listening import StreamingRecognizer
 from speech.model_families import Options, check_named, check_voice, recognizer_family
 from speech.model_voice import ModelVoice
 from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
@@ -43,7 +43,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
         yield None
         return
     _need("pocketsphinx")  # with any recognizer, it distinguishes speech from silence
-    ear = RecognizerProcess(options, known=ENGLISH if requested.speech == _AUTO else None)
+    ear = StreamingRecognizer(options, known=ENGLISH if requested.speech == _AUTO else None)
     names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     voice_service = VoiceService(
         sessions=sessions, ear=ear, voice=Espeak(names) if names else None, slots=settings.max_speech

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import binascii
 import logging
-import random
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,19 +15,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Annotated, Self
+from typing import Self
 
 import httpx
 import msgspec
-from msgspec import Meta
 
 from engine.api import (
     DeliveryTimes,
     Engine,
     EngineState,
     EngineStatus,
+    Streamer,
     Texts,
-    TimedStreamer,
     Vectors,
     running,
 )
@@ -65,8 +63,8 @@ from engine.upstream.http_client import (
     http_client,
     refusal_of,
 )
-from engine.upstream.monitor import UpstreamMonitor, backoff
-from engine.upstream.options import Count, Timeouts, UpstreamOptions
+from engine.upstream.monitor import UpstreamMonitor, backoff_s
+from engine.upstream.options import EmbedderOptions, UpstreamOptions
 
 
 class UpstreamEngine:
@@ -176,20 +174,20 @@ class UpstreamEngine:
             log.warning("a prompt's length is estimated, not counted: %s", error)
             return estimate
 
-    def generate(self, request: Request) -> TimedStreamer:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._monitor.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = TimedStreamer(request.request_id, self.cancel, self._counts.deliveries)
+        stream = Streamer(request.request_id, self.cancel, self._counts.deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
         return stream
 
-    def take_over(self, request: Request, stream: TimedStreamer, *, fallback: bool = False) -> None:
+    def take_over(self, request: Request, stream: Streamer, *, fallback: bool = False) -> None:
         """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
-        stream.move_to(self.cancel, self._counts.deliveries)
+        stream.redirect(self.cancel, self._counts.deliveries)
         self._counts.fallbacks += fallback
         try:
             opened = OpenRequest(request, stream, self.options, next(self._arrivals))
@@ -200,7 +198,7 @@ class UpstreamEngine:
         if self._tasks is not None:
             self._launch(opened, self._tasks)
 
-    def give_up_waiting(self) -> list[tuple[Request, TimedStreamer]]:
+    def give_up_waiting(self) -> list[tuple[Request, Streamer]]:
         """Give up the requests that were not sent yet, and return them for another engine to answer."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
@@ -272,19 +270,20 @@ class UpstreamEngine:
 
     async def _answer(self, opened: OpenRequest) -> None:
         """Ask until there is an answer, as often as allowed. Raises the error of the last attempt."""
-        pauses = backoff(self.options.retries, random.random)
+        retries = 0
         while (error := await self._attempt(opened)) is not None:
             if self._turned_away(opened.request, opened.stream, error):
                 self._close(opened)
                 return
             if not isinstance(error, EngineLost) or opened.request.fallbacks:
                 raise error
-            if (pause_s := next(pauses, None)) is None:
+            if retries == self.options.retries:
                 raise EngineUnavailable(str(error)) from error
             self._counts.retries += 1
             self._counts.count(opened.reply)
             opened.begin_again()
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(backoff_s(retries))
+            retries += 1
 
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
@@ -380,7 +379,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 for request, stream in engine.give_up_waiting():
                     self._engines[self._route(request, self._loads())].take_over(request, stream)
 
-    def _elsewhere(self, number: int, request: Request, stream: TimedStreamer, error: EngineError) -> bool:
+    def _elsewhere(self, number: int, request: Request, stream: Streamer, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
         self._forget_ended()
         tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
@@ -405,7 +404,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried = {one: tried for one, tried in self._tried.items() if one in still}
 
 
-RetryElsewhere = Callable[[Request, TimedStreamer, EngineError], bool]
+RetryElsewhere = Callable[[Request, Streamer, EngineError], bool]
 """Called with a request that failed before its first text; returns whether another engine takes it over."""
 log = logging.getLogger(__name__)
 
@@ -415,9 +414,7 @@ class OpenRequest:
 
     __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
 
-    def __init__(
-        self, request: Request, stream: TimedStreamer, options: UpstreamOptions, arrival: int
-    ) -> None:
+    def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
         self._options = options
         self.request = request
@@ -595,31 +592,6 @@ MOST_BYTES = 16 * 1024 * 1024
 """Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is refused with the advice to send fewer texts."""
 
 
-class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An embedding model and its server.
-
-    `url`, `model`, `served_name`, `key_variable`, `ca_file`, `max_requests` and `retries`: as of `UpstreamOptions`.
-    `dimensions`: whether a request can choose the length of vectors. `max_inputs`: most texts of one request.
-    """
-
-    name: Annotated[str, Meta(min_length=1)]
-    url: Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
-    model: Annotated[str, Meta(min_length=1)]
-    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
-    ca_file: str | None = None
-    dimensions: bool = False
-    max_inputs: Annotated[int, Meta(ge=1, le=2048)] = 128
-    max_requests: Count = 16
-    retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    timeouts: Timeouts = Timeouts()
-
-    @property
-    def public_name(self) -> str:
-        """The model's name for clients."""
-        return self.served_name or self.model
-
-
 class _Waiting(msgspec.Struct, eq=False):
     """A request in the queue."""
 
@@ -672,14 +644,14 @@ class UpstreamEmbedder:
             self._limiter.leave(waiting)
 
     async def _request_with_retry(self, texts: Texts) -> Vectors:
-        pauses = backoff(self._options.retries, random.random)
-        while True:
+        for attempt in count():
             try:
                 return await self._request(texts)
             except EngineLost as error:
-                if (pause_s := next(pauses, None)) is None:
+                if attempt == self._options.retries:
                     raise EngineUnavailable(str(error)) from error
-                await asyncio.sleep(pause_s)
+            await asyncio.sleep(backoff_s(attempt))
+        raise AssertionError("numbers have no end")
 
     async def _request(self, texts: Texts) -> Vectors:
         """Raises EngineLost, EngineUnavailable, RequestRefused."""

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, TimedStreamer, running
+from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, Streamer, running
 from engine.errors import EngineUnavailable
 from engine.messages import (
     PLAIN,
@@ -109,7 +109,7 @@ class LaunchedEngine:
             await self._life.ready()
         return await upstream.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> TimedStreamer:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._life.refuse_when_over()
         if self.has_open(request.request_id):
@@ -495,7 +495,7 @@ class WaitingRequests:
     """Holds waiting requests. Each leaves by a cancel, at its deadline, or when it is taken."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, tuple[Request, TimedStreamer]] = {}
+        self._waiting: dict[str, tuple[Request, Streamer]] = {}
         self._deliveries = DeliveryTimes()
 
     def __len__(self) -> int:
@@ -504,22 +504,22 @@ class WaitingRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._waiting
 
-    def submit(self, request: Request) -> TimedStreamer:
+    def submit(self, request: Request) -> Streamer:
         """Return the stream that will answer a request."""
-        stream = TimedStreamer(request.request_id, self._cancel, self._deliveries)
+        stream = Streamer(request.request_id, self._cancel, self._deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.add(request, stream)
         return stream
 
-    def add(self, request: Request, stream: TimedStreamer) -> None:
+    def add(self, request: Request, stream: Streamer) -> None:
         """Let a request wait here whose reader has its stream already."""
-        stream.move_to(self._cancel, self._deliveries)
+        stream.redirect(self._cancel, self._deliveries)
         self._waiting[request.request_id] = (request, stream)
         if stream.deadline is not None:
             asyncio.get_running_loop().call_at(stream.deadline, self._time_out, request.request_id, stream)
 
-    def take(self) -> list[tuple[Request, TimedStreamer]]:
+    def take(self) -> list[tuple[Request, Streamer]]:
         """Take all of them out, in the order in which they came."""
         taken, self._waiting = list(self._waiting.values()), {}
         return taken
@@ -532,7 +532,7 @@ class WaitingRequests:
     def _cancel(self, request_id: str) -> None:
         self._end(request_id, FinishReason.CANCELLED, steps_after=0)
 
-    def _time_out(self, request_id: str, stream: TimedStreamer) -> None:
+    def _time_out(self, request_id: str, stream: Streamer) -> None:
         if self._waiting.get(request_id, (None, None))[1] is stream:
             self._end(request_id, FinishReason.TIMEOUT)
 

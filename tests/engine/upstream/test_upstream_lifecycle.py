@@ -15,7 +15,7 @@ from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, HealthCheckDelays
+from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, backoff_s
 from engine.upstream.options import Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,
@@ -124,18 +124,11 @@ async def test_what_is_open_when_the_engine_stops_is_lost() -> None:
             await server.closed.wait()
 
 
-def test_pauses_grow_to_a_limit_and_begin_anew() -> None:
-    pauses = HealthCheckDelays(60.0, lambda: 1.0)
-    assert [pauses.missed(), pauses.away, pauses.missed(), pauses.away] == [
-        FIRST_PAUSE_S,
-        False,
-        2 * FIRST_PAUSE_S,
-        True,
-    ]
-    assert [pauses.missed() for _ in range(40)][-1] == LONGEST_PAUSE_S
-    assert pauses.seen() == 60.0
-    assert not pauses.away
-    assert pauses.missed() == FIRST_PAUSE_S
+def test_pauses_grow_to_a_limit() -> None:
+    for attempt, longest in enumerate([FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]):
+        assert longest / 2 <= backoff_s(attempt) <= longest
+    assert LONGEST_PAUSE_S / 2 <= backoff_s(5000) <= LONGEST_PAUSE_S
+    assert backoff_s(40, 1.0) <= 1.0
 
 
 async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried() -> None:
