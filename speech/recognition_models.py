@@ -22,6 +22,9 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 from transformers.models.moonshine.modeling_moonshine import MoonshineEncoderModelOutput
+
+# transformers has no public function for the tokens of each word; `_decode_asr`, which calls it, wants whole recordings.
+# It is there in transformers 5.23.
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
 
 from speech.errors import ModelLoadError
@@ -80,6 +83,7 @@ class Whisper:
         self._size: int = features.nb_max_frames
         self._first_time: int = settings.no_timestamps_token_id + 1
         codes = getattr(settings, "lang_to_id", None) if getattr(settings, "is_multilingual", True) else None
+        self._attention = ""
         self._codes: dict[int, str] = {number: code[2:-2] for code, number in (codes or {}).items()}
 
     @property
@@ -133,8 +137,9 @@ class Whisper:
 
     def _attend(self, how: str) -> None:
         """Set the implementation of attention; only "eager" gives the weights that times of words are computed from."""
-        if self._model.config._attn_implementation != how:  # noqa: SLF001 - it has no public reader
+        if self._attention != how:
             self._model.set_attn_implementation(how)
+            self._attention = how
 
     def _detect(self, jobs: Sequence[WhisperJob], windows: torch.Tensor) -> None:
         """Detect the language of recordings without one; it stays the same to the end."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from safetensors.torch import load_file
 from transformers import WhisperForConditionalGeneration
+from transformers.models.whisper import tokenization_whisper
 
 from speech.errors import ModelLoadError
 from speech.model_families import Options
@@ -232,3 +233,17 @@ def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(
     with pytest.raises(ModelLoadError, match="--pickled-weights"):
         load(options)
     load(structs.replace(options, pickled_weights=True))
+
+
+def test_transformers_still_joins_whispers_tokens_to_words(whisper: Any) -> None:
+    """Its name is private; `speech.recognition_models` says why there is no public one."""
+    join = getattr(tokenization_whisper, "_combine_tokens_into_words", None)
+    assert join is not None, (
+        "transformers has renamed `_combine_tokens_into_words`: adapt speech/recognition_models.py"
+    )
+    tokens = whisper._tokenizer.encode(" the light", add_special_tokens=False)
+    words, _, places = join(whisper._tokenizer, tokens, "english")
+    assert (words, [place for inside in places for place in inside]) == (
+        [" the", " light"],
+        list(range(len(tokens))),
+    )
