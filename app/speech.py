@@ -164,8 +164,9 @@ def _model_voice(settings: Settings) -> ModelVoice:
 def _options(settings: Settings, model: str) -> Options:
     with naming("speech_device", *_UNUSABLE):
         check_device(settings.speech_device.strip())
+    folder = Path(model).expanduser()
     return Options(
-        model=model,
+        model=str(folder) if folder.is_dir() else model,
         device=settings.speech_device.strip(),
         dtype=settings.speech_dtype,
         pickled_weights=settings.pickled_weights,
@@ -174,8 +175,7 @@ def _options(settings: Settings, model: str) -> Options:
 
 def _name(model: str) -> str:
     """Return a model's name for clients: its folder's, or that of the hub."""
-    folder = Path(model).expanduser()
-    return folder.resolve().name if folder.is_dir() else model
+    return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def _need(*libraries: str) -> None:

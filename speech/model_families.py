@@ -16,7 +16,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process loads. `model`: a hub name or a folder; "auto": device and dtype suit the machine.
+    """What a process loads. `model`: a hub name or a folder, without `~`; "auto": device and dtype suit the machine.
 
     `pickled_weights`: also load weights that are not safetensors.
     """
@@ -51,7 +51,7 @@ def check_voice(model: str, config: Mapping[str, Any]) -> None:
 
 def check_named(model: str) -> Mapping[str, Any] | None:
     """Return the content of config.json in a folder; None for a model of the hub. Raises ModelLoadError."""
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if not folder.is_dir():
         if model.startswith((".", "/", "~")) or model.count("/") > 1:
             raise ModelLoadError(f"The folder {model!r} does not exist.")

@@ -12,7 +12,7 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 from typing import Self
@@ -89,7 +89,7 @@ class UpstreamEngine:
         self._client = http_client(options, key)
         self._exchange = UpstreamHttpClient(self._client, options)
         self._turned_away = turned_away
-        self._monitor = UpstreamMonitor(self._client, options, on_change)
+        self.monitor = UpstreamMonitor(self._client, options, on_change)
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
@@ -101,12 +101,12 @@ class UpstreamEngine:
     @property
     def status(self) -> EngineStatus:
         """The upstream's state by the latest check."""
-        return self._monitor.life.status
+        return self.monitor.life.status
 
     @property
     def facts(self) -> ModelFacts | None:
         """The operator's facts about the model, once the upstream has answered."""
-        return self._monitor.life.facts
+        return self.monitor.life.facts
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -118,16 +118,6 @@ class UpstreamEngine:
         """The number of open requests."""
         return len(self._open)
 
-    @property
-    def cooling_down(self) -> bool:
-        """Whether it shed a request a moment ago, or has failed too often."""
-        return self._monitor.cooling_down
-
-    @property
-    def circuit_refuses(self) -> bool:
-        """Whether it has failed so often that it must not be asked now."""
-        return self._monitor.circuit_refuses
-
     def has_open(self, request_id: str) -> bool:
         """Whether a request of this id is open."""
         return request_id in self._open
@@ -136,7 +126,7 @@ class UpstreamEngine:
         """Wait until the upstream answers, for at most `patience_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.patience_s
-        return await self._monitor.life.ready(timeout_s)
+        return await self.monitor.life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -150,8 +140,8 @@ class UpstreamEngine:
         Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
         while it must not be asked.
         """
-        self._monitor.life.refuse_when_over()
-        self._monitor.refuse_during_cooldown()
+        self.monitor.life.refuse_when_over()
+        self.monitor.refuse_during_cooldown()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
                 "An upstream can't continue a reply that has only reasoning.", field="continues"
@@ -176,7 +166,7 @@ class UpstreamEngine:
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._monitor.life.refuse_when_over()
+        self.monitor.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
         stream = Streamer(request.request_id, self.cancel, self._counts.deliveries)
@@ -209,7 +199,7 @@ class UpstreamEngine:
 
     def failed(self, why: str) -> None:
         """Note that the upstream is gone for good. Open requests end with these words, once `run` is cancelled."""
-        self._monitor.life.failed(why)
+        self.monitor.life.failed(why)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
@@ -225,8 +215,15 @@ class UpstreamEngine:
     def statistics(self) -> EngineStatistics:
         """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
-        return self._counts.statistics(
-            running=running, queued=len(self._open) - running, circuit_open=self._monitor.circuit_open
+        counted = {one.name: getattr(self._counts, one.name) for one in fields(self._counts)}
+        deliveries: DeliveryTimes = counted.pop("deliveries")
+        return EngineStatistics(
+            running=running,
+            queued=len(self._open) - running,
+            circuit_open=self.monitor.circuit_open,
+            deliveries=deliveries.count,
+            delivery_seconds=deliveries.seconds,
+            **counted,
         )
 
     def running(self) -> AbstractAsyncContextManager[Self]:
@@ -240,10 +237,10 @@ class UpstreamEngine:
                 self._tasks = tasks
                 for opened in list(self._open.values()):
                     self._launch(opened, tasks)
-                await self._monitor.run()
+                await self.monitor.run()
         finally:
             self._tasks = None
-            self._monitor.life.stopped()
+            self.monitor.life.stopped()
             for opened in list(self._open.values()):
                 self._close(opened)
                 opened.stream.lose(self.status.message or "The engine is stopped.")
@@ -288,7 +285,7 @@ class UpstreamEngine:
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self._monitor.life.ready(self.options.timeouts.patience_s)
+            await self.monitor.life.ready(self.options.timeouts.patience_s)
             await self._limiter.enter(opened)
             try:
                 await self._request(opened)
@@ -308,7 +305,7 @@ class UpstreamEngine:
 
     async def _request(self, opened: OpenRequest) -> None:
         """Send the request, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
-        with self._monitor.attempt() as circuit:
+        with self.monitor.attempt() as circuit:
             opened.running = True
 
             def receive(chunk: Completion) -> StillNeeded:
@@ -369,7 +366,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried: dict[str, set[int]] = {}
 
     def _resting(self) -> frozenset[int]:
-        return frozenset(number for number, engine in enumerate(self._engines) if engine.cooling_down)
+        return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
 
     def _move_what_waits(self) -> None:
         if self.status.state is not EngineState.READY:
@@ -387,7 +384,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
             other: load
             for other, load in self._loads(without=tried).items()
             if self._engines[other].status.state is EngineState.READY
-            and not self._engines[other].circuit_refuses
+            and not self._engines[other].monitor.circuit_refuses
         }
         if not loads:
             return False
@@ -412,29 +409,17 @@ log = logging.getLogger(__name__)
 class OpenRequest:
     """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last reported place in the queue."""
 
-    __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
-
     def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
         self._options = options
         self.request = request
         self.stream = stream
         self.reply = self._new_reply()
-        self.arrival = arrival
+        self.client, self.priority, self.arrival = request.client, request.priority, arrival
         self.task: asyncio.Task[None] | None = None
         self.running = False
         self.sent = False
         self.position: int | None = None
-
-    @property
-    def client(self) -> str:
-        """The client's name."""
-        return self.request.client
-
-    @property
-    def priority(self) -> int:
-        """Requests of a higher priority start sooner."""
-        return self.request.priority
 
     @property
     def has_text(self) -> bool:
@@ -479,7 +464,7 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class UpstreamCounts:
-    """Counters."""
+    """Counters, by their names in `EngineStatistics`."""
 
     generated_tokens: int = 0
     prompt_tokens: int = 0
@@ -497,24 +482,6 @@ class UpstreamCounts:
         if reply.started:
             self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
             self.cached_tokens += reply.cached_tokens
-
-    def statistics(self, *, running: int, queued: int, circuit_open: bool) -> EngineStatistics:
-        """Return all counts, with the current ones."""
-        return EngineStatistics(
-            running=running,
-            queued=queued,
-            generated_tokens=self.generated_tokens,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
-            cancels=self.cancels,
-            failures=self.failures,
-            shed=self.shed,
-            retries=self.retries,
-            fallbacks=self.fallbacks,
-            circuit_open=circuit_open,
-            deliveries=self.deliveries.count,
-            delivery_seconds=self.deliveries.seconds,
-        )
 
 
 FLOAT_BYTES = 4
