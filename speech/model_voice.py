@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +21,6 @@ from speech.process import (
     WorkerProcess,
     Working,
 )
-
-if TYPE_CHECKING:
-    from speech.voice_models import Vits  # it imports torch
 
 _SHOWN = 20
 """Voices that an error lists."""
@@ -148,15 +144,16 @@ FromVoice = VoiceReady | Working | Spoken | Failed | Refused
 class VoiceWorker(Worker[Speak]):
     """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
 
-    def __init__(self, channel: Channel, model: Vits) -> None:
-        super().__init__(channel, model.facts)
-        self._model = model
+    def __init__(self, channel: Channel, facts: VoiceReady, speak: Callable[..., SpokenClause]) -> None:
+        """`speak`: `speech.voice_models.Vits.speak`."""
+        super().__init__(channel, facts)
+        self._speak = speak
 
     def step(self) -> None:
         """Speak the next clause."""
         number, request = self.queue.next()
         try:
-            spoken_clause = self._model.speak(
+            spoken_clause = self._speak(
                 request.clause, voice=request.voice, speed=request.speed, watch=lambda: self._watch(number)
             )
         except SpeakCancelled:
