@@ -18,11 +18,9 @@ from engine.messages import Request, Tool
 from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
-    NOTHING,
     Call,
     Piece,
     ReplyLogprobs,
-    ReplyStep,
     ReplyText,
     ShownText,
     Thought,
@@ -52,7 +50,7 @@ class ReplyFactory:
         detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
         logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
         stops = request.params.stop
-        reply: ReplyText | ParsedReply
+        reply: ReplyText
         if format_ is None or not regions:
             reply = ReplyText(detokenizer, stops, logprobs)
         else:
@@ -71,7 +69,7 @@ class ReplyFactory:
 class StartedReply(NamedTuple):
     """A reply that begins, and the log-probabilities of its tokens, if they were asked for."""
 
-    reply: ReplyText | ParsedReply
+    reply: ReplyText
     logprobs: ReplyLogprobs | None
 
 
@@ -82,8 +80,11 @@ class ReplyPrefix(NamedTuple):
     token_ids: Sequence[int] = ()
 
 
-class ParsedReply:
-    """Passes tokens through detokenizer and parser, and text through stop strings, in whole characters."""
+class ParsedReply(ReplyText):
+    """Passes the detokenizer's text through a parser, and text through stop strings, in whole characters.
+
+    An unfinished call becomes text at the reply's end.
+    """
 
     def __init__(
         self,
@@ -95,57 +96,33 @@ class ParsedReply:
         one_call: bool = False,
     ) -> None:
         """Take a fresh detokenizer and parser; the rest as in `ReplyText`. `one_call`: the first call ends the reply."""
-        self._detokenizer = detokenizer
+        super().__init__(detokenizer, stops, logprobs)
         self._parser = parser
-        self._text = ShownText(stops)
         self._thoughts = ShownText()
-        self._logprobs = logprobs
         self._one_call = one_call
         self._text_chars = 0
-        self._stopped = False
 
-    @property
-    def stop_string(self) -> str | None:
-        """The stop string that ended the reply; None if none did."""
-        return self._text.stop
+    def _begin(self, text: str) -> None:
+        self._parser.begin(text)
 
-    def push(self, token_id: int) -> ReplyStep:
-        """Take the next token. After a stop, push no more."""
-        text = self._detokenizer.push(token_id)
-        if self._logprobs is not None:
-            self._logprobs.made(text, holds=self._detokenizer.holds)
-        if not text:
-            return NOTHING
-        pieces = self._pieces(self._parser.feed(text))
-        return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
+    def _take(self, text: str) -> tuple[Piece, ...]:
+        return self._pieces(self._parser.feed(text))
 
-    def resume(self, token_ids: Sequence[int]) -> None:
-        """Take the tokens that a continued reply begins with. Their text is not returned again."""
-        self._parser.begin("".join(map(self._detokenizer.push, token_ids)))
-
-    def flush(self) -> tuple[Piece, ...]:
-        """Return what was held back, at the reply's end: an unfinished call becomes text. After a stop nothing is left."""
-        if self._stopped:
-            return ()
-        text = self._detokenizer.flush()
-        if self._logprobs is not None:
-            self._logprobs.finish(text)
+    def _end(self, text: str) -> tuple[Piece, ...]:
         pieces = self._pieces([*self._parser.feed(text), *self._parser.finish()])
         return pieces if self._stopped else (*pieces, *self._rest())
 
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
         pieces: list[Piece] = []
         for segment in segments:
-            pieces += self._emit_text(segment.raw) if _is_text(segment) else self._emit_segment(segment)
+            if _is_text(segment):
+                self._text_chars += len(segment.raw)
+                pieces += super()._take(segment.raw)
+            else:
+                pieces += self._emit_segment(segment)
             if self._stopped:
                 break
         return tuple(pieces)
-
-    def _emit_text(self, text: str) -> list[Piece]:
-        shown = self._text.push(text)
-        self._stopped = self._text.stopped
-        self._text_chars += len(text)
-        return [shown] if shown else []
 
     def _emit_segment(self, segment: Segment) -> list[Piece]:
         """Tell a segment that is not text. Text and reasoning that waited before it come first."""

@@ -430,37 +430,48 @@ class ReplyText:
         `logprobs`: gets each token's text; it must have a score for each.
         """
         self._detokenizer = detokenizer
-        self._shown = ShownText(stops)
         self._logprobs = logprobs
+        self._text = ShownText(stops)
+        self._stopped = False
 
     @property
     def stop_string(self) -> str | None:
         """The stop string that ended the reply; None if none did."""
-        return self._shown.stop
+        return self._text.stop
 
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)
         if self._logprobs is not None:
             self._logprobs.made(text, holds=self._detokenizer.holds)
-        shown = self._shown.push(text)
-        if self._shown.stopped:
-            return ReplyStep((shown,) if shown else (), stopped=True)
-        return ReplyStep((shown,)) if shown else NOTHING
+        pieces = self._take(text) if text else ()
+        return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
 
     def resume(self, token_ids: Sequence[int]) -> None:
-        """Take the first tokens of a continued reply. Their text is not returned."""
-        for token_id in token_ids:
-            self._detokenizer.push(token_id)
+        """Take the first tokens of a continued reply. Their text is not returned again."""
+        self._begin("".join(map(self._detokenizer.push, token_ids)))
 
     def flush(self) -> tuple[Piece, ...]:
         """Return the held-back rest, at the reply's end. After a stop there is none."""
-        if self._shown.stopped:
+        if self._stopped:
             return ()
         text = self._detokenizer.flush()
         if self._logprobs is not None:
             self._logprobs.finish(text)
-        last = self._shown.push(text)
-        if not self._shown.stopped:
-            last += self._shown.flush()
+        return self._end(text)
+
+    def _begin(self, text: str) -> None:
+        """Take text that was sent before."""
+
+    def _take(self, text: str) -> tuple[Piece, ...]:
+        """Take more text; return the pieces that are ready."""
+        shown = self._text.push(text)
+        self._stopped = self._text.stopped
+        return (shown,) if shown else ()
+
+    def _end(self, text: str) -> tuple[Piece, ...]:
+        """Take the last text; return everything that was held back."""
+        last = self._text.push(text)
+        if not self._text.stopped:
+            last += self._text.flush()
         return (last,) if last else ()
