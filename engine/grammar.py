@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
@@ -83,11 +83,11 @@ TIMEOUT_S = 10.0
 NICENESS = 5
 """Trials have a lower priority than whatever computes replies."""
 
-HURRIED_S = 0.01
-"""How long a trial is waited for while others wait for prompts. Most trials take less."""
+WAIT_S = 0.02
+"""How long a trial is waited for before others get their prompts. Most trials take less."""
 
-OTHERS_HURRIED_S = 0.001
-"""How long the trial of another grammar is waited for then."""
+OTHERS_WAIT_S = 0.001
+"""How long the trial of another grammar is waited for."""
 
 UNTOLD = 16
 """The most outcomes that are kept until somebody asks for them."""
@@ -296,31 +296,14 @@ def why(matcher: LLMatcher) -> str:
 
 
 class TrialPostponed(Exception):
-    """The caller has other work to do. The trial continues; call again for its outcome."""
-
-
-class JobSignals(Protocol):
-    """What the caller of a trial may learn while it waits."""
-
-    hurried: bool
-    """Others wait for prompts, so the caller should not wait long for a trial."""
-
-    def fileno(self) -> int:
-        """Return the descriptor that becomes readable when there is something to learn."""
-        ...
-
-    def stops(self) -> bool:
-        """Read what has come, and return whether nobody waits for the trial any more."""
-        ...
+    """The trial takes a while, and continues. Do other work, and call again for its outcome."""
 
 
 class GrammarTrials:
     """Runs one trial at a time, in a process of its own that continues while the caller does other work. For one thread."""
 
-    def __init__(self, compiler: GrammarCompiler, signals: JobSignals) -> None:
-        """Take a compiler, and the signal on which the caller stops waiting."""
+    def __init__(self, compiler: GrammarCompiler) -> None:
         self._compiler = compiler
-        self._signals = signals
         self._running: _Running | None = None
         self._untold: OrderedDict[bytes, str] = OrderedDict()
 
@@ -333,40 +316,25 @@ class GrammarTrials:
         digest = source.digest
         if self._running is not None and self._running.digest != digest:
             other = self._running.digest
-            self._untold[other] = self._outcome(self._running, hurried_s=OTHERS_HURRIED_S)
+            self._untold[other] = self._outcome(self._running, OTHERS_WAIT_S)
             if len(self._untold) > UNTOLD:
                 self._untold.popitem(last=False)
         if digest in self._untold:
             return self._untold.pop(digest)
         if self._running is None:
             self._running = _Running(self._compiler, source)
-        return self._outcome(self._running, hurried_s=HURRIED_S)
+        return self._outcome(self._running, WAIT_S)
 
-    def _outcome(self, running: _Running, *, hurried_s: float) -> str:
-        began = time.monotonic()
+    def _outcome(self, running: _Running, wait_s: float) -> str:
+        until = min(running.until, time.monotonic() + wait_s)
         while (outcome := running.outcome()) is None:
-            waits_s = running.until - time.monotonic()
-            if self._signals.stops():
+            left_s = until - time.monotonic()
+            if left_s <= 0 and until < running.until:
                 raise TrialPostponed
-            if self._signals.hurried:
-                waits_s = min(waits_s, began + hurried_s - time.monotonic())
-                if waits_s <= 0:
-                    raise TrialPostponed
-            select.select([running.fileno(), self._signals.fileno()], [], [], max(0.0, waits_s))
+            select.select([running], [], [], max(0.0, left_s))
         running.end()
         self._running = None
         return outcome
-
-
-def trial(compiler: GrammarCompiler, source: GrammarSource) -> str:
-    """Return what is wrong with a grammar, or an empty string. Forks, so the process must have one thread only."""
-    running = _Running(compiler, source)
-    try:
-        while (outcome := running.outcome()) is None:
-            select.select([running], [], [], max(0.0, running.until - time.monotonic()))
-        return outcome
-    finally:
-        running.end()
 
 
 class _Running:

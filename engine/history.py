@@ -140,7 +140,7 @@ def _as_text(message: Message) -> Message:
     if not message.calls:
         return message
     spelled = [message.content, *(f"{call.name}({call.arguments})" for call in message.calls)]
-    return Message("assistant", message.written or "\n".join(spelled).strip())
+    return Message("assistant", "\n".join(spelled).strip())
 
 
 def _closed(messages: Iterable[Message]) -> Iterator[Message]:

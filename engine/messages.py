@@ -31,16 +31,14 @@ class ToolCall(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a prompt, in the terms of the model's chat template.
 
-    An assistant's message may have `reasoning` and `calls`. `written` is then all of it as the model wrote it, if that is
-    known; a prompt repeats that, so that cached keys and values fit. A tool's message answers the call `call_id`. A
-    user's message may have `images`, in the order of their places.
+    An assistant's message may have `reasoning` and `calls`. A tool's message answers the call `call_id`. A user's message
+    may have `images`, in the order of their places.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = ()
-    written: str = ""
     call_id: str = ""
     images: tuple[Image, ...] = ()
 
@@ -399,9 +397,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
     where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
     `generated_tokens` counts every token of the reply, the end token included; `accepted_tokens`: those of a draft
-    among them, which were computed in one step. `written`: the whole reply as
-    the model wrote it, where its text is not all of that: reasoning or calls were parsed from it. `stop`: the stop string
-    that ended it; None: none did, or an upstream does not tell which.
+    among them, which were computed in one step. `stop`: the stop string that ended it; None: none did, or an upstream does
+    not tell which.
     """
 
     request_id: str
@@ -412,7 +409,6 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     steps_after: int | None = None
     error: str | None = None
     error_code: ErrorCode = ErrorCode.INTERNAL
-    written: str = ""
     stop: str | None = None
     accepted_tokens: int = 0
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import assert_never
 
 import msgspec
@@ -63,27 +63,6 @@ Step = str | Thought | Call
 def words_of(text: str) -> list[str]:
     """Return a text's words, each with the space before it."""
     return _WORDS.findall(text)
-
-
-def as_written(steps: Sequence[Step]) -> str:
-    """Return the whole reply as a model writes it; empty if it is only text."""
-    if all(isinstance(step, str) for step in steps):
-        return ""
-    written = []
-    for thinks, run in groupby(steps, lambda step: isinstance(step, Thought)):
-        text = "".join(map(_spelled, run))
-        written.append(f"<think>{text}</think>" if thinks else text)
-    return "".join(written)
-
-
-def _spelled(step: Step) -> str:
-    match step:
-        case Thought(text):
-            return text
-        case Call(name, arguments):
-            return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
-        case _:
-            return step
 
 
 def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
@@ -206,7 +185,6 @@ class ScriptedReply:
             *counts,
             steps_after=steps_after,
             error=error,
-            written=as_written(self.played),
         )
         self.stream.put_nowait(end)
 

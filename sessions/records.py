@@ -210,8 +210,7 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored message. `status`: complete, running, or the reason its turn ended; `created_at`: Unix ms.
 
     `model`: the model that wrote a reply; None if that is not known. `reasoning`: the model's reasoning;
-    `written`: all of a reply as the model wrote it, if reasoning or calls were parsed from it and it was not
-    cut. `languages`: the message is a source, and its replies are translations. `images`: the images of a
+    `languages`: the message is a source, and its replies are translations. `images`: the images of a
     user's message, without their bytes.
     """
 
@@ -225,27 +224,22 @@ class MessageRecord(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     model: str | None = None
     reasoning: str = ""
-    written: str = ""
     calls: tuple[CallRecord, ...] = ()
     languages: Languages | None = None
     images: tuple[Image, ...] = ()
 
 
 class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
-    """A reply before a turn continued it: the lengths of its text and reasoning, and the turn that wrote their ends.
-
-    `written`: as in the reply. All of it is kept here, since what the next turn makes of it may be cut.
-    """
+    """A reply before a turn continued it: the lengths of its text and reasoning, and the turn that wrote their ends."""
 
     turn_id: str
     chars: int
     reasoning: int
-    written: str = ""
 
     @classmethod
     def of(cls, reply: MessageRecord) -> Self:
         """Make one from a reply as it is now."""
-        return cls(reply.turn_id, len(reply.content), len(reply.reasoning), reply.written)
+        return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
 
     def cut(self, reply: MessageRecord) -> MessageRecord:
         """Return the reply with the text and reasoning that it had then."""
@@ -253,7 +247,6 @@ class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
             reply,
             content=reply.content[: self.chars],
             reasoning=reply.reasoning[: self.reasoning],
-            written=self.written,
         )
 
 

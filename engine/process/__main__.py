@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from engine import machine
+from engine.channel import BlockingChannel
 from engine.errors import ModelNotUsable
 from engine.machine import (
     EngineOptions,
@@ -30,9 +31,8 @@ from engine.machine import (
     resident_bytes,
     torch_settings,
 )
-from engine.messages import LoadFailed, Loading
+from engine.messages import LoadFailed, Loading, ToEngine
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
-from engine.process.supervision import BlockingChannel
 from engine.prompts.jobs import PromptProcess
 
 if TYPE_CHECKING:
@@ -57,12 +57,13 @@ def main(arguments: list[str]) -> int:
     os.environ.update(torch_settings(os.environ))
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    channel, inbox = BlockingChannel(connection), Inbox()
+    decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+    channel, inbox = BlockingChannel(connection, decoder), Inbox()
     prompts = PromptProcess(options.model, environment=os.environ | _OF_PROMPTS)
     dispatcher = Dispatcher(channel, inbox, prompts)
     dispatcher.start(at_end=_ender())
     try:
-        loop = _load(options, channel, inbox, dispatcher, prompts)
+        loop = _load(options, channel, inbox, dispatcher)
     except ModelNotUsable as error:
         _finish_undisturbed()
         channel.send(LoadFailed(str(error)))
@@ -77,11 +78,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _load(
-    options: EngineOptions,
-    channel: BlockingChannel,
-    inbox: Inbox,
-    dispatcher: Dispatcher,
-    prompts: PromptProcess,
+    options: EngineOptions, channel: BlockingChannel[ToEngine], inbox: Inbox, dispatcher: Dispatcher
 ) -> StepLoop:
     """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
@@ -124,7 +121,6 @@ def _load(
             ReplyFactory(model.tokenizer, how),
             model.defaults,
             context_tokens=model.context_tokens,
-            remember=prompts.remember,
         )
     )
     gc.collect()

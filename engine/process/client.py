@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple, Self, assert_never
 
 from engine.api import Engine, EngineState, EngineStatus, Streamer, running
+from engine.channel import pack
 from engine.errors import EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -44,7 +45,6 @@ from engine.process.supervision import (
     Lifecycle,
     RestartLedger,
     RestartPolicy,
-    pack,
 )
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
 
+from engine.channel import BlockingChannel
 from engine.fair_queue import FairQueue
 from engine.messages import (
     Cancel,
@@ -33,12 +32,10 @@ from engine.messages import (
     Params,
     Ping,
     Pong,
-    ReplySpec,
     Request,
     StepOutputs,
     ToEngine,
 )
-from engine.process.supervision import BlockingChannel
 from engine.prompts.jobs import (
     LOST,
     Answer,
@@ -57,8 +54,6 @@ from engine.text.parser import ReplyFactory, ReplyPrefix
 from engine.text.reply_text import (
     DuplicateRequest,
     PreparedRequest,
-    ReplyRecorder,
-    WrittenReply,
     resolve_sampling,
 )
 from engine.vision.image import PlacedImage
@@ -145,7 +140,7 @@ class StepLoop:
 class Dispatcher:
     """Dispatches the gateway's messages: cancels and pings at once, prompts one at a time, in a fair order."""
 
-    def __init__(self, channel: BlockingChannel, inbox: Inbox, prompts: PromptProcess) -> None:
+    def __init__(self, channel: BlockingChannel[ToEngine], inbox: Inbox, prompts: PromptProcess) -> None:
         """Take both ends, and the maker of prompts."""
         self._channel = channel
         self._inbox = inbox
@@ -153,8 +148,6 @@ class Dispatcher:
         self._changed = threading.Condition()
         self._waiting: FairQueue[Key, PromptRequest] = FairQueue()
         self._current: Key | None = None
-        self._priority = 0
-        self._plain: dict[Key, int] = {}
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._request_builder: SimpleQueue[RequestBuilder] = SimpleQueue()
 
@@ -203,45 +196,32 @@ class Dispatcher:
                 assert_never(message)
 
     def _queue(self, key: Key, item: PromptRequest, priority: int = 0) -> None:
-        # The approximate cost of the work, even if it is no text.
-        grammar = 0 if isinstance(item, DecodeImage) else _grammar_cost(item.spec)
-        cost = IMAGE_COST
-        if not isinstance(item, DecodeImage):
-            cost = 1 + characters(item.messages, item.spec) + grammar
         with self._changed:
-            self._waiting.add(key, item, client=item.client, priority=priority, cost=cost)
-            if not grammar:
-                self._plain[key] = priority
-                if priority >= self._priority:
-                    self._prompts.hurry()
+            self._waiting.add(key, item, client=item.client, priority=priority, cost=_cost(item))
             self._changed.notify()
 
     def _drop(self, key: Key) -> None:
         """Stop making a prompt that nobody waits for."""
         with self._changed:
-            self._plain.pop(key, None)
             if self._waiting.remove(key) is None and key == self._current:
                 self._current = None
                 self._prompts.stop()
 
-    def _next(self) -> tuple[PromptRequest, bool]:
-        """Return the next piece of work, and whether one without a grammar waits that is no less urgent."""
+    def _next(self) -> PromptRequest:
+        """Wait for the next piece of work."""
         with self._changed:
             self._current = None
             self._changed.wait_for(lambda: len(self._waiting) > 0)
             self._current, item = self._waiting.pop()
-            self._plain.pop(self._current, None)
-            self._priority = _priority_of(item)
-            return item, any(priority >= self._priority for priority in self._plain.values())
+            return item
 
     def _postpone(self, item: Request | CountRequest) -> bool:
         """Postpone a prompt whose grammar is still being compiled; return False if nobody waits for it any more."""
         with self._changed:
             if self._current is None:
                 return False
-            self._waiting.add(
-                self._current, item, client=item.client, priority=_priority_of(item), cost=POSTPONED_COST
-            )
+            priority = item.priority if isinstance(item, Request) else 0
+            self._waiting.add(self._current, item, client=item.client, priority=priority, cost=POSTPONED_COST)
             return True
 
     def _prepare(self, at_end: Callable[[], None]) -> None:
@@ -249,14 +229,13 @@ class Dispatcher:
             self._prompts.start()
             request_builder = self._request_builder.get()
             while True:
-                item, hurried = self._next()
-                self._process(request_builder, item, hurried=hurried)
+                self._process(request_builder, self._next())
         except Exception:
             # the boundary of this thread: without prompts the process is useless and ends
             log.exception("prompt thread failed")
         at_end()
 
-    def _process(self, request_builder: RequestBuilder, item: PromptRequest, *, hurried: bool) -> None:
+    def _process(self, request_builder: RequestBuilder, item: PromptRequest) -> None:
         if isinstance(item, DecodeImage):
             self._inbox.put_image(ImageResult(item, self._decode_image(item)))
             return
@@ -264,7 +243,7 @@ class Dispatcher:
             return
         job = request_builder.job(item)
         messages = without_images(job.messages, self._lost) if self._lost else job.messages
-        made = self._prompts.run_job(msgspec.structs.replace(job, messages=messages, hurried=hurried))
+        made = self._prompts.run_job(msgspec.structs.replace(job, messages=messages))
         if isinstance(made, Stopped) and self._postpone(item):
             return
         if isinstance(item, Request):
@@ -377,59 +356,34 @@ class LoopProgress(NamedTuple):
 class RequestBuilder:
     """Makes requests ready for the core. For one thread."""
 
-    def __init__(
-        self,
-        replies: ReplyFactory,
-        defaults: Params,
-        *,
-        context_tokens: int,
-        remember: Callable[[str, WrittenReply], None],
-    ) -> None:
-        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply.
-
-        `remember` is called by the step loop with the salt and the record of each reply.
-        """
+    def __init__(self, replies: ReplyFactory, defaults: Params, *, context_tokens: int) -> None:
+        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply."""
         self._replies = replies
         self._defaults = defaults
         self._context_tokens = context_tokens
-        self._remember = remember
 
     def job(self, request: Request | CountRequest) -> BuildPrompt:
-        """Return the job for a request or a count.
-
-        Prompts were counted as the tokenizer spells them. The last quarter of the window is reserved for the reply, if it needs
-        that much.
-        """
-        window = self._context_tokens
+        """Return the job for a request or a count."""
+        job = BuildPrompt(request.messages, self._context_tokens, spec=request.spec)
         if isinstance(request, CountRequest):
-            return BuildPrompt(request.messages, window, spec=request.spec, counts=True)
-        sampling = resolve_sampling(request.params, self._defaults)
-        room = min(sampling.max_new_tokens, window // 4)
-        return BuildPrompt(
-            request.messages,
-            window,
-            spec=request.spec,
-            salt=request.cache_salt,
-            most=window - room,
-            shares_system=request.shares_system,
-        )
+            return msgspec.structs.replace(job, counts=True)
+        return msgspec.structs.replace(job, shares_system=request.shares_system)
 
     def prepared(self, request: Request, made: Answer) -> PreparedRequest | Finished:
         """Return the prepared request, or its end if there is no prompt."""
-        if not isinstance(made, BuiltPrompt):
+        if not isinstance(made, BuiltPrompt) or made.prompt is None:
             is_of_spec = isinstance(made, Rejected) and made.field
             return _refused(
                 request, self._why(made), ErrorCode.BAD_PARAMS if is_of_spec else ErrorCode.INTERNAL
             )
-        prompt = array("i", made.token_ids).tolist()
+        prompt = made.prompt
         sampling = resolve_sampling(request.params, self._defaults)
         images = {image.digest: image for message in request.messages for image in message.images}
-        notes = ReplyRecorder(partial(self._remember, request.cache_salt))
-        beginning = ReplyPrefix(made.opened, prompt[len(prompt) - made.continued :])
-        reply, logprobs = self._replies.begin(request, beginning, notes)
+        beginning = ReplyPrefix(prompt.opened, prompt.token_ids[len(prompt.token_ids) - prompt.continued :])
+        reply, logprobs = self._replies.begin(request, beginning)
         return PreparedRequest(
             request.request_id,
-            prompt,
+            prompt.token_ids,
             sampling,
             reply,
             cache_salt=request.cache_salt,
@@ -438,9 +392,9 @@ class RequestBuilder:
             shared_tokens=made.shared_tokens,
             logprobs=logprobs,
             grammar=made.grammar,
-            source=array("i", made.source).tolist(),
-            shown=[PlacedImage(images[digest], starts) for digest, starts in made.shown],
-            draft=array("i", made.draft).tolist(),
+            source=prompt.source,
+            shown=[PlacedImage(images[digest], starts) for digest, starts in prompt.shown],
+            draft=prompt.draft,
             ahead=None if request.spec.translation is None else request.spec.translation.ahead,
             trace=request.trace,
         )
@@ -482,13 +436,10 @@ def _refused(request: Request, why: str, code: ErrorCode) -> Finished:
     return Finished(request.request_id, FinishReason.ERROR, 0, 0, 0, error=why, error_code=code)
 
 
-def _priority_of(item: PromptRequest) -> int:
-    """Return the priority of work; a count has none of its own."""
-    return 0 if isinstance(item, CountRequest) else item.priority
-
-
-def _grammar_cost(spec: ReplySpec) -> int:
-    """Return the approximate cost of a spec's grammar, in characters of a prompt."""
-    if spec.format is None and not spec.shown_tools:
-        return 0
-    return GRAMMAR_COST + len(msgspec.json.encode(spec.format))
+def _cost(item: PromptRequest) -> int:
+    """Return the approximate cost of work, in characters of a prompt."""
+    if isinstance(item, DecodeImage):
+        return IMAGE_COST
+    cost = 1 + characters(item.messages, item.spec)
+    has_grammar = item.spec.format is not None or item.spec.shown_tools
+    return cost + GRAMMAR_COST + len(msgspec.json.encode(item.spec.format)) if has_grammar else cost

@@ -1,4 +1,4 @@
-"""The gateway's side of an engine process: start and stop, message framing, heartbeat, restarts and status."""
+"""The gateway's side of an engine process: start and stop, heartbeat, restarts and status."""
 
 from __future__ import annotations
 
@@ -6,82 +6,26 @@ import asyncio
 import logging
 import signal
 import socket
-import struct
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
 
 import msgspec
 
 from engine.api import EngineState, EngineStatus
+from engine.channel import Unpacker
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions, module_environment
-from engine.messages import FromEngine, ModelFacts, ToEngine
+from engine.messages import FromEngine, ModelFacts
 
-_LENGTH = struct.Struct(">I")
-_LARGEST_READ = 1 << 18
 _STDERR = 2
 _LAST_WORDS_S = 1.0
 
 log = logging.getLogger(__name__)
 
 
-def pack(message: ToEngine | FromEngine) -> bytes:
-    """Return an encoded message. Raises UnicodeEncodeError for text with a lone surrogate."""
-    body = msgspec.msgpack.encode(message)
-    return _LENGTH.pack(len(body)) + body
-
-
-class Unpacker:
-    """Splits a stream of bytes into the bodies of messages."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, received: bytes) -> list[bytes]:
-        """Take more bytes; return the bodies that are complete now."""
-        self._buffer += received
-        bodies = []
-        start = 0
-        while (end := self._end_of_message(start)) <= len(self._buffer):
-            bodies.append(bytes(self._buffer[start + _LENGTH.size : end]))
-            start = end
-        del self._buffer[:start]
-        return bodies
-
-    def _end_of_message(self, start: int) -> int:
-        """Return where the message at `start` ends, or the first place where that may become known."""
-        body = start + _LENGTH.size
-        if body > len(self._buffer):
-            return body
-        (length,) = _LENGTH.unpack_from(self._buffer, start)
-        return body + int(length)
-
-
-class BlockingChannel:
-    """The engine's end of the socket: one thread reads, any thread writes."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        """Take a connected, blocking stream socket."""
-        self._connection = connection
-        self._writing = threading.Lock()
-        self._decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
-
-    def send(self, message: FromEngine) -> None:
-        """Send a message; wait if the gateway is late. Raises OSError once it is gone."""
-        packed = pack(message)
-        with self._writing:
-            self._connection.sendall(packed)
-
-    def receive(self) -> Iterator[ToEngine]:
-        """Yield messages until the gateway closes its end. Raises OSError if the connection breaks."""
-        unpacker = Unpacker()
-        while received := self._connection.recv(_LARGEST_READ):
-            for body in unpacker.feed(received):
-                yield self._decoder.decode(body)
 
 
 class _MessageReader(asyncio.Protocol):

@@ -1,7 +1,6 @@
-"""The process that makes prompts: `python -m engine.prompts FD MODEL`. It has a tokenizer, but neither torch nor a model.
+"""The process that makes prompts: `python -m engine.prompts FD FD MODEL`. It has a tokenizer, but neither torch nor a model.
 
-So templates and tokenization never hold the step loop's interpreter lock. The process' memory of replies is lost with it:
-the tokenizer spells them in their next prompts, and these are computed anew.
+So templates and tokenization never hold the step loop's interpreter lock.
 """
 
 from __future__ import annotations
@@ -10,14 +9,16 @@ import gc
 import logging
 import resource
 import signal
+import socket
 import sys
+from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from engine import machine
+from engine.channel import BlockingChannel
 from engine.errors import ModelNotUsable
 from engine.grammar import (
     GrammarCompiler,
@@ -27,17 +28,7 @@ from engine.grammar import (
     NoGrammars,
     vocabulary_of,
 )
-from engine.prompts.jobs import (
-    Answer,
-    BuildPrompt,
-    DecodeImage,
-    FromPrompts,
-    RaisePriority,
-    Ready,
-    RememberReply,
-    Stop,
-    ToPrompts,
-)
+from engine.prompts.jobs import NUMBER_BYTES, BuildPrompt, Job, Ready, Stopped
 
 if TYPE_CHECKING:
     from engine.prompts.prompt import JobHandler
@@ -52,53 +43,48 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Make prompts until the engine's process ends. `arguments`: the descriptor of the connection to it, and the model."""
+    """Make prompts until the engine's process ends. `arguments`: two sockets, for jobs and for stops, and the model."""
     machine.set_up_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     machine.end_with_parent()
-    line = Connection(int(arguments[0]))
-    signals = _JobSignals(line)
+    line, stop_socket = (socket.socket(fileno=int(descriptor)) for descriptor in arguments[:2])
+    decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
+    channel, stops = BlockingChannel(line, decoder), _Stops(stop_socket)
     try:
-        builder = _builder(arguments[1], signals)
+        builder = _builder(arguments[2])
     except ModelNotUsable:
         return NOT_USABLE
     gc.collect()
     gc.freeze()
     try:
-        _send(line, Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
-        _serve(line, signals, builder)
-    except (EOFError, OSError):
+        channel.send(Ready(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE))
+        for job in channel.receive():
+            if isinstance(job, BuildPrompt):
+                stopped = partial(stops.has, job.number)
+                channel.send(Stopped() if stopped() else builder.build(job, stopped))
+            else:
+                channel.send(builder.decode_image(job))
+    except OSError:
         log.debug("engine's process disconnected")
     return 0
 
 
-class _JobSignals:
-    """What comes while a prompt is made: only its `Stop`, and `RaisePriority`."""
+class _Stops:
+    """Knows which job was given up last. Earlier ones are over anyway."""
 
-    def __init__(self, line: Connection) -> None:
-        self.hurried = False
-        self._line = line
-        self._is_stopped = False
-        self._decoder: msgspec.msgpack.Decoder[ToPrompts] = msgspec.msgpack.Decoder(ToPrompts)
+    def __init__(self, receiver: socket.socket) -> None:
+        self._receiver = receiver
+        self._receiver.setblocking(False)
+        self._last = 0
 
-    def fileno(self) -> int:
-        return self._line.fileno()
-
-    def begin(self, job: BuildPrompt) -> None:
-        self.hurried, self._is_stopped = job.hurried, False
-
-    def stops(self) -> bool:
-        while self._line.poll():
-            message = self.receive()
-            self.hurried |= isinstance(message, RaisePriority)
-            self._is_stopped |= isinstance(message, Stop)
-        return self._is_stopped
-
-    def receive(self) -> ToPrompts:
-        return self._decoder.decode(self._line.recv_bytes())
+    def has(self, job: int) -> bool:
+        with suppress(BlockingIOError):
+            while received := self._receiver.recv(NUMBER_BYTES):
+                self._last = int.from_bytes(received)
+        return self._last >= job
 
 
-def _builder(model: str, signals: _JobSignals) -> JobHandler:
+def _builder(model: str) -> JobHandler:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
@@ -118,12 +104,10 @@ def _builder(model: str, signals: _JobSignals) -> JobHandler:
         return JobHandler(TranslationBuilder.of(model, tokenizer))
     how = detect_format(tokenizer)
     prompt_images = PromptImages(ImageProcessor.of(model)) if is_vision_model(model) else None
-    return JobHandler(
-        PromptBuilder(tokenizer, how, prompt_images), _grammars(tokenizer, how, signals), prompt_images
-    )
+    return JobHandler(PromptBuilder(tokenizer, how, prompt_images), _grammars(tokenizer, how), prompt_images)
 
 
-def _grammars(tokenizer: Any, how: ReplyFormat | None, signals: _JobSignals) -> GrammarMaker | None:
+def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
     """Return a maker of grammars; None if the tokenizer allows none, of which the engine's process logs the reason."""
     try:
         vocabulary = vocabulary_of(tokenizer)
@@ -132,26 +116,7 @@ def _grammars(tokenizer: Any, how: ReplyFormat | None, signals: _JobSignals) -> 
     calls, thoughts = (None, None) if how is None else (how.call_form, how.thought_form)
     write = partial(GrammarWriter, vocabulary.specials, vocabulary.loose, calls=calls)
     opened = None if thoughts is None else write(thoughts=msgspec.structs.replace(thoughts, opened=True))
-    return GrammarMaker(
-        write(thoughts=thoughts), GrammarTrials(GrammarCompiler(vocabulary), signals), opened=opened
-    )
-
-
-def _serve(line: Connection, signals: _JobSignals, builder: JobHandler) -> None:
-    while True:
-        message = signals.receive()
-        if isinstance(message, RememberReply):
-            builder.remember(message)
-        elif isinstance(message, BuildPrompt):
-            signals.begin(message)
-            answer: Answer = builder.build(message, signals.stops)
-            _send(line, answer)
-        elif isinstance(message, DecodeImage):
-            _send(line, builder.decode_image(message))
-
-
-def _send(line: Connection, message: FromPrompts) -> None:
-    line.send_bytes(msgspec.msgpack.encode(message))
+    return GrammarMaker(write(thoughts=thoughts), GrammarTrials(GrammarCompiler(vocabulary)), opened=opened)
 
 
 if __name__ == "__main__":

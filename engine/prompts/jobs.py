@@ -1,38 +1,29 @@
-"""The process that makes prompts: the jobs it is sent, their results, and the engine's side of it.
-
-Token ids travel as the bytes of an array.
-"""
+"""The process that makes prompts: the jobs it is sent, their results, and the engine's side of it."""
 
 from __future__ import annotations
 
 import logging
 import socket
-import struct
 import subprocess
 import sys
 import threading
-import time
-from array import array
-from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import wait
 from typing import NamedTuple
 
 import msgspec
 
+from engine.channel import BlockingChannel
 from engine.errors import EngineError
 from engine.grammar import GrammarSource
 from engine.messages import PLAIN, Message, ReplySpec
-from engine.text.reply_text import WrittenReply
 from engine.vision.image import Image, without
-
-_LENGTH = struct.Struct("!i")
-"""As `multiprocessing` has it, whose connection is at the other end."""
 
 _SHORTEST_S = 0.001
 """A socket that is given no time at all does not wait, and fails in another way."""
-_RINGS = 64
+
+NUMBER_BYTES = 8
+"""Of a job that is given up."""
 
 STARTS = 3
 """How many starts in a row may fail."""
@@ -53,25 +44,22 @@ log = logging.getLogger(__name__)
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. One is asked for at a time.
 
-    `window`: a prompt of so many tokens does not fit. `salt`: whose replies are spelled as they were written, if the
-    prompt then takes `most` tokens or fewer. `shares_system`: the answer has the length of the system prompt. `spec`: the
-    spec of the reply; its grammar is tried, too. `hurried`: others wait, as after a `RaisePriority`.
+    `window`: a prompt of so many tokens does not fit. `shares_system`: the answer has the length of the system prompt.
+    `spec`: the spec of the reply; its grammar is tried, too. `number`: counts the jobs, so that one can be given up.
     """
 
     messages: tuple[Message, ...]
     window: int
     spec: ReplySpec = PLAIN
     counts: bool = False
-    salt: str = ""
-    most: int = 0
     shares_system: bool = False
-    hurried: bool = False
+    number: int = 0
 
 
 def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
     """Return how many characters of text a prompt is made of, which is about what it costs to make it."""
     written = sum(
-        len(one.written or one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
+        len(one.content) + len(one.reasoning) + sum(len(call.arguments) for call in one.calls)
         for one in messages
     )
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
@@ -88,24 +76,6 @@ def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple
             message = msgspec.structs.replace(message, content=content, images=images)  # noqa: PLW2901
         made.append(message)
     return tuple(made)
-
-
-class RememberReply(msgspec.Struct, frozen=True, tag="remember"):
-    """Tells how the model spelled a reply: the `WrittenReply` of a salt."""
-
-    salt: str
-    text: str
-    token_ids: bytes
-    ends: bytes
-
-    @classmethod
-    def of(cls, salt: str, reply: WrittenReply) -> RememberReply:
-        """Pack a reply."""
-        return cls(salt, reply.text, reply.token_ids.tobytes(), reply.ends.tobytes())
-
-    def reply(self) -> WrittenReply:
-        """Unpack the reply."""
-        return WrittenReply(self.text, array("i", self.token_ids), array("i", self.ends))
 
 
 class DecodeImage(msgspec.Struct, frozen=True, tag="look"):
@@ -125,38 +95,38 @@ class DecodedTiles(msgspec.Struct, frozen=True, tag="tiles"):
     count: int
 
 
-class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Nobody waits for the last job any more. The answer is `Stopped`, or whatever was ready before."""
-
-
-class RaisePriority(msgspec.Struct, frozen=True, tag="hurry"):
-    """Others wait. If the last job still tries a grammar, the answer is `Stopped`, and the job may be asked again."""
-
-
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The tokenizer is loaded. `memory_bytes`: the peak memory of the process so far."""
 
     memory_bytes: int
 
 
-class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
-    """A prompt of `tokens` tokens. If it was only counted, there is nothing else. `shared_tokens`: the system prompt's.
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt. `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
 
-    `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
-    `continued`: the last so many tokens are the beginning of a reply that goes on. `grammar`: what the reply is held to,
-    None where it is free; left out where it was counted. `source`: the token ids of what is translated. `shown`: the
-    digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply may begin.
+    `continued`: the last so many tokens are the beginning of a reply that is continued. `source`: what is translated, if
+    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply
+    may begin.
+    """
+
+    token_ids: list[int]
+    opened: str = ""
+    continued: int = 0
+    source: list[int] = []
+    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    draft: list[int] = []
+
+
+class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
+    """A prompt of `tokens` tokens. If it was only counted, there is nothing else.
+
+    `shared_tokens`: the system prompt's. `grammar`: what the reply is held to, None where it is free.
     """
 
     tokens: int
-    token_ids: bytes = b""
+    prompt: Prompt | None = None
     shared_tokens: int = 0
-    opened: str = ""
-    continued: int = 0
     grammar: GrammarSource | None = None
-    source: bytes = b""
-    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    draft: bytes = b""
 
 
 class TooLong(msgspec.Struct, frozen=True, tag="too long"):
@@ -173,7 +143,7 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """The job was given up: nobody waits for it, or its grammar is still tried while others wait."""
+    """There is no prompt yet, or nobody waits for it. Its grammar may still be tried: ask again."""
 
 
 Job = BuildPrompt | DecodeImage
@@ -187,67 +157,7 @@ class ImageResult(NamedTuple):
     answer: Answer
 
 
-ToPrompts = BuildPrompt | DecodeImage | RememberReply | Stop | RaisePriority
-FromPrompts = Ready | BuiltPrompt | DecodedTiles | TooLong | Rejected | Stopped
-
-
-class PromptChannel:
-    """A stream socket, and signals: at most a `RaisePriority` and a `Stop` for each job."""
-
-    def __init__(self, end: socket.socket) -> None:
-        """Take a connected stream socket."""
-        self._end = end
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_sender.setblocking(False)
-        self._signals: deque[Stop | RaisePriority] = deque()
-        self._decoder: msgspec.msgpack.Decoder[FromPrompts] = msgspec.msgpack.Decoder(FromPrompts)
-
-    def signal(self, word: Stop | RaisePriority) -> None:
-        """Leave a word for the job that is being done: it is sent while its answer is waited for. Never waits."""
-        self._signals.append(word)
-        with suppress(BlockingIOError):  # who is to be woken has not even heard the last rings
-            self._wake_sender.send(b"\0")
-
-    def clear_signals(self) -> None:
-        """Drop the words that were not sent yet: their job is done."""
-        self._signals.clear()
-
-    def send(self, message: ToPrompts, timeout_s: float) -> None:
-        """Send a message. Raises TimeoutError where it is not read in time, OSError where nobody is there."""
-        body = msgspec.msgpack.encode(message)
-        self._end.settimeout(max(_SHORTEST_S, timeout_s))
-        self._end.sendall(_LENGTH.pack(len(body)))
-        self._end.sendall(body)
-
-    def receive(self, timeout_s: float) -> FromPrompts:
-        """Return the next message, and send the words meanwhile. Raises TimeoutError; EOFError or OSError where nobody is there."""
-        until = time.monotonic() + timeout_s
-        while True:
-            while self._signals:
-                self.send(self._signals.popleft(), until - time.monotonic())
-            ready = wait([self._end, self._wake_receiver], max(0.0, until - time.monotonic()))
-            if self._end in ready:
-                (length,) = _LENGTH.unpack(self._read(_LENGTH.size, until))
-                return self._decoder.decode(self._read(length, until))
-            if not ready:
-                raise TimeoutError
-            self._wake_receiver.recv(_RINGS)
-
-    def close(self) -> None:
-        """Close it."""
-        for one in (self._end, self._wake_receiver, self._wake_sender):
-            one.close()
-
-    def _read(self, count: int, until: float) -> bytearray:
-        read = bytearray(count)
-        left = memoryview(read)
-        while left:
-            self._end.settimeout(max(_SHORTEST_S, until - time.monotonic()))
-            received = self._end.recv_into(left)
-            if not received:
-                raise EOFError
-            left = left[received:]
-        return read
+FromPrompts = Ready | Answer
 
 
 class PromptsUnavailable(EngineError):
@@ -276,36 +186,39 @@ class PromptProcess:
         self._model = model
         self._environment = dict(environment)
         self._job_timeout_s = job_timeout_s
-        self._signal_lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._line: PromptChannel | None = None
-        self._is_ready = self._takes_signals = self._is_hurried = False
-        self._notes: deque[RememberReply] = deque()
+        self._running: _Running | None = None
+        self._is_ready = False
+        self._number = 0
+        self._stopping = threading.Lock()
 
     @property
     def pid(self) -> int | None:
         """The id of the process; None if none runs."""
-        return None if self._process is None else self._process.pid
+        return None if self._running is None else self._running.process.pid
 
     def start(self) -> None:
         """Begin to get ready, without waiting for it. The process ends with the thread that started it."""
-        ours, theirs = socket.socketpair()
-        line = PromptChannel(ours)
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - Python itself
-                [*self._command, str(theirs.fileno()), self._model],
-                pass_fds=[theirs.fileno()],
+        line, its_line = socket.socketpair()
+        stops, its_stops = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        stops.setblocking(False)
+        with its_line, its_stops:
+            descriptors = its_line.fileno(), its_stops.fileno()
+            process = subprocess.Popen(  # noqa: S603 - Python itself
+                [*self._command, *map(str, descriptors), self._model],
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 env=self._environment,
             )
-        self._line, self._is_ready = line, False
+        decoder: msgspec.msgpack.Decoder[FromPrompts] = msgspec.msgpack.Decoder(FromPrompts)
+        channel = BlockingChannel(line, decoder)
+        self._running = _Running(process, line, stops, channel, channel.receive())
+        self._is_ready = False
 
     def run_job(self, job: Job) -> Answer:
         """Return the answer to a job. Raises PromptsUnavailable."""
         for _ in range(ATTEMPTS):
-            self._get_ready()
             try:
-                return self._run_job(job)
+                return self._run_job(self._get_ready(), job)
             except _WorkerDied as why:
                 log.warning("prompt process restarted: %s", why)
                 self.end()
@@ -314,102 +227,81 @@ class PromptProcess:
         return Rejected("The prompt could not be prepared." if isinstance(job, BuildPrompt) else LOST)
 
     def stop(self) -> None:
-        """Give up the current job, if there is one."""
-        self._signal(Stop(), is_last=True)
-
-    def hurry(self) -> None:
-        """Have the current job answered with `Stopped` if it waits for the trial of a grammar. The trial continues.
-
-        It is sent once a job, since the process may not read messages for a while.
-
-        Without a current job it holds for the next one, whose caller may not have known yet that others wait.
-        """
-        if not self._is_hurried:
-            self._signal(RaisePriority())
-
-    def remember(self, salt: str, reply: WrittenReply) -> None:
-        """Tell how a reply was spelled, before the next job."""
-        self._notes.append(RememberReply.of(salt, reply))
+        """Give up the current job, if there is one. Its answer is `Stopped`, or whatever was ready before."""
+        with self._stopping, suppress(OSError):  # a process that reads nothing will be ended
+            if self._running is not None:
+                self._running.stops.send(self._number.to_bytes(NUMBER_BYTES))
 
     def end(self) -> None:
         """End the process, if there is one. Only the thread of `run_job` may call it."""
-        process, self._process = self._process, None
-        with self._signal_lock:
-            line, self._line, self._takes_signals = self._line, None, False
-        if line is not None:
-            line.close()
-        if process is not None:
-            process.kill()
-            process.wait()
+        with self._stopping:
+            running, self._running = self._running, None
+        if running is not None:
+            running.line.close()
+            running.stops.close()
+            running.process.kill()
+            running.process.wait()
 
-    def _get_ready(self) -> None:
+    def _get_ready(self) -> _Running:
         pause_s = 0.1
         for attempt in range(STARTS):
-            if self._is_ready and self._line is not None:
-                return
             if attempt:
                 threading.Event().wait(pause_s * 2**attempt)
+            if self._running is None:
+                self.start()
+            assert self._running is not None  # noqa: S101 - it was started
+            if self._is_ready:
+                return self._running
             try:
-                self._wait_for_ready()
+                ready = self._running.answer(START_TIMEOUT_S)
             except _WorkerDied as why:
                 log.warning("prompt process failed to start: %s", why)
                 self.end()
-        if not self._is_ready:
-            raise PromptsUnavailable("The process that makes prompts can't be started.")
+            else:
+                assert isinstance(ready, Ready)  # noqa: S101 - its first message
+                self._is_ready = True
+                log.info("prompts are made by process %s, in %d MB", self.pid, ready.memory_bytes >> 20)
+                return self._running
+        raise PromptsUnavailable("The process that makes prompts can't be started.")
 
-    def _wait_for_ready(self) -> None:
-        if self._line is None:
-            self.start()
-        message = self._receive(START_TIMEOUT_S)
-        if isinstance(message, Ready):
-            self._is_ready = True
-            log.info("prompts are made by process %s, in %d MB", self.pid, message.memory_bytes >> 20)
-
-    def _run_job(self, job: Job) -> Answer:
-        while self._notes:
-            self._send(self._notes.popleft())
-        self._send(job)
+    def _run_job(self, running: _Running, job: Job) -> Answer:
         timeout_s = self._job_timeout_s
-        answer = self._receive(min(timeout_s, LOOK_TIMEOUT_S) if isinstance(job, DecodeImage) else timeout_s)
-        if isinstance(job, BuildPrompt):
-            self._end_of_job()
+        if isinstance(job, DecodeImage):
+            running.send(job, timeout_s)
+            answer = running.answer(min(timeout_s, LOOK_TIMEOUT_S))
+        else:
+            self._number += 1  # from here on `stop` is about this job
+            running.send(msgspec.structs.replace(job, number=self._number), timeout_s)
+            answer = running.answer(timeout_s)
         assert not isinstance(answer, Ready)  # noqa: S101 - it comes only once, before the first job
         return answer
 
-    def _signal(self, message: Stop | RaisePriority, *, is_last: bool = False) -> None:
-        """Send a message about the current job. `is_last`: no other message about it follows."""
-        with self._signal_lock:
-            takes_signals = self._takes_signals
-            self._takes_signals = takes_signals and not is_last
-            self._is_hurried = self._is_hurried or isinstance(message, RaisePriority)
-            if takes_signals and self._line is not None:
-                self._line.signal(message)
 
-    def _end_of_job(self) -> None:
-        assert self._line is not None  # noqa: S101 - it was answered over one
-        with self._signal_lock:
-            self._takes_signals = self._is_hurried = False
-            self._line.clear_signals()
+class _Running(NamedTuple):
+    """A process that was started, and the ends of its sockets: one for jobs, one for the numbers of those given up."""
 
-    def _send(self, message: ToPrompts) -> None:
-        """Send a message. The lock is not held meanwhile: the step loop may wait for it."""
-        assert self._line is not None  # noqa: S101 - what is ready has one
-        if isinstance(message, BuildPrompt):
-            with self._signal_lock:
-                message = msgspec.structs.replace(message, hurried=message.hurried or self._is_hurried)
-                self._takes_signals, self._is_hurried = True, message.hurried
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    stops: socket.socket
+    channel: BlockingChannel[FromPrompts]
+    answers: Iterator[FromPrompts]
+
+    def send(self, job: Job, timeout_s: float) -> None:
+        """Send a job. Raises _WorkerDied."""
+        self.line.settimeout(max(_SHORTEST_S, timeout_s))
         try:
-            self._line.send(message, self._job_timeout_s)
+            self.channel.send(job)
         except TimeoutError as error:
-            raise _WorkerDied(f"it did not read within {self._job_timeout_s:g} s") from error
+            raise _WorkerDied(f"it did not read within {timeout_s:g} s") from error
         except OSError as error:
             raise _WorkerDied(str(error)) from error
 
-    def _receive(self, timeout_s: float) -> FromPrompts:
-        assert self._line is not None  # noqa: S101 - a process that was started has one
+    def answer(self, timeout_s: float) -> FromPrompts:
+        """Return the next message. Raises _WorkerDied."""
+        self.line.settimeout(max(_SHORTEST_S, timeout_s))
         try:
-            return self._line.receive(timeout_s)
+            return next(self.answers)
         except TimeoutError as error:
             raise _WorkerTimedOut(f"it gave no answer within {timeout_s:g} s") from error
-        except (EOFError, OSError) as error:
+        except (StopIteration, OSError) as error:
             raise _WorkerDied("it ended") from error

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from array import array
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 import jinja2
@@ -28,9 +26,7 @@ from engine.prompts.chat_template import (
     ChatTemplate,
     ControlTokens,
     Mark,
-    PlacedReplies,
     TemplateInputs,
-    VerbatimReplies,
     as_is,
     template_messages,
     template_tools,
@@ -41,16 +37,15 @@ from engine.prompts.jobs import (
     BuiltPrompt,
     DecodedTiles,
     DecodeImage,
+    Prompt,
     Rejected,
-    RememberReply,
     Stopped,
     TooLong,
     characters,
     without_images,
 )
 from engine.text.formats import ReplyFormat
-from engine.text.reply_text import Letters, Passage, ReplyCache, TenantReplies, Tokenized, changes, spelled
-from engine.vision.image import IMAGE, Grid, Image, Tiling, in_order
+from engine.vision.image import IMAGE, Grid, Image, Tiling
 from engine.vision.processor import DAMAGED, TURNING, ImageNotDecodable, ImageProcessor
 
 CHARS_A_TOKEN = 6
@@ -69,9 +64,7 @@ log = logging.getLogger(__name__)
 class PromptMaker(Protocol):
     """Makes the prompts of one model: `PromptBuilder` or `TranslationBuilder`."""
 
-    def prompt(
-        self, messages: Sequence[Message], spec: ReplySpec, own: TenantReplies | None, most: int
-    ) -> Prompt:
+    def prompt(self, messages: Sequence[Message], spec: ReplySpec) -> Prompt:
         """Return a prompt. Raises PromptRejected."""
         ...
 
@@ -89,7 +82,7 @@ class PromptMaker(Protocol):
 
 
 class JobHandler:
-    """Makes prompts, and remembers how replies were spelled, so that later prompts spell them alike."""
+    """Answers the jobs of one model."""
 
     def __init__(
         self,
@@ -104,11 +97,6 @@ class JobHandler:
         self._prompts = prompts
         self._prompt_images = prompt_images
         self._grammars = grammars
-        self._memory = ReplyCache()
-
-    def remember(self, message: RememberReply) -> None:
-        """Remember a reply."""
-        self._memory.keep(message.salt, message.reply())
 
     def decode_image(self, job: DecodeImage) -> Answer:
         """Return the pixels of an image."""
@@ -138,7 +126,7 @@ class JobHandler:
                 return Stopped()
             if tokens >= job.window:
                 return TooLong(tokens)
-        prompt = self._prompt(job)
+        prompt = self._prompts.prompt(job.messages, job.spec)
         tokens = len(prompt.source) + len(prompt.token_ids)
         grammar = self._grammar(job.spec, opened=bool(prompt.opened.strip()))
         if job.counts:
@@ -147,19 +135,7 @@ class JobHandler:
             return TooLong(tokens)
         shares = job.shares_system
         shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
-        packed = array("i", prompt.token_ids).tobytes()
-        source = array("i", prompt.source).tobytes()
-        return BuiltPrompt(
-            tokens,
-            packed,
-            shared,
-            prompt.opened,
-            prompt.continued,
-            grammar,
-            source,
-            prompt.shown,
-            array("i", prompt.draft).tobytes(),
-        )
+        return BuiltPrompt(tokens, prompt, shared, grammar)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> GrammarSource | None:
         """Return the grammar of a reply. `opened`: its prompt has opened the thoughts. Raises PromptRejected."""
@@ -168,11 +144,6 @@ class JobHandler:
         if spec.format is not None or spec.tool_choice in {"required", "named"}:
             raise PromptRejected(NO_GRAMMARS, field="tools" if spec.format is None else "format")
         return None
-
-    def _prompt(self, job: BuildPrompt) -> Prompt:
-        """Return the prompt with replies as the model spelled them, unless that leaves the new reply too little room."""
-        own = None if job.counts else self._memory.of(job.salt)
-        return self._prompts.prompt(job.messages, job.spec, own, job.most)
 
     def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
         """Return the least number of tokens of a prompt, read no further than the window takes. None: nobody waits."""
@@ -198,9 +169,6 @@ FIELD = "attachments"
 
 NO_PLACE = "The model's chat template has no place for one of the images."
 _SYSTEMS_KNOWN = 64
-
-_ATTEMPTS = 8
-"""How many ends of a remembered reply are tried when it is continued. Some of them are within a character."""
 
 
 def images_of(messages: Iterable[Message]) -> list[Image]:
@@ -287,13 +255,11 @@ class PromptImages:
 class Rendered(NamedTuple):
     """A prompt's text. `begun`: the beginning of a reply that is continued, which follows the text.
 
-    `texts`: the texts of all messages in it, in order, and whether each is the assistant's, which may be remembered.
     `opened`: words of the template at the end of the text that belong to the reply. `disguised`: the same text, and what is
     begun, with everything that the template did not write disguised.
     """
 
     text: str
-    texts: tuple[tuple[str, bool], ...]
     begun: str = ""
     opened: str = ""
     disguised: tuple[str, str] = ("", "")
@@ -307,7 +273,6 @@ class Renderer:
         self.template = ChatTemplate(tokenizer, parts=takes_images)
         self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
         self._format = format_
-        self._writer = None if format_ is None else VerbatimReplies(format_, self.tokens)
         self._warned = False
 
     @property
@@ -374,22 +339,9 @@ class Renderer:
         tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
         values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
 
-        def text_of(shown: Sequence[Message]) -> str:
-            inputs = TemplateInputs(template_messages(shown, self.template.style, mark), tools, values)
-            return self.template.render(inputs, continues=continues)
-
-        text = text_of(known)
-        placed = (
-            PlacedReplies(text, {})
-            if self._writer is None
-            else self._writer.placed(text, known, text_of, mark)
-        )
-        texts = [
-            (text, one.role == "assistant")
-            for n, one in enumerate(known)
-            for text in _texts(one, placed.written.get(n, one.content))
-        ]
-        return Rendered(placed.text, tuple(texts), opened=self._opened(placed.text))
+        inputs = TemplateInputs(template_messages(known, self.template.style, mark), tools, values)
+        text = self.template.render(inputs, continues=continues)
+        return Rendered(text, opened="" if self._format is None else self._format.opening(text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
         """Return the prompt of the reply, and then the reply: all of that was computed before.
@@ -398,25 +350,23 @@ class Renderer:
         """
         last = messages[-1]
         prompt = self._render(messages[:-1], spec, mark)
-        if last.reasoning and not last.written:
-            last = msgspec.structs.replace(last, written=self._spelled(messages, spec, prompt, mark))
-        if prompt.opened and not last.written:
+        begun = self._with_reasoning(messages, spec, prompt, mark) if last.reasoning else None
+        if begun is None and prompt.opened:
             made = self._render(messages, spec, mark, continues=True)
             return made._replace(opened=last.content)
-        raw = last.written or last.content
-        reply = msgspec.structs.replace(last, written=raw)
-        begun = mark(raw) if self._writer is None else self._writer.marked(reply, mark, prompt.opened)
-        return prompt._replace(begun=begun)
+        return prompt._replace(begun=mark(last.content) if begun is None else begun)
 
-    def _spelled(self, messages: Sequence[Message], spec: ReplySpec, prompt: Rendered, mark: Mark) -> str:
-        """Return a reply with its reasoning as the template writes it, or an empty string if that leaves reasoning out.
+    def _with_reasoning(
+        self, messages: Sequence[Message], spec: ReplySpec, prompt: Rendered, mark: Mark
+    ) -> str | None:
+        """Return a reply with its reasoning as the template writes it; None if the template leaves reasoning out.
 
         `prompt`: that of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
         """
         last = messages[-1]
         if prompt.opened and not last.content:
-            return last.reasoning
-        thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("rz", "cz"))
+            return str(mark(last.reasoning))
+        thought, word = (f"w{secrets.token_hex(6)}{end}" for end in ("tz", "cz"))
         other = Message("assistant", word if last.content else "", reasoning=thought)
         shown = self._render([*messages[:-1], other], spec, mark).text
         ends = [shown.find(each) + len(each) for each in (thought, word) if each in shown]
@@ -424,35 +374,9 @@ class Renderer:
             if not last.content:
                 why = "The model's chat template has no place for reasoning that is continued."
                 raise PromptRejected(why, field="continues")
-            return ""
+            return None
         raw = shown[len(prompt.text) : max(ends)]
-        return raw.replace(thought, last.reasoning).replace(word, last.content)
-
-    def _opened(self, prompt: str) -> str:
-        return "" if self._format is None else self._format.opening(prompt)
-
-
-def _texts(message: Message, texts: str) -> list[str]:
-    """Return the text of a message in one piece, or the pieces around its images."""
-    if not message.images:
-        return [texts]
-    return [part for part in in_order(message.content, message.images) if isinstance(part, str)]
-
-
-class Prompt(NamedTuple):
-    """A prompt. `opened`: words of the template at its end that belong to the reply.
-
-    `continued`: the last so many tokens are the beginning of a reply that goes on. `source`: what is translated, if
-    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply
-    may begin.
-    """
-
-    token_ids: list[int]
-    opened: str = ""
-    continued: int = 0
-    source: Sequence[int] = ()
-    shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    draft: Sequence[int] = ()
+        return raw.replace(thought, mark(last.reasoning)).replace(word, mark(last.content))
 
 
 class PromptBuilder:
@@ -468,7 +392,6 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._prompt_images = prompt_images
         self._renderer = Renderer(tokenizer, format_, takes_images=prompt_images is not None)
-        self._letters = Letters(self._decode, self._renderer.tokens.ids)
         self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
 
     @property
@@ -477,24 +400,15 @@ class PromptBuilder:
         return self._renderer.features
 
     def token_ids(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[int]:
-        """Return the tokens of `prompt`, as the tokenizer spells them. Raises PromptRejected."""
+        """Return the tokens of `prompt`. Raises PromptRejected."""
         return self.prompt(messages, spec).token_ids
 
-    def prompt(
-        self,
-        messages: Sequence[Message],
-        spec: ReplySpec = PLAIN,
-        own: TenantReplies | None = None,
-        most: int = 0,
-    ) -> Prompt:
+    def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
         The template writes every control token itself, the first one included. If anybody else spells one out, even the
         assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
         has no system role, the system prompt goes in front of the first user message.
-
-        `own`: replies that are spelled as the model wrote them, the same text in other tokens, if the prompt then has no
-        more tokens than otherwise, or than `most`. A reply that the tokenizer spells alike is forgotten there.
 
         A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. It begins
         as the tokenizer begins a text. Raises PromptRejected.
@@ -507,15 +421,10 @@ class PromptBuilder:
             messages = self._prompt_images.known(messages)
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
-            made = plain = self._plain(rendered)
-            is_forged = not self._is_the_templates(plain, rendered)
-            if is_forged:
-                made = plain = self._apart(rendered)
-            if own is not None and not is_forged and self._tokenizer.is_fast:
-                made = self._spelled(rendered, plain, own)
-        return self._placed(
-            made if len(made.token_ids) <= max(most, len(plain.token_ids)) else plain, messages
-        )
+            made = self._plain(rendered)
+            if not self._is_the_templates(made, rendered):
+                made = self._apart(rendered)
+        return self._placed(made, messages)
 
     def _looked_up(self, rendered: Rendered, messages: Sequence[Message]) -> Rendered:
         """Return a prompt with the words for its images. Raises PromptRejected."""
@@ -536,8 +445,8 @@ class PromptBuilder:
             return prompt
         token = self._tokenizer.convert_tokens_to_ids(IMAGE)
         starts = self._prompt_images.starts(prompt.token_ids, images, token)
-        return prompt._replace(
-            shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
+        return msgspec.structs.replace(
+            prompt, shown=tuple((image.digest, of_one) for image, of_one in zip(images, starts, strict=True))
         )
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
@@ -627,46 +536,12 @@ class PromptBuilder:
         """Return a text in pieces that end in the middle of its control tokens."""
         middles: list[int] = []
         if self._tokenizer.is_fast:
-            found = self._tokenized(text)
-            spans = zip(found.token_ids, found.starts, found.ends, strict=True)
-            controls = [(start, end) for id_, start, end in spans if id_ in self._renderer.tokens.ids]
+            found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+            spans = zip(found["input_ids"], found["offset_mapping"], strict=True)
+            controls = [span for id_, span in spans if id_ in self._renderer.tokens.ids]
             middles = sorted({(start + end) // 2 for start, end in controls if end - start > 1})
         ends = [*(middles or [len(text) // 2]), len(text)]
         return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-    def _spelled(self, rendered: Rendered, plain: Prompt, own: TenantReplies) -> Prompt:
-        """Return the prompt with the replies that are remembered in their own tokens."""
-        token_ids = plain.token_ids[: len(plain.token_ids) - plain.continued]
-        passages = [Passage(text, own.recall(text) if is_own else None) for text, is_own in rendered.texts]
-        if any(passage.reply for passage in passages):
-            token_ids = self._respelled(self._tokenized(rendered.text), passages, own)
-        begun = self._remembered(rendered.begun, own)
-        return Prompt(token_ids + begun, plain.opened, len(begun))
-
-    def _respelled(self, plain: Tokenized, passages: Sequence[Passage], own: TenantReplies) -> list[int]:
-        changed = list(changes(plain, passages, self._letters))
-        for start, end, token_ids, reply in changed:
-            if len(token_ids) == len(reply.token_ids) and token_ids == plain.token_ids[start:end]:
-                own.forget(reply)
-        return spelled(plain.token_ids, changed)
-
-    def _remembered(self, raw: str, own: TenantReplies) -> list[int]:
-        """Return the beginning of a reply that is continued, in its own tokens as far as they are remembered."""
-        reply = own.recall(raw) if raw else None
-        if reply is not None:
-            counts = range(bisect_right(reply.ends, len(raw)), 0, -1)
-            for count in islice(counts, _ATTEMPTS):
-                token_ids, end = reply.token_ids[:count].tolist(), reply.ends[count - 1]
-                if self._decode(token_ids) == raw[:end]:
-                    return token_ids + self._encoded_behind(raw[end:])
-        return self._encoded_behind(raw)
-
-    def _tokenized(self, text: str) -> Tokenized:
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        offsets: list[tuple[int, int]] = encoded["offset_mapping"]
-        return Tokenized(
-            text, encoded["input_ids"], [start for start, _ in offsets], [end for _, end in offsets]
-        )
 
     def _encoded(self, text: str) -> list[int]:
         token_ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -680,10 +555,6 @@ class PromptBuilder:
         behind = self._encoded(f"\n{text}")
         is_apart = behind[: len(before)] == before
         return behind[len(before) :] if is_apart else self._encoded(text)
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
-        return text
 
 
 def _text_of(messages: Sequence[Message]) -> str:
@@ -728,13 +599,7 @@ class TranslationBuilder:
         """Return the builder for a model by its hub name or folder, and its tokenizer."""
         return cls(TranslationTokenizer.of(model, tokenizer))
 
-    def prompt(
-        self,
-        messages: Sequence[Message],
-        spec: ReplySpec = PLAIN,
-        own: TenantReplies | None = None,  # noqa: ARG002 - the tokenizer spells translations
-        most: int = 0,
-    ) -> Prompt:
+    def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
         """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
         _refuse_others(spec)
         translation = spec.translation or Translation()

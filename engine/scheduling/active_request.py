@@ -171,7 +171,6 @@ class ActiveRequest:
             steps_after=self.steps_after,
             error=error,
             error_code=code,
-            written=self.prepared.reply.written,
             stop=self.prepared.reply.stop_string if reason is FinishReason.STOP else None,
         )
 

@@ -470,12 +470,8 @@ def last_outputs(end: RequestEnd) -> list[Output]:
     """Return the last outputs of a request. If its text can't be made, its end is emitted all the same."""
     active = end.active
     try:
-        if end.reason is FinishReason.CANCELLED:
-            # The end is made before the flush: nobody has seen what is held back, so `written` leaves it out.
-            ended = active.finished(end.reason, end.error, end.code)
-            active.prepared.reply.flush()
-            return [ended]
-        held_back = active.prepared.reply.flush() if end.flush else ()
+        flushes = end.flush and end.reason is not FinishReason.CANCELLED  # a cancel's client gets no more
+        held_back = active.prepared.reply.flush() if flushes else ()
         return [*active.outputs_of(held_back), active.finished(end.reason, end.error, end.code)]
     except Exception:
         log.exception("detokenizing request %s failed", active.prepared.named)

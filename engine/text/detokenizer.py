@@ -348,6 +348,13 @@ def floor_boundary(text: str, offset: int) -> int:
     return _cluster_start(text, offset)
 
 
+def ceil_boundary(text: str, offset: int) -> int:
+    """Return the smallest offset that is at least `offset` and inside no cluster."""
+    start = floor_boundary(text, offset)
+    cluster = _CLUSTER.match(text, start) if start < offset else None
+    return start if cluster is None else cluster.end()
+
+
 def _cluster_start(text: str, index: int) -> int:
     """Return where the cluster begins to which the code point at `index` belongs."""
     anchor = index

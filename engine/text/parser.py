@@ -18,12 +18,9 @@ from engine.messages import Request, Tool
 from engine.text.detokenizer import Detokenizer, Vocabulary, detokenizer_of
 from engine.text.formats import CallRegion, Delimiter, Kind, Region, ReplyFormat, Where
 from engine.text.reply_text import (
-    NOTHING,
     Call,
     Piece,
     ReplyLogprobs,
-    ReplyRecorder,
-    ReplyStep,
     ReplyText,
     ShownText,
     Thought,
@@ -41,7 +38,7 @@ class ReplyFactory:
         markers = () if format_ is None else format_.markers
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
-    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
+    def begin(self, request: Request, beginning: ReplyPrefix) -> StartedReply:
         """Return the reply to a request, with log-probabilities if the request asks for them.
 
         A reply to a raw prompt is only text.
@@ -53,9 +50,9 @@ class ReplyFactory:
         detokenizer = detokenizer_of(self._showing(None if shows_all else hidden))
         logprobs = None if request.params.top_logprobs is None else ReplyLogprobs(detokenizer.spell)
         stops = request.params.stop
-        reply: ReplyText | ParsedReply
+        reply: ReplyText
         if format_ is None or not regions:
-            reply = ReplyText(detokenizer, stops, notes, logprobs)
+            reply = ReplyText(detokenizer, stops, logprobs)
         else:
             parser = Parser(
                 Openings(regions, hidden),
@@ -64,7 +61,7 @@ class ReplyFactory:
             )
             parser.begin(beginning.opened)
             one_call = not request.spec.parallel_calls
-            reply = ParsedReply(detokenizer, parser, stops, notes, logprobs, one_call=one_call)
+            reply = ParsedReply(detokenizer, parser, stops, logprobs, one_call=one_call)
         reply.resume(beginning.token_ids)
         return StartedReply(reply, logprobs)
 
@@ -72,7 +69,7 @@ class ReplyFactory:
 class StartedReply(NamedTuple):
     """A reply that begins, and the log-probabilities of its tokens, if they were asked for."""
 
-    reply: ReplyText | ParsedReply
+    reply: ReplyText
     logprobs: ReplyLogprobs | None
 
 
@@ -83,144 +80,72 @@ class ReplyPrefix(NamedTuple):
     token_ids: Sequence[int] = ()
 
 
-class ParsedReply:
-    """Passes tokens through detokenizer and parser, and text through stop strings, in whole characters."""
+class ParsedReply(ReplyText):
+    """Passes the detokenizer's text through a parser, and text through stop strings, in whole characters.
+
+    An unfinished call becomes text at the reply's end.
+    """
 
     def __init__(
         self,
         detokenizer: Detokenizer,
         parser: Parser,
         stops: Sequence[str] = (),
-        notes: ReplyRecorder | None = None,
         logprobs: ReplyLogprobs | None = None,
         *,
         one_call: bool = False,
     ) -> None:
         """Take a fresh detokenizer and parser; the rest as in `ReplyText`. `one_call`: the first call ends the reply."""
-        self._detokenizer = detokenizer
+        super().__init__(detokenizer, stops, logprobs)
         self._parser = parser
-        self._text = ShownText(stops)
         self._thoughts = ShownText()
-        self._notes = notes
-        self._logprobs = logprobs
         self._one_call = one_call
-        self._written = _RawReply()
         self._text_chars = 0
-        self._stopped = False
 
-    @property
-    def written(self) -> str:
-        """The reply as the model wrote it, as far as it was sent; empty if that is just its text."""
-        return str(self._written)
+    def _begin(self, text: str) -> None:
+        self._parser.begin(text)
 
-    @property
-    def stop_string(self) -> str | None:
-        """The stop string that ended the reply; None if none did."""
-        return self._text.stop
+    def _take(self, text: str) -> tuple[Piece, ...]:
+        return self._pieces(self._parser.feed(text))
 
-    def push(self, token_id: int) -> ReplyStep:
-        """Take the next token. After a stop, push no more."""
-        text = self._detokenizer.push(token_id)
-        if self._notes is not None:
-            self._notes.add(token_id, text)
-        if self._logprobs is not None:
-            self._logprobs.made(text, holds=self._detokenizer.holds)
-        if not text:
-            return NOTHING
-        pieces = self._pieces(self._parser.feed(text))
-        if self._stopped:
-            self._close_notes()
-        return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
-
-    def resume(self, token_ids: Sequence[int]) -> None:
-        """Take the tokens that a continued reply begins with. They are noted, but not told again."""
-        made = []
-        for token_id in token_ids:
-            made.append(self._detokenizer.push(token_id))
-            if self._notes is not None:
-                self._notes.add(token_id, made[-1])
-        for segment in self._parser.begin("".join(made)):
-            self._written.add(segment.raw)
-            self._written.mark_emitted(len(segment.raw))
-            self._written.differs |= not _is_text(segment)
-
-    def flush(self) -> tuple[Piece, ...]:
-        """Return what was held back, at the reply's end: an unfinished call becomes text. After a stop nothing is left."""
-        if self._stopped:
-            return ()
-        text = self._detokenizer.flush()
-        self._close_notes(text)
-        if self._logprobs is not None:
-            self._logprobs.finish(text)
+    def _end(self, text: str) -> tuple[Piece, ...]:
         pieces = self._pieces([*self._parser.feed(text), *self._parser.finish()])
         return pieces if self._stopped else (*pieces, *self._rest())
-
-    def _close_notes(self, rest: str = "") -> None:
-        if self._notes is not None:
-            self._notes.close(rest)
 
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
         pieces: list[Piece] = []
         for segment in segments:
-            self._written.add(segment.raw)
-            pieces += self._emit_text(segment.raw) if _is_text(segment) else self._emit_segment(segment)
+            if _is_text(segment):
+                self._text_chars += len(segment.raw)
+                pieces += super()._take(segment.raw)
+            else:
+                pieces += self._emit_segment(segment)
             if self._stopped:
                 break
         return tuple(pieces)
-
-    def _emit_text(self, text: str) -> list[Piece]:
-        shown = self._text.push(text)
-        self._stopped = self._text.stopped
-        self._text_chars += len(text)
-        self._written.mark_emitted(len(shown))
-        return [shown] if shown else []
 
     def _emit_segment(self, segment: Segment) -> list[Piece]:
         """Tell a segment that is not text. Text and reasoning that waited before it come first."""
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
         pieces_before = self._rest(thinks=thinks)
-        self._written.differs = True
         if self._logprobs is not None:
             self._logprobs.skip(self._text_chars, len(segment.raw))
         if thinks:
             shown = self._thoughts.push(segment.raw)
-            self._written.mark_emitted(len(shown))
             return [*pieces_before, Thought(shown)] if shown else pieces_before
-        self._written.mark_emitted(len(segment.raw))
         return [*pieces_before, *self._calls(segment.pieces)]
 
     def _calls(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
         if not (self._one_call and pieces):
             return pieces
         self._stopped = True
-        # Of several calls in one list the others are dropped, so what was written is not what was sent.
-        self._written.differs = len(pieces) == 1
         return pieces[:1]
 
     def _rest(self, *, thinks: bool = False) -> list[Piece]:
         """Return the text that waits, and the reasoning unless it continues."""
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
-        self._written.mark_emitted(len(text) + len(thought))
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
-
-
-class _RawReply:
-    """A reply as the model wrote it, as far as it was sent. `differs`: it is more than the reply's text."""
-
-    def __init__(self) -> None:
-        self.differs = False
-        self._parts: list[str] = []
-        self._emitted = 0
-
-    def add(self, raw: str) -> None:
-        self._parts.append(raw)
-
-    def mark_emitted(self, chars: int) -> None:
-        self._emitted += chars
-
-    def __str__(self) -> str:
-        return "".join(self._parts)[: self._emitted] if self.differs else ""
 
 
 def _is_text(segment: Segment) -> bool:
@@ -255,7 +180,7 @@ class Parser:
     def feed(self, text: str) -> list[Segment]:
         """Take more text, and return the segments that are certain now. Once no region can open, nothing is held back."""
         if self._has_passed:
-            return [Segment(text, (text,), 0, len(text))]
+            return [Segment(text, (text,))]
         self._buffer += text
         self._run(ended=False)
         self._has_passed = self.passes
@@ -267,15 +192,15 @@ class Parser:
         self._segments.flush(self._kind)
         return self._segments.take()
 
-    def begin(self, text: str) -> list[Segment]:
+    def begin(self, text: str) -> None:
         """Take the beginning of a reply that was sent before: words of the template, or of a reply that is continued.
 
         If it ends within a call, that was sent as text, so the rest of the call is text, too. Reasoning continues.
         """
-        segments = self.feed(text)
+        self.feed(text)
         if self._kind is Kind.CALLS:
             self._break()
-        return segments + self.finish()
+        self.finish()
 
     @property
     def _watched(self) -> tuple[ActiveDelimiter, ...]:
@@ -421,7 +346,7 @@ class Parser:
 
     def _emit_calls(self) -> bool:
         self._openings.note_calls(len(self._region_buffer.calls))
-        self._segments.call(self._region_buffer.whole, self._region_buffer.calls)
+        self._segments.call(self._region_buffer.raw, self._region_buffer.calls)
         self._leave()
         return True
 
@@ -536,7 +461,7 @@ class RegionBuffer:
         """Take the opening of a region, and the call's name if the opening has it."""
         self.scanner = JsonScanner()
         self.calls: tuple[Call, ...] = ()
-        self.chars = self.begin = self._first = len(opening)
+        self.chars = self.begin = len(opening)
         self.end = 0
         self._name = name
         self._parts = [opening]
@@ -556,11 +481,6 @@ class RegionBuffer:
         """The current value, in the text of the region so far."""
         return CallRegion(self.raw, self.begin, self.end, self._name)
 
-    @property
-    def whole(self) -> CallRegion:
-        """All values."""
-        return CallRegion(self.raw, self._first, self.end, self._name)
-
     def add(self, text: str) -> None:
         """Take more of the region."""
         self._parts.append(text)
@@ -577,15 +497,10 @@ class RegionBuffer:
 
 
 class Segment(NamedTuple):
-    """A part of a reply: `raw`, as it was written, and the pieces that it becomes.
-
-    `raw[begin:end]` is the content, without delimiters of the format.
-    """
+    """A part of a reply: `raw`, as it was written, and the pieces that it becomes."""
 
     raw: str
     pieces: tuple[Piece, ...]
-    begin: int
-    end: int
 
 
 class Segments:
@@ -635,14 +550,12 @@ class Segments:
         """Add text that is not shown, amid text of a kind."""
         self.flush(kind)
         self._close()
-        self._made.append(Segment(raw, (), 0, len(raw)))
+        self._made.append(Segment(raw, ()))
 
-    def call(self, found: CallRegion, calls: tuple[Call, ...]) -> None:
+    def call(self, raw: str, calls: tuple[Call, ...]) -> None:
         """Add a region of calls."""
         self._close()
-        blanks = self._take_blanks()
-        shift = len(blanks)
-        self._made.append(Segment(blanks + found.raw, calls, shift + found.begin, shift + found.end))
+        self._made.append(Segment(self._take_blanks() + raw, calls))
         self.trims = self.behind_call = True
         self.at_start = False
 
@@ -669,174 +582,75 @@ class Segments:
         if not text:
             return
         of_kind: dict[Kind, tuple[Piece, ...]] = {Kind.TEXT: (text,), Kind.THOUGHT: (Thought(text),)}
-        self._made.append(Segment(text, of_kind.get(self._kind, ()), 0, len(text)))
+        self._made.append(Segment(text, of_kind.get(self._kind, ())))
 
     def _add(self, raw: str) -> None:
         """Add a part of a delimiter."""
         if raw:
             self._close()
-            self._made.append(Segment(raw, (), 0, 0))
+            self._made.append(Segment(raw, ()))
 
 
 DEEPEST = 64
 """The most nested objects and arrays. Deeper ones count as broken."""
-LONGEST_ATOM = 1024
-"""The most characters of a number; true, false and null have fewer."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_BETWEEN = re.compile(r"[-+.,: \t\n\r0-9Eaeflnrstu]*")
+"""Numbers, true, false, null, and what separates values."""
 _CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
-_ATOM = re.compile(r"[-+.0-9a-zA-Z]*")
-_WHOLE_ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _CLOSERS = {"{": "}", "[": "]"}
-_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-_ESCAPED = frozenset('"\\/bfnrt')
-State = Callable[[str, int], int]
-
-
-class _Broken(Exception):
-    """The text is no JSON. `at`: the place of the character that is wrong."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
 
 
 class JsonScanner:
-    """Reads one object or array. It looks at each character once, however the text is cut.
+    """Finds the end of one object or array. It looks at each character once, however the text is cut.
 
-    `done`: the value is whole. `broken`: it is malformed, or nested too deeply.
+    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: it is not, or it is nested
+    too deeply. Words that are no JSON break it at their first letters, so that text that looks like a call flows on.
     """
 
     def __init__(self) -> None:
         """Expect the opening bracket next."""
         self.done = self.broken = False
         self._closers: list[str] = []
-        self._state: State = self._value
-        self._behind_string: State = self._behind_value
-        self._atom = ""
-        self._digits = 0
+        self._in_string = self._is_escaped = False
 
     def scan(self, text: str, at: int = 0) -> int:
         """Read on from `at`. Return where the value ends, where it is broken, or else the end of the text."""
-        try:
-            while at < len(text) and not self.done:
-                at = self._state(text, at)
-        except _Broken as broken:
-            self.broken = True
-            return broken.at
+        while at < len(text) and not self.done and not self.broken:
+            at = self._string(text, at) if self._in_string else self._outside(text, at)
         return at
 
-    def _value(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
+    def _string(self, text: str, at: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return at + 1
+        at = _end_of(_CHARACTERS, text, at)
+        if at == len(text):
+            return at
+        self._in_string, self._is_escaped = text[at] != '"', text[at] == "\\"
+        self.broken = text[at] < " "
+        return at if self.broken else at + 1
+
+    def _outside(self, text: str, at: int) -> int:
+        at = _end_of(_BETWEEN if self._closers else _BLANKS, text, at)
         if at == len(text):
             return at
         letter = text[at]
-        if letter in _CLOSERS:
-            return self._open(letter, at)
-        if not self._closers:
-            raise _Broken(at)
-        if letter == '"':
-            return self._open_string(at, self._behind_value)
-        if letter not in "-0123456789tfn":
-            raise _Broken(at)
-        self._atom, self._state = "", self._in_atom
-        return at
-
-    def _open(self, letter: str, at: int) -> int:
-        if len(self._closers) == DEEPEST:
-            raise _Broken(at)
-        self._closers.append(_CLOSERS[letter])
-        self._state = self._first_key if letter == "{" else self._first_value
-        return at + 1
-
-    def _close(self, at: int) -> int:
-        self._closers.pop()
-        self._state = self._behind_value
-        self.done = not self._closers
-        return at + 1
-
-    def _first_key(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
-        return self._close(at) if text[at : at + 1] == "}" else self._key(text, at)
-
-    def _first_value(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
-        return self._close(at) if text[at : at + 1] == "]" else self._value(text, at)
-
-    def _key(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
-        if at == len(text):
-            return at
-        if text[at] != '"':
-            raise _Broken(at)
-        return self._open_string(at, self._colon)
-
-    def _colon(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
-        if at == len(text):
-            return at
-        if text[at] != ":":
-            raise _Broken(at)
-        self._state = self._value
-        return at + 1
-
-    def _behind_value(self, text: str, at: int) -> int:
-        at = self._blanks(text, at)
-        if at == len(text):
-            return at
-        if text[at] == self._closers[-1]:
-            return self._close(at)
-        if text[at] != ",":
-            raise _Broken(at)
-        self._state = self._key if self._closers[-1] == "}" else self._value
-        return at + 1
-
-    def _open_string(self, at: int, behind: State) -> int:
-        self._state, self._behind_string = self._in_string, behind
-        return at + 1
-
-    def _in_string(self, text: str, at: int) -> int:
-        found = _CHARACTERS.match(text, at)
-        at = found.end() if found else at
-        if at == len(text):
-            return at
-        if text[at] == '"':
-            self._state = self._behind_string
-        elif text[at] == "\\":
-            self._state = self._escape
+        if letter in _CLOSERS and len(self._closers) < DEEPEST:
+            self._closers.append(_CLOSERS[letter])
+        elif self._closers and letter == self._closers[-1]:
+            self._closers.pop()
+            self.done = not self._closers
+        elif self._closers and letter == '"':
+            self._in_string = True
         else:
-            raise _Broken(at)
+            self.broken = True
+            return at
         return at + 1
 
-    def _escape(self, text: str, at: int) -> int:
-        if text[at] == "u":
-            self._digits, self._state = 4, self._hexadecimal
-        elif text[at] in _ESCAPED:
-            self._state = self._in_string
-        else:
-            raise _Broken(at)
-        return at + 1
 
-    def _hexadecimal(self, text: str, at: int) -> int:
-        if text[at] not in _HEX_DIGITS:
-            raise _Broken(at)
-        self._digits -= 1
-        if not self._digits:
-            self._state = self._in_string
-        return at + 1
-
-    def _in_atom(self, text: str, at: int) -> int:
-        found = _ATOM.match(text, at)
-        end = min(found.end() if found else at, at + LONGEST_ATOM - len(self._atom))
-        self._atom += text[at:end]
-        if end == len(text):
-            return end
-        if not _WHOLE_ATOM.fullmatch(self._atom):
-            raise _Broken(end)
-        self._state = self._behind_value
-        return end
-
-    def _blanks(self, text: str, at: int) -> int:
-        found = _BLANKS.match(text, at)
-        return found.end() if found else at
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
 
 
 class ActiveDelimiter(NamedTuple):

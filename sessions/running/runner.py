@@ -70,8 +70,8 @@ def report_end(observer: Observer, done: Done, client: Client) -> None:
     _log_end(done)
 
 
-def reply_of(live: Turn, done: Done, written: str = "") -> MessageRecord:
-    """Return the reply as it is stored. `written`: all of it as the model wrote it, if it has more than text and was not cut."""
+def reply_of(live: Turn, done: Done) -> MessageRecord:
+    """Return the reply as it is stored."""
     base = live.tool_round.base
     return MessageRecord(
         message_id=live.record.reply_id,
@@ -84,7 +84,6 @@ def reply_of(live: Turn, done: Done, written: str = "") -> MessageRecord:
         usage=done.usage,
         model=done.model,
         reasoning=live.turn.reasoning,
-        written=written,
         calls=live.tool_round.calls.records,
     )
 
@@ -255,7 +254,7 @@ class TurnRunner:
             may_call = live.tool_round.round < self._tools.max_rounds and not self._ledger.memory.is_full
             end = with_calls(live, end, may_call=may_call)
             done = live.end = live.record.signed(with_precision(live, end))
-            ending = _ending(live, done, outcome.written, self._follow(run, done))
+            ending = _ending(live, done, self._follow(run, done))
             try:
                 saved = await self._save_in_time(run, ending)
             except StoreFault as fault:
@@ -482,15 +481,14 @@ def _grace_expired(conversation: Conversation, live: Turn) -> None:
         cancel(conversation, live, Cause.DISCONNECT)
 
 
-def _ending(live: Turn, done: Done, written: str, follow: Follow | None) -> Ending:
+def _ending(live: Turn, done: Done, follow: Follow | None) -> Ending:
     turn = msgspec.structs.replace(
         live.record, done=done, text_seq=live.turn.text_seq, reasoning_seq=live.turn.reasoning_seq
     )
     if live.source is not None:
         turn = msgspec.structs.replace(turn, source=live.source.state(chars=done.chars))
-    is_whole = live.turn.cut is None and not live.tool_round.has_more
     return Ending(
-        reply=reply_of(live, done, written if is_whole else ""),
+        reply=reply_of(live, done),
         turn=turn,
         follow=follow,
         stays=live.record.leaves_reply_unchanged(done, live.tool_round.calls.records),

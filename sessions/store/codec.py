@@ -94,7 +94,6 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     usage: _Usage | None
     model: str | None = None
     reasoning: str = ""
-    written: str = ""
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
@@ -177,7 +176,6 @@ def encode_message(message: MessageRecord) -> bytes:
             usage,
             message.model,
             message.reasoning,
-            message.written,
             None if message.languages is None else msgspec.structs.astuple(message.languages),
             message.images,
         )
@@ -210,7 +208,6 @@ def decode_message(
         usage=None if short.usage is None else _usage(short.usage),
         model=short.model,
         reasoning=short.reasoning,
-        written=short.written,
         calls=calls,
         languages=None if short.languages is None else Languages(*short.languages),
         images=short.images,

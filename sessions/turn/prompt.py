@@ -232,7 +232,7 @@ def _user_message(record: MessageRecord, inputs: ModelInputs) -> Seen:
 
 
 def _reply_message(record: MessageRecord) -> Message:
-    return Message(record.role, record.content, reasoning=record.reasoning, written=record.written)
+    return Message(record.role, record.content, reasoning=record.reasoning)
 
 
 def _with_results(record: MessageRecord) -> list[Message]:

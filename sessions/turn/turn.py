@@ -164,8 +164,7 @@ class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
 class ToolRound:
     """A turn's place among the turns that answer one message.
 
-    `calls`: those of its reply so far, and `has_more`: there are more than are carried out; `awaited`: the calls of the turn
-    that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
+    `calls`: those of its reply so far; `awaited`: the calls of the turn that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
     changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
     once it has ended. `idle`: no server tool runs here for it.
     `is_lost`: another replica has it. `base`: the reply that it continues, as it was before.
@@ -178,7 +177,6 @@ class ToolRound:
         "calls",
         "following",
         "generation",
-        "has_more",
         "idle",
         "is_lost",
         "news",
@@ -192,7 +190,6 @@ class ToolRound:
         self.generation = generation
         self.then: GenerationConfig | None = None
         self.calls = ToolCalls()
-        self.has_more = False
         self.awaited = awaited
         self.base: MessageRecord | None = None
         self.round = rounds

@@ -66,14 +66,7 @@ async def test_a_script_has_thoughts_and_calls_and_its_end_tells_how_they_were_w
         Reasoning("r", "b.", 1),
         Chunk("r", "Look:", 1),
         ToolCallOutput("r", "look", '{"at": 1}', 1, "up_1"),
-        Finished(
-            "r",
-            FinishReason.STOP,
-            6,
-            0,
-            5,
-            written='<think>A b.</think>Look:<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>',
-        ),
+        Finished("r", FinishReason.STOP, 6, 0, 5),
     ]
 
 

@@ -52,7 +52,6 @@ class RecordedReply:
 
     def __init__(self, text: ReplyText) -> None:
         self._text = text
-        self.written = text.written
         self.tokens: list[int] = []
 
     def push(self, token_id: int) -> ReplyStep:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.channel import BlockingChannel, Unpacker, pack
 from engine.messages import Cancel, CountRequest, Message, Params, Ping, Pong, Request, ToEngine
-from engine.process.supervision import BlockingChannel, Unpacker, pack
 
 messages = st.one_of(
     st.builds(Cancel, st.text()),
     st.builds(Ping, st.integers(0, 1 << 60)),
     st.builds(CountRequest, st.integers(0, 9), st.tuples(st.builds(Message, st.just("user"), st.text()))),
 )
-decode = msgspec.msgpack.Decoder(ToEngine).decode
+decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 
 
 @given(st.lists(messages), st.integers(1, 50))
@@ -26,7 +26,7 @@ def test_any_split_of_the_bytes_gives_the_same_messages(sent: list[ToEngine], si
     stream = b"".join(pack(message) for message in sent)
     unpacker = Unpacker()
     received = [
-        decode(body)
+        decoder.decode(body)
         for start in range(0, len(stream), size)
         for body in unpacker.feed(stream[start : start + size])
     ]
@@ -43,11 +43,12 @@ def test_a_request_crosses_a_real_socket_and_the_end_is_told() -> None:
     request = Request("r", (Message("user", "x" * 1_000_000),), Params(stop=("a",), seed=3))
     with gateway, engine:
         received: list[ToEngine] = []
-        reader = threading.Thread(target=lambda: received.extend(BlockingChannel(engine).receive()))
+        channel = BlockingChannel(engine, decoder)
+        reader = threading.Thread(target=lambda: received.extend(channel.receive()))
         reader.start()
         gateway.sendall(pack(request))
         gateway.shutdown(socket.SHUT_WR)
         reader.join()
-        BlockingChannel(engine).send(Pong(1))
+        channel.send(Pong(1))
         assert gateway.recv(100) == pack(Pong(1))
     assert received == [request]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
+from engine.channel import BlockingChannel, Unpacker, pack
 from engine.errors import PromptRejected
 from engine.messages import (
     Cancel,
@@ -24,15 +25,15 @@ from engine.messages import (
     Pong,
     ReplySpec,
     Request,
+    ToEngine,
     Tool,
 )
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
-from engine.process.supervision import BlockingChannel, Unpacker, pack
-from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Rejected, Stopped
-from engine.prompts.prompt import JobHandler, Prompt, PromptBuilder
+from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
+from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
 from engine.text.parser import ReplyPrefix, StartedReply
-from engine.text.reply_text import ReplyRecorder, ReplyText, WrittenReply
+from engine.text.reply_text import ReplyText
 from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
 from tests.sample_images import PNG
@@ -59,10 +60,8 @@ class InlinePromptBuilder:
     def __init__(self) -> None:
         self._builder = JobHandler(Brittle())
         self.stops = threading.Event()
-        self.hurries = threading.Event()
         self.tried: Counter[str] = Counter()
         self.received: list[str] = []
-        self.hurried: list[bool] = []
         self.begun = threading.Event()
         self.goes_on = threading.Event()
         self.goes_on.set()
@@ -75,11 +74,9 @@ class InlinePromptBuilder:
             self.received.append(job.image.digest)
             return Rejected(LOST)
         self.received.append(job.messages[0].content)
-        self.hurried.append(job.hurried)
         self.begun.set()
         if self.tried[job.messages[0].content] > 0:
             self.tried[job.messages[0].content] -= 1
-            assert job.hurried or self.hurries.wait(30)
             return Stopped()
         assert self.goes_on.wait(30)
         return self._builder.build(job, self.stops.is_set)
@@ -87,17 +84,11 @@ class InlinePromptBuilder:
     def stop(self) -> None:
         self.stops.set()
 
-    def hurry(self) -> None:
-        self.hurries.set()
-
-    def remember(self, salt: str, reply: WrittenReply) -> None:
-        pass
-
 
 class NoText:
     """Begins replies that have no text."""
 
-    def begin(self, request: Request, beginning: ReplyPrefix, notes: ReplyRecorder) -> StartedReply:
+    def begin(self, request: Request, beginning: ReplyPrefix) -> StartedReply:
         return StartedReply(ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer()))), None)
 
 
@@ -111,15 +102,17 @@ class Gateway:
         self._engine_end = theirs
         self._decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
         self.made = InlinePromptBuilder()
-        self.dispatcher = Dispatcher(BlockingChannel(theirs), self.inbox, self.made)
+        decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+        self.dispatcher = Dispatcher(BlockingChannel(theirs, decoder), self.inbox, self.made)
         self.dispatcher.start(self.gone.set)
-        self.dispatcher.set_request_builder(
-            RequestBuilder(NoText(), Params(), context_tokens=100, remember=self.made.remember)
-        )
+        self.dispatcher.set_request_builder(RequestBuilder(NoText(), Params(), context_tokens=100))
 
     def run_job(self, message: CountRequest | Ping) -> FromEngine:
         self.end.sendall(pack(message))
         (body,) = Unpacker().feed(self.end.recv(10_000))
+        return self._decoder.decode(body)
+
+    def decode(self, body: bytes) -> FromEngine:
         return self._decoder.decode(body)
 
     def close(self) -> None:
@@ -254,43 +247,25 @@ HELD = ReplySpec(tools=(Tool("a", parameters="{}"),))
 
 
 def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gateway) -> None:
-    gateway.made.tried["a"] = 1
+    gateway.made.tried["a"] = 1_000_000
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
     assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(Request("plain", saying("plain"), client="plain")))
-    assert _arrived(gateway, 2) == ["plain", "held"]
-    assert gateway.made.hurried == [False, False, False]
+    assert _arrived(gateway, 1) == ["plain"]
+    gateway.made.tried["a"] = 0
+    assert _arrived(gateway, 1) == ["held"]
 
 
-def test_nobody_waits_for_a_trial_that_is_begun_before_him(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "engine.process.dispatcher.GRAMMAR_COST", 0
-    )  # so that it is the shorter one, and goes first
-    gateway.made.tried["a"] = 1
-    gateway.made.goes_on.clear()
-    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
-    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
-    plain = "plain" * 10
-    gateway.end.sendall(pack(Request("plain", saying(plain), client="plain")))
-    gateway.run_job(Ping(1))
-    gateway.made.goes_on.set()
-    assert _arrived(gateway, 3) == ["first", "plain", "held"]
-    assert gateway.made.received == ["first", "a", plain, "a"]
-    assert gateway.made.hurried[1:] == [True, False, False]
-
-
-def test_a_trial_is_not_hurried_for_who_would_wait_all_the_same(gateway: Gateway) -> None:
-    """A title is written when nobody waits: what is more urgent would be asked for again and again."""
+def test_what_is_less_urgent_waits_for_a_trial(gateway: Gateway) -> None:
+    """A title is written when nobody waits."""
     gateway.made.goes_on.clear()
     gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
     gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
     gateway.end.sendall(pack(Request("title", saying("title"), client="plain", priority=-1)))
     gateway.run_job(Ping(1))
+    gateway.made.tried["a"] = 1
     gateway.made.goes_on.set()
     assert _arrived(gateway, 3) == ["first", "held", "title"]
-    assert gateway.made.hurried == [False, False, False]
 
 
 def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
@@ -317,14 +292,14 @@ def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gatewa
 
 
 def test_a_prompt_that_was_set_aside_is_not_made_for_one_who_left(gateway: Gateway) -> None:
-    gateway.made.tried["a"] = 1
+    gateway.made.tried["a"] = 1_000_000
     gateway.end.sendall(pack(CountRequest(1, saying("a"), spec=HELD)))
     assert gateway.made.begun.wait(30)
     gateway.end.sendall(pack(CancelCount(1)) + pack(CountRequest(2, saying("plain"))))
     unpacker, reported = Unpacker(), list[bytes]()
-    while len(reported) < 2:
+    while not reported or gateway.decode(reported[-1]) != CountResult(2, 5):
         reported += unpacker.feed(gateway.end.recv(10_000))
-    assert gateway.made.received == ["a", "plain"]
+    assert gateway.made.received[-1] == "plain"
 
 
 def test_an_image_with_which_a_process_was_lost_is_never_decoded_again(gateway: Gateway) -> None:

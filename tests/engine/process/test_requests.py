@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from engine.channel import Unpacker
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Cancel,
@@ -22,7 +23,6 @@ from engine.messages import (
     ToEngine,
 )
 from engine.process.client import PendingRequests
-from engine.process.supervision import Unpacker
 
 HELLO = (Message("user", "hello"),)
 END = Finished("r", FinishReason.STOP, 1, 0, 1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from engine.messages import Message, ReplySpec, Tool
-from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Rejected, Stopped, TooLong
-from engine.prompts.prompt import PIECE_CHARS, JobHandler, Prompt, PromptBuilder
+from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, Rejected, Stopped, TooLong
+from engine.prompts.prompt import PIECE_CHARS, JobHandler, PromptBuilder
 from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
@@ -80,7 +79,8 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
     assert builder.build(BuildPrompt(saying("hello there"), whole.tokens), never) == TooLong(whole.tokens)
     made = builder.build(BuildPrompt(saying("hello there"), whole.tokens + 1), never)
     assert isinstance(made, BuiltPrompt)
-    assert len(made.token_ids) == 4 * whole.tokens
+    assert made.prompt is not None
+    assert len(made.prompt.token_ids) == whole.tokens
 
 
 def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() -> None:
@@ -90,8 +90,9 @@ def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() 
     talk = (*saying("hello"), Message("assistant", "So, "))
     made = builder.build(BuildPrompt(talk, WINDOW, spec), never)
     assert isinstance(made, BuiltPrompt)
-    token_ids = array("i", made.token_ids).tolist()
-    assert tokenizer.decode(token_ids[-made.continued :]) == "So, "
+    assert made.prompt is not None
+    token_ids = made.prompt.token_ids
+    assert tokenizer.decode(token_ids[-made.prompt.continued :]) == "So, "
     assert "add" in tokenizer.decode(token_ids)
     counted = builder.build(BuildPrompt(talk, WINDOW, spec, counts=True), never)
     assert counted == BuiltPrompt(made.tokens)
@@ -100,7 +101,8 @@ def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() 
         BuildPrompt(saying("hello"), WINDOW), never
     )
     assert isinstance(made, BuiltPrompt)
-    assert (made.opened, made.continued) == ("<think>\n", 0)
+    assert made.prompt is not None
+    assert (made.prompt.opened, made.prompt.continued) == ("<think>\n", 0)
 
 
 def test_a_spec_that_is_refused_is_told_with_its_field() -> None:

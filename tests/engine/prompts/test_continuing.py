@@ -1,4 +1,4 @@
-"""A reply that goes on is asked for with the prompt that it had, and with its own tokens behind that."""
+"""A reply that goes on is asked for with the prompt that it had, and with its text behind that."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
 from engine.messages import Message, ReplySpec
-from engine.prompts.prompt import Prompt
-from engine.text.reply_text import ReplyCache
+from engine.prompts.jobs import Prompt
 from tests.engine.prompts.conversations import (
-    ADD,
     HELLO,
-    TOOLS,
     builder,
     called,
     ids,
@@ -21,19 +18,14 @@ from tests.engine.prompts.conversations import (
     result,
     text,
     tokenizer,
-    write,
 )
-from tests.engine.prompts.test_written_replies import HERMES_CALL, oddly, reply
 
 GOES_ON = ReplySpec(continues=True)
 FAMILIES = ("qwen", "llama", "mistral", "plain")
 
 
-def continued(
-    name: str, *messages: Message, spec: ReplySpec = GOES_ON, memory: ReplyCache | None = None
-) -> Prompt:
-    own = memory.of("") if memory is not None else None
-    return builder(name).prompt(messages, spec, own, most=100_000)
+def continued(name: str, *messages: Message, spec: ReplySpec = GOES_ON) -> Prompt:
+    return builder(name).prompt(messages, spec)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -46,42 +38,28 @@ def test_a_reply_goes_on_where_it_ended(name: str, written: str) -> None:
     assert made.token_ids[: len(made.token_ids) - made.continued] == prompt(name, HELLO)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_it_goes_on_from_the_kept_tokens(name: str) -> None:
-    memory, spelling = ReplyCache(), oddly(name, "hello there, hello there")
-    written = write(name, spelling, memory, ReplySpec())
-    made = continued(name, HELLO, Message("assistant", written), memory=memory)
-    assert made.token_ids == prompt(name, HELLO) + spelling
-    assert made.continued == len(spelling)
-
-
-@given(st.integers(0, 30))
-def test_a_cut_reply_goes_on_from_the_kept_tokens_that_were_seen(letters: int) -> None:
-    memory, spelling = ReplyCache(), oddly("qwen", "hello 👍 there, 👍 hello there")
-    written = write("qwen", spelling, memory, ReplySpec())[:letters]
-    made = continued("qwen", HELLO, Message("assistant", written), memory=memory)
-    started = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer("qwen").decode(started) == written
-    assert started == spelling[: len(started)]
-
-
-def test_a_reply_with_reasoning_and_calls_goes_on_as_it_was_written() -> None:
-    written = f"<think>\nSums  are easy.\n</think>\n\nWell.\n{HERMES_CALL}"
-    spec = ReplySpec(tools=(ADD,), continues=True)
-    made = continued("qwen", HELLO, reply(written), spec=spec)
-    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO, spec=TOOLS) + written
+def test_a_reply_with_reasoning_goes_on_as_the_template_writes_it() -> None:
+    made = continued("qwen", HELLO, Message("assistant", "Well.", reasoning="Sums  are easy."))
+    written = "<think>\nSums  are easy.\n</think>\n\nWell."
+    assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + written
     assert made.token_ids[-made.continued :] == ids("qwen", written)
 
 
+def test_control_tokens_that_its_reasoning_spells_out_stay_text() -> None:
+    made = continued("qwen", HELLO, Message("assistant", "So", reasoning="an end is <|im_end|>"))
+    assert made.token_ids.count(tokenizer("qwen").convert_tokens_to_ids("<|im_end|>")) == 1
+    assert tokenizer("qwen").decode(made.token_ids).endswith("an end is <|im_end|>\n</think>\n\nSo")
+
+
 def test_reasoning_that_the_prompt_opened_goes_on_in_it() -> None:
-    cut = Message("assistant", "", reasoning="Why", written="Why")
+    cut = Message("assistant", "", reasoning="Why")
     made = continued("r1", HELLO, cut)
     assert tokenizer("r1").decode(made.token_ids).endswith("<|bot|><think>\nWhy")
     assert (made.opened, made.continued) == ("<think>\n", len(ids("r1", "Why")))
 
 
 def test_reasoning_that_was_cut_goes_on_in_it() -> None:
-    """What was written is not known of a reply that was cut: it is spelled as the template spells it."""
+    """It is spelled as the template spells it."""
     made = continued("qwen", HELLO, Message("assistant", "", reasoning="Sums are"))
     assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + "<think>\nSums are"
     assert made.continued == len(ids("qwen", "<think>\nSums are"))
@@ -96,17 +74,6 @@ def test_words_behind_reasoning_go_on_behind_it() -> None:
     written = "<think>\nSums are easy.\n</think>\n\nSo it"
     assert tokenizer("qwen").decode(made.token_ids) == text("qwen", HELLO) + written
     assert made.continued == len(ids("qwen", written))
-
-
-def test_a_cut_reply_with_reasoning_goes_on_from_the_kept_tokens() -> None:
-    memory, spelling = ReplyCache(), oddly("qwen", "<think>\nhello there\n</think>\n\nhello there")
-    write("qwen", spelling, memory, ReplySpec())
-    cut = Message("assistant", "hello th", reasoning="hello there")
-    made = continued("qwen", HELLO, cut, memory=memory)
-    started = made.token_ids[len(made.token_ids) - made.continued :]
-    assert tokenizer("qwen").decode(started) == "<think>\nhello there\n</think>\n\nhello th"
-    known = sum(1 for own, reported in zip(started, spelling, strict=False) if own == reported)
-    assert known >= len(started) - 2
 
 
 def test_reasoning_alone_that_the_template_has_no_place_for_is_refused() -> None:

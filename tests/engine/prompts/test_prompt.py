@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast
 from engine.errors import PromptRejected
 from engine.messages import Message, ReplySpec
 from engine.prompts.prompt import PromptBuilder
-from engine.text.reply_text import ReplyCache
 
 TURNS = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}"
 REFUSES_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TURNS
@@ -82,22 +81,6 @@ def test_an_added_token_that_the_template_writes_is_plain_text_in_a_message(
     assert token_ids.count(tokenizer.convert_tokens_to_ids("\n")) == 1
     assert token_ids.count(tokenizer.convert_tokens_to_ids("<td>")) == 1
     assert tokenizer.decode(token_ids) == f"<s>{role}: a</think>b\n<td></s><s>assistant:<think></think>"
-
-
-def test_what_a_reply_spelled_of_control_tokens_is_not_taken_up_as_written() -> None:
-    """Its tokens were remembered; the prompt is tokenized anew, with its control tokens as text."""
-    tokenizer = tokenizer_with(TURNS)
-    memory = ReplyCache()
-    notes = memory.notes("salt")
-    for token_id in tokenizer.encode("<s>", split_special_tokens=True):
-        notes.add(token_id, tokenizer.decode([token_id]))
-    notes.close()
-    own = memory.of("salt")
-    assert own is not None
-    talk = [HELLO, Message("assistant", "<s>"), HELLO]
-    prompts = PromptBuilder(tokenizer)
-    assert prompts.prompt(talk, own=own, most=1000).token_ids == prompts.token_ids(talk)
-    assert prompts.token_ids(talk).count(tokenizer.bos_token_id) == 4
 
 
 def test_refusals_name_the_template_or_the_tokenizer() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from engine.prompts.jobs import (
     TooLong,
 )
 from engine.prompts.prompt import PromptBuilder
-from engine.text.reply_text import WrittenReply
 from tests.coverage_tracing import coverage_enabled
 from tests.engine.conftest import small_tokenizer
 from tests.sample_images import PNG
@@ -62,7 +60,7 @@ def test_prompts_are_what_the_template_makes_of_them(process: Make) -> None:
     prompts = process()
     made = prompts.run_job(JOB)
     assert isinstance(made, BuiltPrompt)
-    assert array("i", made.token_ids).tolist() == PromptBuilder(small_tokenizer()).token_ids(HELLO)
+    assert made.prompt == PromptBuilder(small_tokenizer()).prompt(HELLO)
     assert prompts.run_job(BuildPrompt(HELLO, 4096, counts=True)) == BuiltPrompt(made.tokens)
     assert isinstance(prompts.run_job(BuildPrompt((Message("user", "word " * 100_000),), 4096)), TooLong)
     assert isinstance(prompts.run_job(BuildPrompt((Message("user", "unspeakable"),), 4096)), Rejected)
@@ -75,20 +73,6 @@ def test_it_has_no_torch_and_little_memory(process: Make) -> None:
     if not mapped.exists():
         pytest.skip("no /proc here")
     assert "libtorch" not in mapped.read_text()
-
-
-def test_how_a_reply_was_written_is_known_to_the_next_prompt(process: Make) -> None:
-    prompts, tokenizer = process(), small_tokenizer()
-    odd = [token for letter in "hello" for token in tokenizer.encode(letter)]
-    ends = array("i", range(1, len(odd) + 1))
-    prompts.remember("salt", WrittenReply("hello", array("i", odd), ends))
-    talk = (*HELLO, Message("assistant", "hello"), *HELLO)
-    own, others = (
-        prompts.run_job(BuildPrompt(talk, 4096, salt=salt, most=4000)) for salt in ("salt", "another")
-    )
-    assert isinstance(own, BuiltPrompt)
-    assert isinstance(others, BuiltPrompt)
-    assert own.tokens == others.tokens + len(odd) - len(tokenizer.encode("hello"))
 
 
 def test_one_that_died_is_started_again_and_what_was_asked_is_answered(
@@ -170,29 +154,19 @@ def test_a_tokenizer_that_cannot_be_read_ends_it(process: Make, tmp_path: Path) 
 
 
 def test_others_are_served_while_a_grammar_is_tried(process: Make) -> None:
-    """What was tried meanwhile is known when it is asked for again, and so is what a hurry came between."""
+    """What was tried meanwhile is known when it is asked for again."""
     prompts = process()
     plain = prompts.run_job(JOB)
     costly = [
         msgspec.structs.replace(JOB, spec=ReplySpec(format=JsonSchema(f'{{"multipleOf": {n}}}')))
-        for n in (99_991, 99_989, 99_971)
+        for n in (99_991, 99_989)
     ]
-    late = costly.pop()
-    prompts.hurry()  # nothing is asked: somebody came after it was looked for what is next
-    assert prompts.run_job(late) == Stopped()
     for job in costly:
-        assert prompts.run_job(msgspec.structs.replace(job, hurried=True)) == Stopped()
+        assert prompts.run_job(job) == Stopped()
         assert prompts.run_job(JOB) == plain
-    answered = threading.Event()
-
-    def hurry() -> None:
-        while not answered.wait(0.01):
-            prompts.hurry()
-
-    hurries = threading.Thread(target=hurry)
-    hurries.start()
-    assert prompts.run_job(costly[1]) == Stopped()
-    answered.set()
-    hurries.join()
-    reported = [prompts.run_job(job) for job in costly]
+    reported = []
+    for job in costly:
+        while isinstance(answer := prompts.run_job(job), Stopped):
+            pass
+        reported.append(answer)
     assert [one.field for one in reported if isinstance(one, Rejected)] == ["format", "format"]

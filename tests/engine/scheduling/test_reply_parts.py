@@ -64,10 +64,9 @@ def test_pieces_come_in_order_each_with_the_tokens_behind_it(core: EngineCore) -
         ("call", "{}", len(CALL)),
         ("text", "c", 1),
     ]
-    assert end_of(outputs, "a").written == SCRIPT
 
 
-def test_a_cancel_leaves_out_what_is_held_back_and_what_was_written_of_it(core: EngineCore) -> None:
+def test_a_cancel_leaves_out_what_is_held_back(core: EngineCore) -> None:
     core.submit(scripted("a", WINDOW - 10))
     outputs: list[Output] = []
     while not any(isinstance(one, Chunk) and one.text == "b" for one in outputs):
@@ -75,8 +74,7 @@ def test_a_cancel_leaves_out_what_is_held_back_and_what_was_written_of_it(core: 
     outputs += core.step() + core.step() + core.step()
     core.cancel("a")
     outputs += core.step()
-    end = end_of(outputs, "a")
-    assert (end.reason, end.written) == (FinishReason.CANCELLED, "<think>Hm</think>ab")
+    assert end_of(outputs, "a").reason is FinishReason.CANCELLED
     assert parts_of(outputs)[-1] == ("text", "b", 1)
 
 
@@ -85,10 +83,7 @@ def test_a_reply_that_gets_too_long_within_a_call_has_it_as_text(core: EngineCor
     core.submit(scripted("a", tokens))
     outputs = run_out(core)
     assert parts_of(outputs)[-1][:2] == ("text", SCRIPT[len("<think>Hm</think>ab") : tokens])
-    assert (end_of(outputs, "a").reason, end_of(outputs, "a").written) == (
-        FinishReason.LENGTH,
-        SCRIPT[:tokens],
-    )
+    assert end_of(outputs, "a").reason is FinishReason.LENGTH
 
 
 def test_a_reply_that_is_preempted_within_its_call_goes_on_in_it() -> None:
@@ -100,4 +95,3 @@ def test_a_reply_that_is_preempted_within_its_call_goes_on_in_it() -> None:
     for name in ("a", "b"):
         own = [one for one in outputs if one.request_id == name and not isinstance(one, Started | Finished)]
         assert ("call", "{}", len(CALL)) in parts_of(own)
-        assert end_of(outputs, name).written == SCRIPT

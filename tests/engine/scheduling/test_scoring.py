@@ -55,7 +55,7 @@ class Numbers:
 def scored(request_id: str, tokens: Sequence[int], sampling: SamplingParams, top: int) -> PreparedRequest:
     """A request that asks for the scores of its tokens."""
     logprobs = ReplyLogprobs(Numbers().spell)
-    reply = ReplyText(Numbers(), (), None, logprobs)
+    reply = ReplyText(Numbers(), (), logprobs)
     with_scores = msgspec.structs.replace(sampling, top_logprobs=top)
     return PreparedRequest(request_id, tokens, with_scores, reply, logprobs=logprobs)
 

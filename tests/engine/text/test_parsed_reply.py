@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.messages import ChosenToken
 from engine.text.formats import ReplyFormat
 from engine.text.parser import ParsedReply
-from engine.text.reply_text import Call, Piece, ReplyCache, ReplyLogprobs, ScoredToken, Thought
+from engine.text.reply_text import Call, Piece, ReplyLogprobs, ScoredToken, Thought
 from tests.engine.text.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
 from tests.engine.text.test_parser import hermes, replies
 from tests.engine.text.test_reply_logprobs import Letters
@@ -79,7 +79,6 @@ def test_a_stop_string_ends_the_text_and_is_looked_for_nowhere_else() -> None:
     text = f"<think>one END</think>two {hermes(ends)} three END four"
     reply = reply_of(HERMES_THINKS, ["END"])
     assert pieces(reply, text) == [Thought("one END"), "two", ends, "three "]
-    assert reply.written == text[: text.rindex("END")]
 
 
 def test_a_stop_string_does_not_reach_over_a_call() -> None:
@@ -91,9 +90,7 @@ def test_a_reply_that_ends_within_a_call_has_it_as_text_and_a_cancelled_one_has_
     reply = reply_of(HERMES_THINKS)
     for letter in f"<think>Hm</think>a {CALL}"[:-20]:
         reply.push(ord(letter))
-    assert reply.written == "<think>Hm</think>a"
     assert reply.flush() == (f" {CALL}"[:-20],)
-    assert reply.written == f"<think>Hm</think>a {CALL}"[:-20]
 
 
 def test_a_cut_character_at_the_end_is_told_where_it_stands() -> None:
@@ -104,65 +101,38 @@ def test_a_cut_character_at_the_end_is_told_where_it_stands() -> None:
     ]
 
 
-def test_a_reply_of_text_alone_is_all_that_was_written() -> None:
-    reply = reply_of(HERMES_THINKS)
-    assert pieces(reply, "a <b> c") == ["a <b> c"]
-    assert reply.written == ""
-
-
 def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
     reply = reply_of(HERMES_THINKS, one_call=True)
     assert pieces(reply, f"a {CALL}\n{CALL} b") == ["a", ADD]
-    assert reply.written == f"a {CALL}"
     reply = reply_of(MISTRAL, one_call=True)
     assert pieces(reply, f"[TOOL_CALLS][{in_json(ADD)}, {in_json(ADD)}]") == [ADD]
-    assert reply.written == ""
 
 
 @given(st.sampled_from(FAMILIES), replies)
-def test_a_reply_is_written_as_the_model_wrote_it(format_: ReplyFormat, text: str) -> None:
-    reply = reply_of(format_)
-    made = pieces(reply, text)
-    assert reply.written == text or [text] == made or (not text and not made)
+def test_no_piece_is_empty(format_: ReplyFormat, text: str) -> None:
+    made = pieces(reply_of(format_), text)
     assert all(piece if isinstance(piece, str) else piece[0] for piece in made)
 
 
 @given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
-def test_until_it_ends_it_is_written_as_far_as_it_was_told(
-    format_: ReplyFormat, text: str, letters: int
-) -> None:
-    reply = reply_of(format_)
-    for letter in text[:letters]:
-        reply.push(ord(letter))
-    assert text.startswith(reply.written)
-
-
-@given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
-def test_a_reply_that_goes_on_tells_the_rest_and_is_written_whole(
-    format_: ReplyFormat, text: str, letters: int
-) -> None:
-    memory, cut = ReplyCache(), min(letters, len(text))
-    reply = ParsedReply(Letters(), parser_of(format_), (), memory.notes(""))
+def test_a_reply_that_goes_on_tells_the_rest(format_: ReplyFormat, text: str, letters: int) -> None:
+    cut = min(letters, len(text))
+    reply = ParsedReply(Letters(), parser_of(format_))
     reply.resume([ord(letter) for letter in text[:cut]])
     reported = pieces(reply, text[cut:])
-    assert reply.written in {text, ""}
     assert sum(len(piece) for piece in reported if isinstance(piece, str)) <= len(text) - cut
-    own = memory.of("")
-    kept = own.recall(text) if own and text else None
-    assert (kept.token_ids.tolist() if kept else []) == [ord(letter) for letter in text]
 
 
 def test_reasoning_that_goes_on_is_reasoning() -> None:
     reply = reply_of(HERMES_THINKS)
     reply.resume([ord(letter) for letter in "<think>one"])
     assert pieces(reply, " two</think>three") == [Thought(" two"), "three"]
-    assert reply.written == "<think>one two</think>three"
 
 
 def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:
     """Each piece of a reply, with what is told of its tokens as it leaves."""
     logprobs = ReplyLogprobs(Letters().spell)
-    reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, None, logprobs), []
+    reply, left = ParsedReply(Letters(), parser_of(HERMES_THINKS), stops, logprobs), []
     for place, letter in enumerate(text):
         logprobs.score(ScoredToken(ord(letter), -float(place), []))
         step = reply.push(ord(letter))
@@ -203,7 +173,7 @@ def test_a_token_that_reaches_into_a_delimiter_is_not_told(word: str) -> None:
             return word if token_id == 0 else chr(token_id)
 
     logprobs = ReplyLogprobs(Letters().spell)
-    reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), None, logprobs)
+    reply = ParsedReply(Words(), parser_of(HERMES_THINKS), (), logprobs)
     text, reported = f"a b {CALL} c d", []
     for token_id in tokens_of(text, word):
         logprobs.score(ScoredToken(token_id, -1.0, []))

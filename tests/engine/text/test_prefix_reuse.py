@@ -1,4 +1,4 @@
-"""What was kept of a turn is taken up by the next one, however the model had spelled its reply."""
+"""What was computed for a turn is reused by the next one, as far as the tokenizer spells the history alike."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from safetensors.torch import load_file, save_file
 from engine.loading.loader import load
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
 from engine.process.dispatcher import RequestBuilder
-from engine.prompts.jobs import RememberReply
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.scheduling.core import EngineCore
 from engine.text.parser import ReplyFactory
 from engine.text.reply_text import PreparedRequest
 from tests.engine.conftest import small_tokenizer
-from tests.engine.text.test_spelling import TEMPLATE
 from tests.engine.tiny_models import end_of, run_out
 
-HELLO, MORE = Message("user", "hello there"), Message("user", "and more?")
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+
+HELLO, MORE = Message("user", "hello there, " * 12), Message("user", "and more?")
+PAGE = 16
 WARM = Params(max_new_tokens=24, do_sample=True, temperature=1.0, top_k=0, seed=3)
 
 
@@ -39,7 +43,6 @@ class Engine:
             ReplyFactory(model.tokenizer, None),
             model.defaults,
             context_tokens=self.window,
-            remember=lambda salt, reply: self._builder.remember(RememberReply.of(salt, reply)),
         )
 
     def submit(self, *messages: Message, name: str = "r", params: Params = WARM, salt: str = "") -> None:
@@ -54,11 +57,6 @@ class Engine:
         self.submit(*messages, params=params, salt=salt)
         outputs = run_out(self.core)
         return reply_of(outputs), end_of(outputs, "r")
-
-    def plain_tokens(self, text: str) -> int:
-        """How many tokens the tokenizer makes of a reply."""
-        filled, silent = (self.prompts.token_ids([HELLO, Message("assistant", each)]) for each in (text, ""))
-        return len(filled) - len(silent)
 
 
 def reply_of(outputs: list[Output]) -> Message:
@@ -83,25 +81,25 @@ def engine(folder: Path) -> Engine:
     return Engine(folder)
 
 
-def test_the_next_turn_takes_up_a_reply_in_an_odd_spelling(engine: Engine) -> None:
+def test_the_next_turn_reuses_the_prompt_and_what_is_spelled_alike_of_the_reply(engine: Engine) -> None:
+    """Random weights choose tokens that the tokenizer would not: only the reply is computed again."""
     reply, first = engine.turn(HELLO)
-    assert engine.plain_tokens(reply.content) != first.generated_tokens == 24
+    assert first.generated_tokens == 24
     _, second = engine.turn(HELLO, reply, MORE)
-    # The last token of a reply was drawn, and never computed.
-    assert second.cached_tokens == first.prompt_tokens + first.generated_tokens - 1
+    assert second.cached_tokens >= first.prompt_tokens - PAGE
 
 
-def test_the_turns_after_it_take_up_all_replies(engine: Engine) -> None:
+def test_a_turn_after_that_reuses_all_that_was_computed_as_a_prompt(engine: Engine) -> None:
     messages: tuple[Message, ...] = (HELLO,)
     reply, end = engine.turn(*messages)
     for _ in range(3):
-        known = end.prompt_tokens + end.generated_tokens - 1
         messages = (*messages, reply, MORE)
+        before = end.prompt_tokens
         reply, end = engine.turn(*messages)
-        assert end.cached_tokens == known
+        assert end.cached_tokens >= before - PAGE
 
 
-def test_a_cancelled_reply_is_taken_up_as_far_as_it_was_seen(engine: Engine) -> None:
+def test_a_cancelled_reply_leaves_its_prompt_to_the_next_turn(engine: Engine) -> None:
     engine.submit(HELLO)
     outputs = [output for _ in range(12) for output in engine.core.step()]
     engine.core.cancel("r")
@@ -109,12 +107,10 @@ def test_a_cancelled_reply_is_taken_up_as_far_as_it_was_seen(engine: Engine) -> 
     end = end_of(outputs, "r")
     assert end.reason is FinishReason.CANCELLED
     _, second = engine.turn(HELLO, reply_of(outputs), MORE)
-    # Up to three tokens at its end may have been half a character, which nobody saw.
-    assert second.cached_tokens >= end.prompt_tokens + end.generated_tokens - 4
+    assert second.cached_tokens >= end.prompt_tokens - PAGE
 
 
-def test_nobody_elses_prompt_is_spelled_by_it(engine: Engine) -> None:
+def test_nobody_else_reuses_it(engine: Engine) -> None:
     reply, _ = engine.turn(HELLO, salt="mine")
     _, end = engine.turn(HELLO, reply, MORE, salt="yours")
-    assert end.prompt_tokens == len(engine.prompts.token_ids([HELLO, reply, MORE]))
     assert end.cached_tokens == 0

@@ -36,7 +36,7 @@ def texts_with_logprobs(
 ) -> list[tuple[str, tuple[ChosenToken, ...]]]:
     """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
     logprobs = ReplyLogprobs(detokenizer.spell)
-    reply, parts = ReplyText(detokenizer, stops, None, logprobs), []
+    reply, parts = ReplyText(detokenizer, stops, logprobs), []
     for place, token_id in enumerate(token_ids):
         logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
         step = reply.push(token_id)

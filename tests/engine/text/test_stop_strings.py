@@ -7,17 +7,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.reply_text import StopStep, StopStrings
+from engine.text.reply_text import StopStrings
 
 
 def play(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
     """Return all the text that was shown, and the stop string that ended it."""
     machine, shown = StopStrings(stops), ""
     for piece in pieces:
-        step = machine.push(piece)
-        shown += step.text
-        if step.stopped:
-            return shown, step.stop
+        text, stop = machine.push(piece)
+        shown += text
+        if stop is not None:
+            return shown, stop
     return shown + machine.flush(), None
 
 
@@ -29,15 +29,15 @@ def split(text: str, cuts: list[int]) -> list[str]:
 def test_a_stop_string_over_three_pushes_never_leaks() -> None:
     machine = StopStrings(["<end>"])
     assert [machine.push(text) for text in ("hi <e", "n", "d> more")] == [
-        StopStep("hi "),
-        StopStep(""),
-        StopStep("", "<end>"),
+        ("hi ", None),
+        ("", None),
+        ("", "<end>"),
     ]
 
 
 def test_a_false_alarm_is_given_out() -> None:
     machine = StopStrings(["<end>"])
-    assert machine.push("a<e").text + machine.push("lse").text == "a<else"
+    assert machine.push("a<e")[0] + machine.push("lse")[0] == "a<else"
 
 
 def test_what_begins_a_stop_string_at_the_end_is_flushed() -> None:

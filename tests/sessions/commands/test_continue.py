@@ -246,13 +246,12 @@ async def test_what_it_added_can_be_taken_back_and_all_are_told(chat: Chat) -> N
 
 
 async def test_what_is_taken_back_leaves_the_reply_as_the_model_wrote_it(chat: Chat) -> None:
-    """So the next prompt is token for token what was computed for it before."""
     first = await chat.play("Count!", Thought("Slowly."), "One", " two", " three", max_new_tokens=3)
     await chat.wait_idle()
     history = chat.sessions.parts.storage.history
     before = await history.message(chat.keys, first.message_id)
     assert before is not None
-    assert before.written == "<think>Slowly.</think>One two"
+    assert (before.reasoning, before.content) == ("Slowly.", "One two")
     second = await continue_reply(chat, first.message_id)
     await chat.wait_idle()
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)

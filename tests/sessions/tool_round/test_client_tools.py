@@ -78,14 +78,15 @@ async def test_the_next_turn_begins_when_the_call_is_settled_and_reads_its_resul
     assert continuous(reader.events)
 
 
-async def test_the_next_prompt_repeats_what_the_model_wrote(chat: Chat, engine: ScriptedEngine) -> None:
+async def test_the_next_prompt_has_the_reasoning_and_the_arguments_as_the_model_wrote_them(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
     done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
     await chat.follow("Rain.")
     called = engine.requests[-1].messages[1]
-    spelled = f'<tool_call>{{"name": "weather", "arguments": {BERN.arguments}}}</tool_call>'
-    assert called.written == f"<think>Hm.</think>I look.{spelled}"
-    assert called.reasoning == "Hm."
+    assert (called.reasoning, called.content) == ("Hm.", "I look.")
+    assert [(call.name, call.arguments) for call in called.calls] == [("weather", BERN.arguments)]
 
 
 async def test_the_prompts_of_an_exchange_are_under_one_salt_in_one_conversation(
@@ -306,7 +307,6 @@ async def test_calls_of_a_reply_that_is_stopped_are_cancelled_with_it(
         await chat.result(reader.of(ToolCall)[0].call_id, "Rain.")
     await chat.exchange("And now?", "Well.")
     assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool", "user"]
-    assert engine.requests[-1].messages[1].written == ""
 
 
 async def test_a_call_behind_what_was_seen_is_not_kept(
@@ -591,7 +591,7 @@ async def test_what_is_called_beyond_the_bound_is_left_out(
     for call_id in done.open:
         await chat.result(call_id, "Rain.")
     await chat.follow("So.")
-    assert engine.requests[-1].messages[1].written == ""
+    assert len(engine.requests[-1].messages[1].calls) == 2
 
 
 async def test_a_model_without_tools_is_not_asked_to_call(store: Redis, owner: Owner) -> None:
