@@ -40,7 +40,7 @@ def table(report: AttackReport) -> str:
 
 
 def markdown(report: AttackReport) -> str:
-    """Return the guide's summary, and a row for each attack by the most attackers that misses a limit or is at its edge."""
+    """Return the guide's summary, a row for each attack by the most attackers that misses a limit, and those at an edge."""
     most = max(trial.attackers for trial in report.trials)
     machine = report.machine
     summary = f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
@@ -48,14 +48,15 @@ def markdown(report: AttackReport) -> str:
         trials = [trial for trial in report.trials if trial.attackers == attackers]
         met = sum(trial.met for trial in trials)
         summary += f" By {attackers}: {met} of {len(trials)} met."
-    rows = [
-        ("attack", "missed", "at an edge"),
-        ("---", "---", "---"),
-        *((trial.attack, *_exceptions(trial)) for trial in report.trials if trial.attackers == most),
-    ]
-    lines = ["| " + " | ".join(row) + " |" for row in rows if any(row[1:])]
+    of_most = [(trial.attack, *_exceptions(trial)) for trial in report.trials if trial.attackers == most]
+    rows = [("attack", "missed"), ("---", "---"), *((name, missed) for name, missed, _ in of_most if missed)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    edges = ", ".join(f"`{name}` ({edge})" for name, _, edge in of_most if edge)
     failures = (f"- Failed: {one.what}: {one.why}" for one in report.failures)
-    return "\n".join([*textwrap.wrap(summary, COLUMNS), "", *lines, *failures])
+    blocks = ["\n".join(textwrap.wrap(summary, COLUMNS)), "\n".join(lines), *failures]
+    if edges:
+        blocks.append("\n".join(textwrap.wrap(f"At an edge by {most}: {edges}.", COLUMNS)))
+    return "\n\n".join(blocks)
 
 
 def _exceptions(trial: Trial) -> tuple[str, str]:
