@@ -22,7 +22,7 @@ EXPORT = "GET /v1/export?client_id={owner} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 @attack(sockets=4, ground=TargetKind.KEYS)
 async def guessed_operators(attacker: Attacker) -> None:
-    """Calls the admin API with invalid keys, 100 times a second."""
+    """Calls the admin API with invalid keys."""
     one = await attacker.connect()
     async for number in beats(100):
         act, key = ACTS[number % len(ACTS)], f"msk_{secrets.token_urlsafe(32)}"

@@ -70,7 +70,7 @@ async def sound_starts(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def commits_and_clears(attacker: Attacker) -> None:
-    """Commits and clears an empty audio buffer, 60 times a second."""
+    """Commits and clears an empty audio buffer."""
     one = await _begin(attacker)
     both = _request("audio.commit", attacker) + _request("audio.clear", attacker)
     await attacker.flood(one, lambda number: _sound(number) + both, per_s=30)

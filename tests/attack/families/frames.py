@@ -44,7 +44,7 @@ async def unread_pongs(attacker: Attacker) -> None:
 
 @attack()
 async def echoed_pings(attacker: Attacker) -> None:
-    """Has 60 KB echoed by each ping, 100 a second, and reads no pong."""
+    """Has 60 KB echoed by each ping, and reads no pong."""
     one = await attacker.send_hello(receive_buffer=SMALL_BUFFER)
     async for _ in beats(100):
         await one.write(LONG_T)
@@ -68,20 +68,20 @@ async def bad_frames(attacker: Attacker) -> None:
 
 @attack(sockets=2)
 async def binary_frames(attacker: Attacker) -> None:
-    """Sends binary frames of 60 KB, 50 a second."""
+    """Sends binary frames of 60 KB."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: framed(b"b" * 60_000, opcode=2), per_s=50)
 
 
 @attack(sockets=4)
 async def deep_frames(attacker: Attacker) -> None:
-    """Sends frames with 20,000 levels of nesting, 50 a second."""
+    """Sends frames with 20,000 levels of nesting."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: DEEP, per_s=50)
 
 
 @attack(sockets=4)
 async def wide_frames(attacker: Attacker) -> None:
-    """Sends pings with 60 KB of unknown fields, 50 a second."""
+    """Sends pings with 60 KB of unknown fields."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: WIDE, per_s=50)

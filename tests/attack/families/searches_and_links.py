@@ -38,14 +38,14 @@ async def a_shared_conversation(attacker: Attacker) -> str:
 
 @attack(sockets=4, prepare=a_long_conversation)
 async def searches(attacker: Attacker) -> None:
-    """Searches a long conversation, 50 times a second."""
+    """Searches a long conversation."""
     one = await attacker.send_hello(OWNER)
     await attacker.flood(one, lambda number: SEARCHES[number % len(SEARCHES)], per_s=50)
 
 
 @attack(sockets=4)
 async def shares(attacker: Attacker) -> None:
-    """Shares a conversation and takes it back, 100 times a second."""
+    """Shares a conversation and takes it back."""
     one = await attacker.send_hello()
     place = f"shares-{attacker.place}"
     await one.write(send(place))
@@ -57,7 +57,7 @@ async def shares(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def guessed_links(attacker: Attacker) -> None:
-    """Guesses links of shared conversations, 100 a second."""
+    """Guesses links of shared conversations."""
     one = await attacker.connect()
     async for _ in beats(100):
         await attacker.ask(one, PAGE.format(share_id=secrets.token_urlsafe(16), query="").encode())
@@ -81,7 +81,7 @@ async def unread_links(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_shared_conversation)
 async def long_cursors(attacker: Attacker) -> None:
-    """Asks a link for a cursor of 8,000 characters, 50 times a second."""
+    """Asks a link for a cursor of 8,000 characters."""
     one = await attacker.connect()
     async for _ in beats(50):
         await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query=LONG_CURSOR).encode())

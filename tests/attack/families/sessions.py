@@ -46,7 +46,7 @@ def _item(text: str) -> dict[str, object]:
 
 @attack(sockets=4)
 async def session_items(attacker: Attacker) -> None:
-    """Adds items to a Realtime session, 60 a second, and asks for no reply."""
+    """Adds items to a Realtime session, and asks for no reply."""
     one = await session(attacker, REALTIME)
     items = [event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
     await _send_all(attacker, one, items, per_s=60)
@@ -54,7 +54,7 @@ async def session_items(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def colliding_items(attacker: Attacker) -> None:
-    """Creates, deletes and retrieves one item id, 60 times a second."""
+    """Creates, deletes and retrieves one item id."""
     one = await session(attacker, REALTIME)
     item = _item("Hello.") | {"id": "item"}
     events = [
@@ -68,7 +68,7 @@ async def colliding_items(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def unread_sessions(attacker: Attacker) -> None:
-    """Asks a Realtime session for replies, 20 a second, and reads none."""
+    """Asks a Realtime session for replies, and reads none."""
     one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
@@ -95,7 +95,7 @@ async def session_crowds(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def appended_text(attacker: Attacker) -> None:
-    """Appends 30,000 characters to be translated, 20 times a second."""
+    """Appends 30,000 characters to be translated."""
     one = await session(attacker, TRANSLATIONS)
     settings = {"audio": {"output": {"language": "de"}}}
     await one.write(event("session.update", session=settings))
@@ -104,7 +104,7 @@ async def appended_text(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def changed_languages(attacker: Attacker) -> None:
-    """Changes the target language with every word, 50 a second."""
+    """Changes the target language with every word."""
     one = await session(attacker, TRANSLATIONS)
     events: list[bytes] = []
     for language in LANGUAGES:
@@ -115,7 +115,7 @@ async def changed_languages(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def unread_translations(attacker: Attacker) -> None:
-    """Appends words to be translated, 100 a second, and reads nothing."""
+    """Appends words to be translated, and reads nothing."""
     one = await session(attacker, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
     await one.write(event("session.update", session={"audio": {"output": {"language": "de"}}}))
     async for _ in beats(100):

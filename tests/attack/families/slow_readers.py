@@ -91,7 +91,7 @@ async def unread_history(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_long_conversation)
 async def oldest_seq(attacker: Attacker) -> None:
-    """Resumes 720 KB from the first event, 20 times a second, and reads nothing."""
+    """Resumes 720 KB from the first event, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(_from_the_oldest(attacker))
@@ -99,7 +99,7 @@ async def oldest_seq(attacker: Attacker) -> None:
 
 @attack(sockets=2, prepare=a_long_conversation)
 async def oldest_seq_read(attacker: Attacker) -> None:
-    """Resumes 720 KB from the first event, 20 times a second, and reads it."""
+    """Resumes 720 KB from the first event, and reads it."""
     one = await attacker.send_hello(OWNER)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(one.discard())

@@ -40,7 +40,7 @@ async def half_open(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def connect_storm(attacker: Attacker) -> None:
-    """Connects and leaves, 100 times a second."""
+    """Connects and leaves."""
     async for _ in beats(100):
         await attacker.connect()
         attacker.close()
@@ -48,7 +48,7 @@ async def connect_storm(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def shake_storm(attacker: Attacker) -> None:
-    """Sends `hello` and leaves, 20 times a second."""
+    """Sends `hello` and leaves."""
     async for _ in beats(20):
         await attacker.send_hello()
         attacker.close()
@@ -56,7 +56,7 @@ async def shake_storm(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def long_heads(attacker: Attacker) -> None:
-    """Sends handshakes with 60 KiB of headers, 10 a second."""
+    """Sends handshakes with 60 KiB of headers."""
     async for _ in beats(10):
         one = await attacker.connect()
         await attacker.ask(one, LONG_HEAD)

@@ -40,7 +40,7 @@ async def a_chain(attacker: Attacker) -> str:
 
 @attack(sockets=4)
 async def background_floods(attacker: Attacker) -> None:
-    """Starts background responses, 50 a second."""
+    """Starts background responses."""
     one = await attacker.connect()
     async for _ in beats(50):
         fields = {"background": True, "stream": False, "max_output_tokens": 20}
@@ -51,7 +51,7 @@ async def background_floods(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_chain)
 async def read_chains(attacker: Attacker) -> None:
-    """Reads the end of a chain of responses of 9 MB, 20 times a second."""
+    """Reads the end of a chain of responses of 9 MB."""
     one = await attacker.connect()
     async for number in beats(20):
         more = SHOWN[number % 2 * 2]
@@ -60,7 +60,7 @@ async def read_chains(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_chain)
 async def long_chains(attacker: Attacker) -> None:
-    """Continues that chain, which fits in no window, 20 times a second."""
+    """Continues that chain, which fits in no window."""
     one = await attacker.connect()
     async for number in beats(20):
         if number % 2:
@@ -98,7 +98,7 @@ async def unlisted_servers(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def colliding_ids(attacker: Attacker) -> None:
-    """Sends one message id with changing content, 40 times a second."""
+    """Sends one message id with changing content."""
     one = await attacker.connect()
     await one.handshake(path=f"{CHAT}?client_id=colliding")
 
@@ -112,7 +112,7 @@ async def colliding_ids(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def chat_lanes(attacker: Attacker) -> None:
-    """Starts AI SDK chats in lanes of one socket, 50 a second, and reads none."""
+    """Starts AI SDK chats in lanes of one socket, and reads none."""
     one = await attacker.connect(receive_buffer=8 * KB)
     await one.handshake(path=f"{CHAT}?client_id=lanes-{attacker.number}-{attacker.place}")
     async for number in beats(50):
@@ -123,7 +123,7 @@ async def chat_lanes(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def stored_images(attacker: Attacker) -> None:
-    """Uploads unused images of 200 KB, 20 a second."""
+    """Uploads unused images of 200 KB."""
     one = await attacker.connect()
     async for number in beats(20):
         path = f"/v1/attachments?client_id={attacker.client_id}-{number % 4}"

@@ -101,7 +101,7 @@ async def huge_result_frames(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def replayed_decisions(attacker: Attacker) -> None:
-    """Approves calls of another user's conversation, 100 times a second."""
+    """Approves calls of another user's conversation."""
     one = await attacker.send_hello()
     frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
     allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())

@@ -57,7 +57,7 @@ async def interrupts(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def rollbacks(attacker: Attacker) -> None:
-    """Sends a message and takes it back, 40 times a second."""
+    """Sends a message and takes it back."""
     one = await attacker.send_hello()
     cancel = {"type": "cancel", "conversation_id": f"rollbacks-{attacker.place}", "mode": "rollback"}
     taken_back = framed(json.dumps(cancel).encode())
@@ -81,7 +81,7 @@ async def many_conversations(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.MODEL)
 async def long_messages(attacker: Attacker) -> None:
-    """Sends messages that fit in no window, 20 a second."""
+    """Sends messages that fit in no window."""
     await _send_messages(attacker, per_s=20, words=1, content=LONG)
 
 

@@ -64,7 +64,7 @@ async def long_recordings(attacker: Attacker) -> None:
 
 @attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
 async def left_recordings(attacker: Attacker) -> None:
-    """Sends nine minutes of sound and leaves, twice a second."""
+    """Sends nine minutes of sound and leaves."""
     async for _ in beats(2):
         await (await attacker.connect()).write(_recording())
         attacker.close()
@@ -88,7 +88,7 @@ async def unread_speech(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.OPEN)
 async def left_speech(attacker: Attacker) -> None:
-    """Has 4,000 characters spoken and leaves, 10 times a second."""
+    """Has 4,000 characters spoken and leaves."""
     async for _ in beats(10):
         await (await attacker.connect()).write(
             minimal_request(SPEECH, key=f"{attacker.client_id}-{attacker.place}", input=LONG_TEXT)

@@ -34,7 +34,7 @@ def _blocks() -> bytes:
 
 @attack(sockets=8)
 async def unread_lanes(attacker: Attacker) -> None:
-    """Starts responses in lanes of one socket, 50 a second, and reads none."""
+    """Starts responses in lanes of one socket, and reads none."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.handshake(path=RESPONSES)
     async for number in beats(50):
@@ -65,7 +65,7 @@ async def a_response(attacker: Attacker) -> str:
 
 @attack(sockets=4, prepare=a_response)
 async def stored_forks(attacker: Attacker) -> None:
-    """Continues one stored response again and again, 20 times a second."""
+    """Continues one stored response again and again."""
     one = await attacker.connect()
     async for _ in beats(20):
         await attacker.ask(one, _stored(previous_response_id=attacker.job.note))
