@@ -43,7 +43,7 @@ def main() -> int:
         options.out.write_bytes(encode(report))
         print(f"Written: {options.out}")
     if options.out == RESULTS:
-        GUIDE.write_text(put_between(GUIDE.read_text(), "figures", markdown(report)))
+        GUIDE.write_text(put_between(GUIDE.read_text(), "results", markdown(report)))
         print(f"Written: {GUIDE}")
     return 0 if report.is_good else 1
 

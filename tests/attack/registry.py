@@ -28,18 +28,6 @@ FAMILIES = (
     *(baseline, frames, sockets, turns, slow_readers, searches_and_links, bodies, vendor_apis, all_endpoints),
     *(stored_state, sessions, large_messages, tools, credentials, admin, audio, uploads),
 )
-FIRST_SEEN = (
-    "empty-fragments",
-    "unread-pongs",
-    "long-bodies",
-    "all-turns",
-    "send-flood",
-    "unread-history",
-    "pipelined-requests",
-    "reads-and-pings",
-)
-"""The eight attacks that a review found before there were guards."""
-
 _FAMILIES = [family.__name__ for family in FAMILIES]
 
 

@@ -1,11 +1,11 @@
-"""A report as a table, for the terminal and for the guide, and the guide's list of attacks."""
+"""A report as a table for the terminal, its exceptions for the guide, and the guide's list of attacks."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.attack.attack import Attack
-from tests.attack.registry import FIRST_SEEN
 from tests.attack.report import AttackReport, Mark, Trial
 from tests.bench.report import NOT_MEASURED, number
 
@@ -21,6 +21,9 @@ HEADING = (
     "",
 )
 MISSED = "!"
+EDGE = 0.9
+"""The share of a limit above which a value that meets it is at its edge."""
+COLUMNS = 100
 BEGIN, END = "<!-- {}: written by the program -->", "<!-- end of {} -->"
 
 
@@ -37,39 +40,40 @@ def table(report: AttackReport) -> str:
 
 
 def markdown(report: AttackReport) -> str:
-    """Return the table for the guide; a value that misses its mark is bold."""
-    rows = [
-        HEADING,
-        ("---", *["---:"] * (len(HEADING) - 2), "---"),
-        *(_row(one, "**{}**") for one in report.trials),
-    ]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    """Return the guide's summary, a row for each attack by the most attackers that misses a limit, and those at an edge."""
+    most = max(trial.attackers for trial in report.trials)
     machine = report.machine
-    conditions = (
-        f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
-    )
-    return "\n".join(
-        [conditions, "", *lines, *(f"- Failed: {one.what}: {one.why}" for one in report.failures)]
-    )
+    summary = f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
+    for attackers in sorted({trial.attackers for trial in report.trials}):
+        trials = [trial for trial in report.trials if trial.attackers == attackers]
+        met = sum(trial.met for trial in trials)
+        summary += f" By {attackers}: {met} of {len(trials)} met."
+    of_most = [(trial.attack, *_exceptions(trial)) for trial in report.trials if trial.attackers == most]
+    rows = [("attack", "missed"), ("---", "---"), *((name, missed) for name, missed, _ in of_most if missed)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    edges = ", ".join(f"`{name}` ({edge})" for name, _, edge in of_most if edge)
+    failures = (f"- Failed: {one.what}: {one.why}" for one in report.failures)
+    blocks = ["\n".join(textwrap.wrap(summary, COLUMNS)), "\n".join(lines), *failures]
+    if edges:
+        blocks.append("\n".join(textwrap.wrap(f"At an edge by {most}: {edges}.", COLUMNS)))
+    return "\n\n".join(blocks)
+
+
+def _exceptions(trial: Trial) -> tuple[str, str]:
+    """The values that miss their limits, and those that are at the edge of them, with their columns' names."""
+    named = list(zip(HEADING[2:], trial.marks, strict=False))
+    missed = [f"{name} {_cell(mark, '{}')}" for name, mark in named if not mark.met]
+    edge = [
+        f"{name} {_cell(mark, '{}')}"
+        for name, mark in named
+        if mark.met and mark.value is not None and mark.limit and mark.value > EDGE * mark.limit
+    ]
+    return ", ".join(missed), ", ".join(edge)
 
 
 def listed(attacks: Iterable[Attack]) -> str:
-    """Return the guide's list: what each attack does, with a star for those of the review."""
-    return "\n".join(_item(attack) for attack in attacks)
-
-
-def _item(attack: Attack) -> str:
-    star = " ★" if attack.name in FIRST_SEEN else ""
-    count = (
-        f"{attack.sockets} socket{'s' if attack.sockets > 1 else ''}{' together' if attack.together else ''}"
-    )
-    words, lines, line = f"`{attack.name}`{star} ({count}): {attack.what}".split(), list[str](), "-"
-    for word in words:
-        if len(line) + 1 + len(word) > 100:
-            lines.append(line)
-            line = " "
-        line += f" {word}"
-    return "\n".join([*lines, line])
+    """Return a line for each attack: its name and what it does."""
+    return "\n".join(f"- `{attack.name}`: {attack.what}" for attack in attacks)
 
 
 def put_between(page: str, name: str, content: str) -> str:

@@ -22,7 +22,7 @@ EXPORT = "GET /v1/export?client_id={owner} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 @attack(sockets=4, ground=TargetKind.KEYS)
 async def guessed_operators(attacker: Attacker) -> None:
-    """Asks for acts of operators with invalid keys, 100 a second, and for paths that there are not."""
+    """Calls the admin API with invalid keys."""
     one = await attacker.connect()
     async for number in beats(100):
         act, key = ACTS[number % len(ACTS)], f"msk_{secrets.token_urlsafe(32)}"
@@ -31,7 +31,7 @@ async def guessed_operators(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_long_conversation)
 async def exports(attacker: Attacker) -> None:
-    """Has all that is kept exported, 20 times a second, and reads nothing of it."""
+    """Asks for exports 20 times a second, and reads nothing."""
     async for number in beats(20):
         one = await attacker.connect(receive_buffer=8 * 1024)
         await one.write(EXPORT.format(owner=f"{attacker.client_id}-{number % 4}").encode())

@@ -50,7 +50,7 @@ def _warm() -> None:
 
 @attack(sockets=12)
 async def unread_streams(attacker: Attacker) -> None:
-    """Asks for a long reply as a stream, by each endpoint in turn, and reads nothing."""
+    """Streams a long reply from each endpoint in turn, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.write(
         minimal_request(
@@ -62,7 +62,7 @@ async def unread_streams(attacker: Attacker) -> None:
 
 @attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def odd_shapes(attacker: Attacker) -> None:
-    """Sends each endpoint JSON that is too deep, too wide or no JSON, in a field that it knows and in one that it does not."""
+    """Sends every endpoint JSON that is too deep, too wide or invalid."""
     for number in range(len(BODIES)):
         path = [*BODIES][(number + attacker.place) % len(BODIES)]
         for body in _odd(path):
@@ -73,7 +73,7 @@ async def odd_shapes(attacker: Attacker) -> None:
 
 @attack(sockets=2, cost=Cost.BODY, warm=_warm)
 async def many_sayings(attacker: Attacker) -> None:
-    """Asks for replies behind thousands of messages that one side said in a row, 4 MiB in all."""
+    """Asks for replies to 4 MiB of consecutive messages of one role."""
     for requested in (_many_replies(), _many_inputs()):
         await attacker.ask(await attacker.connect(), requested)
         attacker.close()
@@ -81,7 +81,7 @@ async def many_sayings(attacker: Attacker) -> None:
 
 @attack(sockets=26, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def trickled_everywhere(attacker: Attacker) -> None:
-    """Says to each endpoint that a large body comes, sends 100 KB of it, and then a byte a second."""
+    """Announces a large body to every endpoint, and trickles it."""
     path = TRICKLED[attacker.place % len(TRICKLED)]
     kind = "multipart/form-data; boundary=b" if "transcriptions" in path else "application/json"
     one = await attacker.connect()

@@ -44,14 +44,14 @@ async def _begin(attacker: Attacker, **more: object) -> Socket:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def noise_floods(attacker: Attacker) -> None:
-    """Begins to speak, and sends noise as fast as it is taken, 25 times as fast as it is heard."""
+    """Sends noise 25 times as fast as it would be heard."""
     one = await _begin(attacker)
     await attacker.flood(one, _sound, per_s=100)
 
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def endless_speech(attacker: Attacker) -> None:
-    """Has half a minute of noise understood at once, again and again: `audio.commit` ends it."""
+    """Has half a minute of noise recognized again and again."""
     one = await _begin(attacker, turn_detection={"type": "none"})
     commit = _request("audio.commit", attacker)
     await attacker.flood(
@@ -61,7 +61,7 @@ async def endless_speech(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def sound_starts(attacker: Attacker) -> None:
-    """Begins to speak and stops, 30 times a second."""
+    """Starts and stops speaking 30 times a second."""
     one = await _begin(attacker)
     await attacker.flood(
         one, lambda _: _request("audio.stop", attacker) + _request("audio.start", attacker), per_s=30
@@ -70,7 +70,7 @@ async def sound_starts(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def commits_and_clears(attacker: Attacker) -> None:
-    """Commits what was not said, and forgets it, 60 times a second."""
+    """Commits and clears an empty audio buffer."""
     one = await _begin(attacker)
     both = _request("audio.commit", attacker) + _request("audio.clear", attacker)
     await attacker.flood(one, lambda number: _sound(number) + both, per_s=30)
@@ -78,7 +78,7 @@ async def commits_and_clears(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def odd_sound(attacker: Attacker) -> None:
-    """Sends 16 binary frames that are no sound, fewer than end a connection, and comes back for the next."""
+    """Sends 16 invalid audio frames, fewer than end a connection, and reconnects."""
     one = await _begin(attacker)
     for number in range(16):
         await one.write(framed(ODD[number % len(ODD)], opcode=BINARY))

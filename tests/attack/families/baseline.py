@@ -16,5 +16,5 @@ async def nobody(_: Attacker) -> None:
 
 @attack(ground=TargetKind.MODEL)
 async def nobody_at_the_model(_: Attacker) -> None:
-    """Does nothing either, on the server that has the demo model."""
+    """Does nothing on the server that has the demo model."""
     await asyncio.Event().wait()

@@ -62,37 +62,37 @@ def _chunked() -> bytes:
 
 @attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_long)
 async def long_bodies(attacker: Attacker) -> None:
-    """Asks for a chat completion after 4 MiB of an assistant's text, waits for the answer, and asks again."""
+    """Asks for completions after 4 MiB of text."""
     await attacker.ask(await attacker.connect(), _long())
 
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_deep)
 async def deep_bodies(attacker: Attacker) -> None:
-    """Asks for a chat completion whose metadata has two million levels of nesting."""
+    """Asks for a completion with two million levels of nesting."""
     await attacker.ask(await attacker.connect(), _deep())
 
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_keys)
 async def many_keys(attacker: Attacker) -> None:
-    """Asks for a chat completion with 300,000 fields."""
+    """Asks for a completion with 300,000 fields."""
     await attacker.ask(await attacker.connect(), _many_keys())
 
 
 @attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
 async def huge_metadata(attacker: Attacker) -> None:
-    """Asks for a chat completion with 4 MiB of metadata, which has no effect."""
+    """Asks for a completion with 4 MiB of metadata."""
     await attacker.ask(await attacker.connect(), _metadata())
 
 
 @attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_messages)
 async def many_messages(attacker: Attacker) -> None:
-    """Asks for a chat completion after 119,000 messages of one letter."""
+    """Asks for a completion after 119,000 messages."""
     await attacker.ask(await attacker.connect(), _many_messages())
 
 
 @attack(sockets=4, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
 async def trickled_bodies(attacker: Attacker) -> None:
-    """Sends a body of 4 MiB, and its last bytes at one a second."""
+    """Sends a body of 4 MiB, its last bytes at one a second."""
     one = await attacker.connect()
     whole = _metadata()
     await one.write(whole[:-30])
@@ -112,7 +112,7 @@ async def chunked_bodies(attacker: Attacker) -> None:
 
 @attack(sockets=50)
 async def pipelined_requests(attacker: Attacker) -> None:
-    """Pipelines small requests, 1,000 a second, and reads the answers."""
+    """Pipelines small requests, 1,000 a second."""
     one = await attacker.connect()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(one.discard())

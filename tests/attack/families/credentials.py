@@ -15,7 +15,7 @@ from tests.chaos.minimal_websocket import Frame
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def tickets(attacker: Attacker) -> None:
-    """Takes tickets with a good key, 50 a second, and uses none."""
+    """Takes tickets with a valid key, and uses none."""
     async for _ in beats(50):
         await attacker.ask(await attacker.connect(), post("/v1/tickets", b"", key=attacker.key))
         attacker.close()
@@ -23,7 +23,7 @@ async def tickets(attacker: Attacker) -> None:
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def tickets_without_a_key(attacker: Attacker) -> None:
-    """Asks for tickets with invalid keys, 50 a second."""
+    """Asks for tickets with invalid keys."""
     async for _ in beats(50):
         await attacker.ask(
             await attacker.connect(), post("/v1/tickets", b"", key=f"msk_{secrets.token_urlsafe(32)}")
@@ -33,28 +33,28 @@ async def tickets_without_a_key(attacker: Attacker) -> None:
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def wrong_keys(attacker: Attacker) -> None:
-    """Says hello with invalid keys, 20 a second."""
+    """Sends `hello` with invalid keys."""
     async for _ in beats(20):
         await _try(attacker, f"msk_{secrets.token_urlsafe(32)}")
 
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def made_up_key_ids(attacker: Attacker) -> None:
-    """Says hello with tokens that name unknown keys of the issuer, 20 a second."""
+    """Sends tokens with unknown key ids."""
     async for _ in beats(20):
         await _try(attacker, _forged(secrets.token_hex(8), b"s" * 256))
 
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def forged_signatures(attacker: Attacker) -> None:
-    """Says hello with tokens that name a known key and have a random signature, 20 a second."""
+    """Sends tokens with random signatures."""
     async for _ in beats(20):
         await _try(attacker, _forged(KEY_ID, secrets.token_bytes(256)))
 
 
 @attack(sockets=8, ground=TargetKind.KEYS)
 async def long_tokens(attacker: Attacker) -> None:
-    """Says hello with tokens of 16,000 characters, 20 a second."""
+    """Sends tokens of 16,000 characters."""
     async for _ in beats(20):
         await _try(attacker, _long_token())
 

@@ -27,7 +27,7 @@ READS = tuple(
 
 @attack()
 async def empty_fragments(attacker: Attacker) -> None:
-    """Says no hello; begins a text message and goes on with empty fragments, 60 KB of them 30 times a second."""
+    """Sends an endless message of empty fragments before `hello`."""
     one = await attacker.handshake()
     await one.write(FIRST_FRAGMENT)
     await attacker.flood(one, lambda _: EMPTY_FRAGMENTS, per_s=30)
@@ -35,7 +35,7 @@ async def empty_fragments(attacker: Attacker) -> None:
 
 @attack(sockets=2)
 async def unread_pongs(attacker: Attacker) -> None:
-    """Sends pings of 125 bytes as fast as they are taken, and reads no pong; one socket before hello, one behind it."""
+    """Sends pings as fast as they are taken, and reads no pong."""
     open_one = attacker.send_hello if attacker.place else attacker.handshake
     one = await open_one(receive_buffer=SMALL_BUFFER)
     async for _ in beats(200):
@@ -44,7 +44,7 @@ async def unread_pongs(attacker: Attacker) -> None:
 
 @attack()
 async def echoed_pings(attacker: Attacker) -> None:
-    """Sends the protocol's ping with 60 KB to carry back, 100 a second, and reads no pong."""
+    """Has 60 KB echoed by each ping, and reads no pong."""
     one = await attacker.send_hello(receive_buffer=SMALL_BUFFER)
     async for _ in beats(100):
         await one.write(LONG_T)
@@ -52,14 +52,14 @@ async def echoed_pings(attacker: Attacker) -> None:
 
 @attack(sockets=10)
 async def reads_and_pings(attacker: Attacker) -> None:
-    """Pings, and asks for a history and the list of conversations, 500 frames a second, and reads all answers."""
+    """Pings and asks for histories and lists, 500 frames a second."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda number: READS[number % len(READS)], per_s=500)
 
 
 @attack(sockets=5)
 async def bad_frames(attacker: Attacker) -> None:
-    """Sends 19 frames that are no JSON, one fewer than ends a connection, and comes back for the next 19."""
+    """Sends 19 malformed frames, one fewer than ends a connection, and reconnects."""
     one = await attacker.send_hello()
     await one.write(framed(b"{") * 19)
     for _ in range(19):
@@ -68,20 +68,20 @@ async def bad_frames(attacker: Attacker) -> None:
 
 @attack(sockets=2)
 async def binary_frames(attacker: Attacker) -> None:
-    """Sends binary frames of 60 KB, 50 a second."""
+    """Sends binary frames of 60 KB."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: framed(b"b" * 60_000, opcode=2), per_s=50)
 
 
 @attack(sockets=4)
 async def deep_frames(attacker: Attacker) -> None:
-    """Sends frames with 20,000 levels of nesting, 50 a second."""
+    """Sends frames with 20,000 levels of nesting."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: DEEP, per_s=50)
 
 
 @attack(sockets=4)
 async def wide_frames(attacker: Attacker) -> None:
-    """Sends pings with 60 KB of unknown fields, 50 a second."""
+    """Sends pings with 60 KB of unknown fields."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda _: WIDE, per_s=50)

@@ -73,7 +73,7 @@ def _refused() -> tuple[bytes, ...]:
 
 @attack(sockets=8, cost=Cost.BODY, warm=_halves)
 async def large_items(attacker: Attacker) -> None:
-    """Puts items of 1 MiB, each with another image, into a Realtime session as fast as they are taken, and reads nothing."""
+    """Adds items of 1 MiB with images as fast as they are taken."""
     begin, end = _halves()
     one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
     async for number in beats(10):
@@ -83,7 +83,7 @@ async def large_items(attacker: Attacker) -> None:
 
 @attack(sockets=18, cost=Cost.BODY)
 async def unended_messages(attacker: Attacker) -> None:
-    """Begins a message of 1 MiB in a Realtime session: by its head alone, with 100 KB, or in fragments with pings; never ends it."""
+    """Begins Realtime messages of 1 MiB and never ends them."""
     one = await session(attacker, REALTIME)
     await one.write(WHOLE)
     match attacker.place % 3:
@@ -100,7 +100,7 @@ async def unended_messages(attacker: Attacker) -> None:
 
 @attack(sockets=8, cost=Cost.BODY, warm=_refused)
 async def refused_messages(attacker: Attacker) -> None:
-    """Sends a Realtime session a message of 1 MiB that is no JSON or no item of images, and comes back with another."""
+    """Sends Realtime messages of 1 MiB that are invalid."""
     one = await session(attacker, REALTIME)
     await one.write(_refused()[(attacker.number + attacker.place + attacker.life) % len(_refused())])
     attacker.count(str((await one.get())["type"]))

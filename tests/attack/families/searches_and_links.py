@@ -38,14 +38,14 @@ async def a_shared_conversation(attacker: Attacker) -> str:
 
 @attack(sockets=4, prepare=a_long_conversation)
 async def searches(attacker: Attacker) -> None:
-    """Searches a long conversation for words that are nowhere, for many words, and behind made-up cursors, 50 a second."""
+    """Searches a long conversation."""
     one = await attacker.send_hello(OWNER)
     await attacker.flood(one, lambda number: SEARCHES[number % len(SEARCHES)], per_s=50)
 
 
 @attack(sockets=4)
 async def shares(attacker: Attacker) -> None:
-    """Shares a conversation and takes it back, 100 times a second."""
+    """Shares a conversation and takes it back."""
     one = await attacker.send_hello()
     place = f"shares-{attacker.place}"
     await one.write(send(place))
@@ -57,7 +57,7 @@ async def shares(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def guessed_links(attacker: Attacker) -> None:
-    """Asks for shared conversations by made-up links, 100 a second."""
+    """Guesses links of shared conversations."""
     one = await attacker.connect()
     async for _ in beats(100):
         await attacker.ask(one, PAGE.format(share_id=secrets.token_urlsafe(16), query="").encode())
@@ -65,7 +65,7 @@ async def guessed_links(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_shared_conversation)
 async def read_links(attacker: Attacker) -> None:
-    """Reads a long conversation by its link, 50 times a second."""
+    """Reads a long shared conversation 50 times a second."""
     one = await attacker.connect()
     async for _ in beats(50):
         await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query="").encode())
@@ -73,7 +73,7 @@ async def read_links(attacker: Attacker) -> None:
 
 @attack(sockets=20, prepare=a_shared_conversation)
 async def unread_links(attacker: Attacker) -> None:
-    """Asks for a long conversation by its link 50 times, and reads no answer."""
+    """Asks for a long shared conversation 50 times, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.write(PAGE.format(share_id=attacker.job.note, query="").encode() * AT_ONCE)
     await asyncio.Event().wait()
@@ -81,7 +81,7 @@ async def unread_links(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_shared_conversation)
 async def long_cursors(attacker: Attacker) -> None:
-    """Asks a link for what comes before a made-up place of 8,000 characters, 50 times a second."""
+    """Asks a link for a cursor of 8,000 characters."""
     one = await attacker.connect()
     async for _ in beats(50):
         await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query=LONG_CURSOR).encode())
@@ -89,7 +89,7 @@ async def long_cursors(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def slow_replies(attacker: Attacker) -> None:
-    """Asks for replies at ten characters a second, and stops each when the next is asked for, ten times a second."""
+    """Starts replies at ten characters a second and stops each."""
     one = await attacker.send_hello()
     params = {"max_new_tokens": 1_000, "chars_per_s": 10}
     await attacker.flood(

@@ -46,7 +46,7 @@ def _item(text: str) -> dict[str, object]:
 
 @attack(sockets=4)
 async def session_items(attacker: Attacker) -> None:
-    """Puts items of 30,000 characters and of one letter into a Realtime session, 60 a second, and asks for no reply."""
+    """Adds items to a Realtime session, and asks for no reply."""
     one = await session(attacker, REALTIME)
     items = [event("conversation.item.create", item=_item(text)) for text in (TEXT, "a", "b")]
     await _send_all(attacker, one, items, per_s=60)
@@ -54,7 +54,7 @@ async def session_items(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def colliding_items(attacker: Attacker) -> None:
-    """Makes one item again and again under one id, deletes it, and asks for it, 60 times a second."""
+    """Creates, deletes and retrieves one item id."""
     one = await session(attacker, REALTIME)
     item = _item("Hello.") | {"id": "item"}
     events = [
@@ -68,7 +68,7 @@ async def colliding_items(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def unread_sessions(attacker: Attacker) -> None:
-    """Asks a Realtime session for replies beside the conversation, 20 a second, and reads none."""
+    """Asks a Realtime session for replies, and reads none."""
     one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
@@ -76,7 +76,7 @@ async def unread_sessions(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def odd_sessions(attacker: Attacker) -> None:
-    """Sends Realtime events that are too deep, too wide, or of no kind, fewer than end a connection, and comes back."""
+    """Sends malformed Realtime events, fewer than end a connection, and reconnects."""
     one = await session(attacker, REALTIME)
     odd = cycle((DEEP, WIDE, "[]", '{"type":"session.update","session":7}'))
     for _ in range(16):
@@ -88,14 +88,14 @@ async def odd_sessions(attacker: Attacker) -> None:
 
 @attack(sockets=100)
 async def session_crowds(attacker: Attacker) -> None:
-    """Opens a Realtime session, and says nothing."""
+    """Opens Realtime sessions and sends nothing."""
     one = await session(attacker, REALTIME)
     await attacker.listen(one)
 
 
 @attack(sockets=4)
 async def appended_text(attacker: Attacker) -> None:
-    """Appends 30,000 characters to be translated, 20 times a second."""
+    """Appends 30,000 characters to be translated."""
     one = await session(attacker, TRANSLATIONS)
     settings = {"audio": {"output": {"language": "de"}}}
     await one.write(event("session.update", session=settings))
@@ -104,7 +104,7 @@ async def appended_text(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def changed_languages(attacker: Attacker) -> None:
-    """Has each word translated into another language than the one before, 50 a second."""
+    """Changes the target language with every word."""
     one = await session(attacker, TRANSLATIONS)
     events: list[bytes] = []
     for language in LANGUAGES:
@@ -115,7 +115,7 @@ async def changed_languages(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def unread_translations(attacker: Attacker) -> None:
-    """Appends words to be translated, 100 a second, and reads nothing of it."""
+    """Appends words to be translated, and reads nothing."""
     one = await session(attacker, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
     await one.write(event("session.update", session={"audio": {"output": {"language": "de"}}}))
     async for _ in beats(100):
@@ -124,7 +124,7 @@ async def unread_translations(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.SPEECH)
 async def session_noise(attacker: Attacker) -> None:
-    """Appends noise to a Realtime session as fast as it is taken, and commits it 10 times a second."""
+    """Appends noise to a Realtime session and commits it."""
     one = await session(attacker, REALTIME)
     sound = {"input": {"format": {"type": "audio/pcmu"}}}
     await one.write(event("session.update", session={"type": "realtime", "audio": sound}))

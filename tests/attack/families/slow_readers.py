@@ -80,7 +80,7 @@ async def _next(one: MinimalWebSocket, kind: str) -> Frame:
 
 @attack(prepare=a_wide_conversation)
 async def unread_history(attacker: Attacker) -> None:
-    """Asks 984 times for the history of a message with 600 siblings, and reads none of it."""
+    """Asks for a long history 984 times, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
     async for number in beats(500):
         if number >= 984:
@@ -91,7 +91,7 @@ async def unread_history(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_long_conversation)
 async def oldest_seq(attacker: Attacker) -> None:
-    """Resumes a conversation of 720 KB from its first event, 20 times a second, and reads nothing."""
+    """Resumes 720 KB from the first event, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
     async for _ in beats(20):
         await one.write(_from_the_oldest(attacker))
@@ -99,7 +99,7 @@ async def oldest_seq(attacker: Attacker) -> None:
 
 @attack(sockets=2, prepare=a_long_conversation)
 async def oldest_seq_read(attacker: Attacker) -> None:
-    """Resumes a conversation of 720 KB from its first event, 20 times a second, and reads it all."""
+    """Resumes 720 KB from the first event, and reads it."""
     one = await attacker.send_hello(OWNER)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(one.discard())
@@ -109,7 +109,7 @@ async def oldest_seq_read(attacker: Attacker) -> None:
 
 @attack(sockets=20, prepare=a_long_conversation)
 async def unread_events(attacker: Attacker) -> None:
-    """Opens an event stream of a long conversation from its beginning, and reads nothing."""
+    """Opens event streams of a long conversation, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.write(EVENTS.format(conversation=LONG, owner=OWNER, epoch=attacker.job.note).encode())
     await asyncio.Event().wait()

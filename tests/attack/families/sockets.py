@@ -17,13 +17,13 @@ LONG_HEAD = HANDSHAKE.format(
 
 @attack(sockets=100)
 async def silent_sockets(attacker: Attacker) -> None:
-    """Connects, and says nothing."""
+    """Connects and sends nothing."""
     await attacker.receive(await attacker.connect())
 
 
 @attack(sockets=50)
 async def trickled_heads(attacker: Attacker) -> None:
-    """Sends the head of a handshake a byte at a time, 20 a second."""
+    """Sends a handshake's head a byte at a time."""
     one = await attacker.connect()
     async for number in beats(20):
         if number >= len(WHOLE_HANDSHAKE) - 1:
@@ -34,13 +34,13 @@ async def trickled_heads(attacker: Attacker) -> None:
 
 @attack(sockets=100)
 async def half_open(attacker: Attacker) -> None:
-    """Shakes hands, and never says hello."""
+    """Completes the handshake and never sends `hello`."""
     await attacker.listen(await attacker.handshake())
 
 
 @attack(sockets=4)
 async def connect_storm(attacker: Attacker) -> None:
-    """Connects and leaves at once, 100 times a second."""
+    """Connects and leaves."""
     async for _ in beats(100):
         await attacker.connect()
         attacker.close()
@@ -48,7 +48,7 @@ async def connect_storm(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def shake_storm(attacker: Attacker) -> None:
-    """Shakes hands, says hello and leaves, 20 times a second."""
+    """Sends `hello` and leaves."""
     async for _ in beats(20):
         await attacker.send_hello()
         attacker.close()
@@ -56,7 +56,7 @@ async def shake_storm(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def long_heads(attacker: Attacker) -> None:
-    """Shakes hands with 60 KiB of short headers, 10 times a second."""
+    """Sends handshakes with 60 KiB of headers."""
     async for _ in beats(10):
         one = await attacker.connect()
         await attacker.ask(one, LONG_HEAD)
@@ -65,6 +65,6 @@ async def long_heads(attacker: Attacker) -> None:
 
 @attack(sockets=10)
 async def trickled_frames(attacker: Attacker) -> None:
-    """Says hello, then sends a frame of 60 KB a byte at a time, 200 a second."""
+    """Sends a frame of 60 KB a byte at a time."""
     one = await attacker.send_hello()
     await attacker.flood(one, lambda number: LONG_FRAME[number % len(LONG_FRAME) :][:1], per_s=200)

@@ -40,7 +40,7 @@ async def a_chain(attacker: Attacker) -> str:
 
 @attack(sockets=4)
 async def background_floods(attacker: Attacker) -> None:
-    """Has responses written in the background, 50 a second, and comes back for none."""
+    """Starts background responses."""
     one = await attacker.connect()
     async for _ in beats(50):
         fields = {"background": True, "stream": False, "max_output_tokens": 20}
@@ -51,7 +51,7 @@ async def background_floods(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_chain)
 async def read_chains(attacker: Attacker) -> None:
-    """Reads the last of a chain of responses that have 9 MB, 20 times a second."""
+    """Reads the end of a chain of responses of 9 MB."""
     one = await attacker.connect()
     async for number in beats(20):
         more = SHOWN[number % 2 * 2]
@@ -60,7 +60,7 @@ async def read_chains(attacker: Attacker) -> None:
 
 @attack(sockets=4, prepare=a_chain)
 async def long_chains(attacker: Attacker) -> None:
-    """Goes on from the last of that chain, which no window holds, and asks what it answered, 20 times a second."""
+    """Continues that chain, which fits in no window."""
     one = await attacker.connect()
     async for number in beats(20):
         if number % 2:
@@ -74,7 +74,7 @@ async def long_chains(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.OPEN)
 async def rerun_threads(attacker: Attacker) -> None:
-    """Runs one thread that is kept, under one id, from four sockets at once, 20 times a second each."""
+    """Runs one stored thread from four sockets at once."""
     one = await attacker.connect()
     async for _ in beats(20):
         props = {"server_tools": ["*"], "max_tokens": 1}
@@ -86,7 +86,7 @@ async def rerun_threads(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.OPEN)
 async def unlisted_servers(attacker: Attacker) -> None:
-    """Asks for responses that may call the tools of 100 servers that the operator does not list."""
+    """Asks for responses with the tools of 100 unlisted servers."""
     tools = [
         {"type": "mcp", "server_label": f"s{number}", "server_url": f"http://127.0.0.1:1/{number}"}
         for number in range(100)
@@ -98,7 +98,7 @@ async def unlisted_servers(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def colliding_ids(attacker: Attacker) -> None:
-    """Sends one message's id with ever other words, as one chat's and under one request's id, 40 times a second."""
+    """Sends one message id with changing content."""
     one = await attacker.connect()
     await one.handshake(path=f"{CHAT}?client_id=colliding")
 
@@ -112,7 +112,7 @@ async def colliding_ids(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def chat_lanes(attacker: Attacker) -> None:
-    """Has a chat of the AI SDK written in a lane of its own, 50 times a second on one socket, and reads none."""
+    """Starts AI SDK chats in lanes of one socket, and reads none."""
     one = await attacker.connect(receive_buffer=8 * KB)
     await one.handshake(path=f"{CHAT}?client_id=lanes-{attacker.number}-{attacker.place}")
     async for number in beats(50):
@@ -123,7 +123,7 @@ async def chat_lanes(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def stored_images(attacker: Attacker) -> None:
-    """Uploads images of 200 KB that no message shows, 20 a second."""
+    """Uploads unused images of 200 KB."""
     one = await attacker.connect()
     async for number in beats(20):
         path = f"/v1/attachments?client_id={attacker.client_id}-{number % 4}"

@@ -65,13 +65,13 @@ def _huge_result() -> bytes:
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_schema)
 async def huge_schemas(attacker: Attacker) -> None:
-    """Asks for a reply to a schema of 5 MB."""
+    """Asks for a reply that follows a schema of 5 MB."""
     await attacker.ask(await attacker.connect(), _huge_schema())
 
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY)
 async def costly_schemas(attacker: Attacker) -> None:
-    """Asks for replies to ever new schemas that can't be compiled."""
+    """Asks for replies that follow schemas too complex to compile."""
     one = await attacker.connect()
     for schema in COSTLY:
         await attacker.ask(one, _response_format({**schema, "title": uuid.uuid4().hex}))
@@ -79,19 +79,19 @@ async def costly_schemas(attacker: Attacker) -> None:
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools)
 async def many_tools(attacker: Attacker) -> None:
-    """Asks for a reply that may call one of 10,000 tools."""
+    """Asks for a reply that may call 10,000 tools."""
     await attacker.ask(await attacker.connect(), _ten_thousand_tools())
 
 
 @attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_result)
 async def huge_results(attacker: Attacker) -> None:
-    """Sends a chat completion a tool's result of 10 MB."""
+    """Sends a completion a tool result of 10 MB."""
     await attacker.ask(await attacker.connect(), _huge_result())
 
 
 @attack(sockets=4)
 async def huge_result_frames(attacker: Attacker) -> None:
-    """Sends a tool's result of 10 MB in one frame."""
+    """Sends a tool result of 10 MB in one frame."""
     one = await attacker.send_hello()
     frame = {"type": "tool_result", "call_id": "call_1", "content": "x" * RESULT}
     async with asyncio.TaskGroup() as tasks:
@@ -101,7 +101,7 @@ async def huge_result_frames(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def replayed_decisions(attacker: Attacker) -> None:
-    """Approves calls of another person's conversation, 100 times a second."""
+    """Approves calls of another user's conversation."""
     one = await attacker.send_hello()
     frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
     allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())

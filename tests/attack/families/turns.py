@@ -30,7 +30,7 @@ def send(conversation_id: str, content: str = "Hello.", *, words: int = 1, **fie
 
 @attack(sockets=20)
 async def all_turns(attacker: Attacker) -> None:
-    """Enqueues messages in many conversations of one client until all turns are its own; each of 20 sockets sends 60."""
+    """Enqueues messages until one client would have all turns."""
     one = await attacker.send_hello()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(attacker.listen(one))
@@ -42,13 +42,13 @@ async def all_turns(attacker: Attacker) -> None:
 
 @attack(sockets=12)
 async def send_flood(attacker: Attacker) -> None:
-    """Sends 48 messages a second, each to a conversation of its own."""
+    """Sends 48 messages a second, each to a new conversation."""
     await _send_messages(attacker, per_s=48, words=1)
 
 
 @attack(sockets=4)
 async def interrupts(attacker: Attacker) -> None:
-    """Interrupts its own reply by the next message, 40 times a second."""
+    """Interrupts its own reply 40 times a second."""
     one = await attacker.send_hello()
     await attacker.flood(
         one, lambda _: send(f"interrupts-{attacker.place}", words=100, on_busy="interrupt"), per_s=40
@@ -57,7 +57,7 @@ async def interrupts(attacker: Attacker) -> None:
 
 @attack(sockets=4)
 async def rollbacks(attacker: Attacker) -> None:
-    """Sends a message and takes it back at once, 40 times a second."""
+    """Sends a message and takes it back."""
     one = await attacker.send_hello()
     cancel = {"type": "cancel", "conversation_id": f"rollbacks-{attacker.place}", "mode": "rollback"}
     taken_back = framed(json.dumps(cancel).encode())
@@ -67,7 +67,7 @@ async def rollbacks(attacker: Attacker) -> None:
 
 @attack(sockets=1000, together=True)
 async def many_clients(attacker: Attacker) -> None:
-    """Is 1,000 clients of a few addresses: each says hello, sends a message, and stays."""
+    """Connects as 1,000 clients from a few addresses; each sends a message."""
     one = await attacker.send_hello(f"client-{attacker.number}-{attacker.place}")
     await one.write(send("default", words=200))
     await attacker.listen(one)
@@ -75,19 +75,19 @@ async def many_clients(attacker: Attacker) -> None:
 
 @attack(sockets=10)
 async def many_conversations(attacker: Attacker) -> None:
-    """Begins thousands of conversations, 100 a second on each of 10 sockets."""
+    """Starts thousands of conversations, 100 a second on each socket."""
     await _send_messages(attacker, per_s=100, words=1)
 
 
 @attack(sockets=4, ground=TargetKind.MODEL)
 async def long_messages(attacker: Attacker) -> None:
-    """Sends messages of 31,500 characters that no window holds, 20 a second."""
+    """Sends messages that fit in no window."""
     await _send_messages(attacker, per_s=20, words=1, content=LONG)
 
 
 @attack(sockets=4)
 async def titles(attacker: Attacker) -> None:
-    """Begins a conversation, then renames it 200 times a second and asks for the list."""
+    """Renames a conversation 200 times a second and lists conversations."""
     one = await attacker.send_hello()
     rename = {"type": "rename", "conversation_id": f"titles-{attacker.place}", "title": "t" * 200}
     frames = (framed(json.dumps(rename).encode()), framed(b'{"type":"conversations","limit":200}'))

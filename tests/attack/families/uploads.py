@@ -58,13 +58,13 @@ def _odd_forms() -> tuple[bytes, ...]:
 
 @attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
 async def long_recordings(attacker: Attacker) -> None:
-    """Has nine minutes of noise understood, and asks again when it is answered."""
+    """Has nine minutes of noise recognized, repeatedly."""
     await attacker.ask(await attacker.connect(), _recording())
 
 
 @attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
 async def left_recordings(attacker: Attacker) -> None:
-    """Sends a recording of nine minutes and leaves before it is answered, twice a second."""
+    """Sends nine minutes of sound and leaves."""
     async for _ in beats(2):
         await (await attacker.connect()).write(_recording())
         attacker.close()
@@ -72,7 +72,7 @@ async def left_recordings(attacker: Attacker) -> None:
 
 @attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_odd_forms)
 async def odd_forms(attacker: Attacker) -> None:
-    """Sends forms of 30,000 fields, of headers with thousands of parameters, and of bytes that are nearly their boundary."""
+    """Sends forms with 30,000 fields, long headers and near-boundaries."""
     for form in _odd_forms():
         await attacker.ask(await attacker.connect(), form)
         attacker.close()
@@ -94,7 +94,7 @@ async def unread_speech(attacker: Attacker) -> None:
 
 @attack(sockets=4, ground=TargetKind.OPEN, prepare=a_spoken_sentence)
 async def left_speech(attacker: Attacker) -> None:
-    """Has 4,000 characters spoken and leaves at once, 10 times a second."""
+    """Has 4,000 characters spoken and leaves."""
     async for _ in beats(10):
         await (await attacker.connect()).write(
             minimal_request(SPEECH, key=f"{attacker.client_id}-{attacker.place}", input=LONG_TEXT)
@@ -104,7 +104,7 @@ async def left_speech(attacker: Attacker) -> None:
 
 @attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def many_texts(attacker: Attacker) -> None:
-    """Asks for the vectors of 128 texts, 4 MiB in all, and of a list of 9,000 empty ones."""
+    """Asks for embeddings of 128 texts of 4 MiB, and of 9,000 empty ones."""
     one = await attacker.connect()
     await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=TEXTS))
     await attacker.ask(one, minimal_request(EMBEDDINGS, key=attacker.client_id, input=[""] * 9_000))

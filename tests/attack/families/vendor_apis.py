@@ -34,7 +34,7 @@ def _blocks() -> bytes:
 
 @attack(sockets=8)
 async def unread_lanes(attacker: Attacker) -> None:
-    """Begins a response in a lane of its own 50 times a second on one socket, and reads none of them."""
+    """Starts responses in lanes of one socket, and reads none."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.handshake(path=RESPONSES)
     async for number in beats(50):
@@ -46,7 +46,7 @@ async def unread_lanes(attacker: Attacker) -> None:
 
 @attack(sockets=8)
 async def kept_lanes(attacker: Attacker) -> None:
-    """Has responses of 20,000 characters kept in the memory of its socket alone, 40 a second."""
+    """Has responses of 20,000 characters kept in its socket's memory."""
     one = await attacker.connect()
     await one.handshake(path=RESPONSES)
     ask = _response(type="response.create", store=False, input=CONTENT)
@@ -65,7 +65,7 @@ async def a_response(attacker: Attacker) -> str:
 
 @attack(sockets=4, prepare=a_response)
 async def stored_forks(attacker: Attacker) -> None:
-    """Goes on from one stored response again and again, 20 times a second, each with 10 KB of wishes that are kept."""
+    """Continues one stored response again and again."""
     one = await attacker.connect()
     async for _ in beats(20):
         await attacker.ask(one, _stored(previous_response_id=attacker.job.note))
@@ -81,13 +81,13 @@ def _stored(**fields: object) -> bytes:
 
 @attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_blocks)
 async def many_blocks(attacker: Attacker) -> None:
-    """Asks for a message whose one text has 9,900 blocks, 4 MiB in all."""
+    """Asks for a message of 9,900 text blocks, 4 MiB in all."""
     await attacker.ask(await attacker.connect(), _blocks())
 
 
 @attack(sockets=8)
 async def left_chats(attacker: Attacker) -> None:
-    """Begins a chat that shall go on, leaves in the middle of the answer, resumes it, and leaves again."""
+    """Leaves a chat in the middle of an answer, resumes it and leaves again."""
     chat = f"left-{attacker.place}-{attacker.life}"
     parts = [{"type": "text", "text": "Hello."}]
     message = {"id": uuid.uuid4().hex, "role": "user", "parts": parts}
