@@ -18,7 +18,7 @@ from sessions.commands.turn_queue import TurnQueue
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
-from sessions.events import Cause, Journalled, Languages, Text
+from sessions.events import Journalled, Languages, Text
 from sessions.generation import SourceReplies
 from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
@@ -141,10 +141,10 @@ class MessageAcceptor:
             if await self._answer_duplicate(conversation, live):
                 return None
             await self._validate(conversation, live, generation)
-            for ended in reversed(conversation.claim(live)):
-                _interrupt(conversation, ended, live.send)
+            for interrupted in reversed(conversation.claim(live)):
+                _interrupt(conversation, interrupted, live.send)
         conversation.attach(live.sender)
-        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
+        if live.send.busy.queued and await self._queue.accept(conversation, live, generation):
             live.accepted.set_result(True)
             return await self._queue.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
@@ -235,7 +235,7 @@ class MessageAcceptor:
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
-        if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
+        if live.send.busy.ends is not None and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
     async def _check_source(
@@ -261,7 +261,7 @@ class MessageAcceptor:
     ) -> None:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
         if named:
-            if live.send.on_busy == "rollback" and named[0].record.continues is None:
+            if live.send.busy.removes and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
         size = live.send.stored_size(generation)
@@ -411,7 +411,7 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
     """Check for a turn that waits for calls and was just taken over from a dead replica. Raises Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
-            if live.send.on_busy not in ("interrupt", "rollback"):
+            if live.send.busy.ends is None:
                 raise Busy("Calls of this conversation wait for their results.")
             _interrupt(conversation, before, live.send)
         await runner.ended(before)
@@ -419,11 +419,11 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
 
 def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> None:
     """End a turn at what the sender of a message saw of it. Of one that follows the turn that they saw, that is nothing."""
-    cause = Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
     seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
     if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
         seen_off = 0
-    runner.cancel(conversation, live, cause, seen_off=seen_off)
+    if (cause := send.busy.ends) is not None:
+        runner.cancel(conversation, live, cause, seen_off=seen_off)
 
 
 def register_turn(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done, Reason
+from sessions.turn.message_request import BUSY_POLICIES, OnBusy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
+
+
+def test_every_value_of_on_busy_has_its_row() -> None:
+    assert tuple(BUSY_POLICIES) == get_args(OnBusy)
 
 
 async def test_a_message_into_a_running_reply_is_refused(chat: Chat, reader: Recorder) -> None:
