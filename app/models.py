@@ -28,7 +28,7 @@ from msgspec import Meta
 
 from app.settings import Settings, SettingsError, called, naming, secret_of
 from engine import loading
-from engine.api import Embedder, Engine
+from engine.api import Engine
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
 from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
@@ -279,7 +279,7 @@ def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
 
 
 @asynccontextmanager
-async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
+async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
     """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
     embedders = [_embedder(options) for options in file_of(settings).embedder]
     async with AsyncExitStack() as stack:

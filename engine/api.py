@@ -228,32 +228,6 @@ class Vectors(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Embedder(Protocol):
-    """Embeds texts."""
-
-    @property
-    def name(self) -> str:
-        """The model's name for clients."""
-        ...
-
-    @property
-    def max_texts(self) -> int:
-        """Most texts of one request."""
-        ...
-
-    @property
-    def takes_dimensions(self) -> bool:
-        """Whether a request can choose the length of the vectors."""
-        ...
-
-    async def embed(self, texts: Texts) -> Vectors:
-        """Embed each text. Cancelling the wait cancels the request.
-
-        Raises PromptRejected, EngineBusy, EngineUnavailable.
-        """
-        ...
-
-
 MERGED_CHARS = 16 * 1024
 """The most characters of merged chunks; in UTF-8 at most 64 KiB."""
 

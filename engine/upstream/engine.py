@@ -629,7 +629,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class UpstreamEmbedder:
-    """An `Embedder`. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
+    """Embeds texts at an upstream. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
 
     def __init__(self, options: EmbedderOptions, *, key: str | None = None) -> None:
         self._options = options
@@ -661,7 +661,10 @@ class UpstreamEmbedder:
             yield self
 
     async def embed(self, texts: Texts) -> Vectors:
-        """Embed each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
+        """Embed each text. Cancelling the wait cancels the request.
+
+        Raises PromptRejected, EngineBusy, EngineUnavailable.
+        """
         waiting = _Waiting(texts.client, next(self._arrivals))
         await self._limiter.enter(waiting)
         try:
