@@ -19,23 +19,20 @@ from sessions.conversation.conversation import BackgroundTasks, ConversationRegi
 from sessions.generation import Generator
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
-from sessions.records import Owner
+from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.reaper import Reaper
 from sessions.replicas.relay import Relay, ShardChannels, Subscriptions
-from sessions.replicas.rpc import Forwarder, Rpc, ScatterGather, inbox_key
-from sessions.running import runner
+from sessions.replicas.rpc import Rpc, ScatterGather, inbox_key
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.tool_round import AnswerOutcome, CallStates, Failover, WaitingTurns
+from sessions.tool_round import CallStates, Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.translation.growth import SourceUpdateHandler
 from sessions.translation.translator import Translator
-from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
-from sessions.turn.tool_calls import CallAnswer
 
 
 class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,17 +118,12 @@ def compose(
         replica=replica,
         directory=directory,
         history=history,
-        on_inbox=rpc.wake,
-        on_unwatched=runner.cancel_unattended,
+        rpc=rpc,
         branched=lambda conversation: changes.begin(conversation, brancher.publish(conversation)),
         channels=channels,
     )
-    reaper = Reaper(
-        storage, runs=directory.runs, publish=relay.publish_turn, continue_turn=failover.take_over
-    )
-    forwarder = Forwarder(
-        rpc=rpc, history=history, ownership=ownership, watching=watching, close_orphans=reaper.reap
-    )
+    reaper = Reaper(storage, directory=directory, relay=relay, failover=failover)
+    forwarder = Forwarder(rpc=rpc, history=history, ownership=ownership, watching=watching, reaper=reaper)
     gathering = ScatterGather(rpc, ownership)
     sources = Translator(engine, policy.filters)
     turns = TurnManager(
@@ -167,7 +159,7 @@ def compose(
             limits=policy.tools,
             is_draining=lambda: admission.draining,
         ),
-        lost=relay.catch_up,
+        relay=relay,
         tasks=tasks,
     )
     failover.on_takeover(turns.continue_turn)
@@ -179,21 +171,7 @@ def compose(
         ledger=storage.ledger,
         max_chars=policy.tools.max_chars,
     )
-
-    async def answer_here(owner: Owner, conversation_id: str, answer: CallAnswer) -> AnswerOutcome:
-        with directory.using(owner, conversation_id) as conversation:
-            return await answering.answer_here(conversation, answer)
-
     growing = SourceUpdateHandler(history=history, filters=policy.filters, forwarder=forwarder)
-
-    async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
-        with directory.using(owner, conversation_id) as conversation:
-            return await growing.grow_here(conversation, growth)
-
-    async def close_left_turns(owner: Owner, conversation_id: str) -> None:
-        with directory.using(owner, conversation_id) as conversation:
-            await forwarder.close_left_turns(conversation)
-
     remover = HistoryRemover(
         history=history,
         index=storage.index,
@@ -241,13 +219,14 @@ def compose(
         answering=answering,
         growing=growing,
         orders=PeerRequestHandler(
+            directory=directory,
             turns=turns,
             rpc=rpc,
-            delete=deleter.delete,
-            answer_here=answer_here,
-            grow_here=grow_here,
-            answer_peer=gathering.respond,
-            close_left_turns=close_left_turns,
+            deleter=deleter,
+            answering=answering,
+            grow_here=growing.grow_here,
+            gathering=gathering,
+            forwarder=forwarder,
             tasks=tasks,
         ),
     )

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -24,9 +23,10 @@ from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
 from sessions.running.runner import close_orphaned
 from sessions.store.codec import encode_call, encode_message, encode_turn, now_ms
-from sessions.store.history import Ending, History
+from sessions.store.history import LATE, Ending, History
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
+from sessions.store_errors import AGAIN_S, until_answered
 from sessions.tools.tool_registry import (
     Accepted,
     Answer,
@@ -64,20 +64,14 @@ from sessions.turn.tool_calls import (
     with_question,
     withdrawn,
 )
-from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn
+from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
 from sessions.turn.turn_state import TurnMessageIds
 
-AGAIN_S = 1.0
-"""Pause before the store is asked again that did not answer."""
-CONFIRMED_WITHIN_S = 1.5
-"""How long a client that sends a result waits at most until it is durable enough."""
-_LATE = "The store does not answer in time; send it again in a moment."
 COMEBACK_S = 60.0
 """How long the dead replica's clients have to come back, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
-T = TypeVar("T")
 Change = Callable[[CallRecord], CallRecord]
 Begin = Callable[[Conversation, Turn], None]
 
@@ -171,13 +165,12 @@ class WaitingTurns:
             await start_ready()
             due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
-            await _first(
-                live.tool_round.news, live.engine.stopping, within_ms=min(due) - now if due else None
-            )
+            within_s = max(min(due) - now, 0) / 1000 if due else None
+            await first_of(live.tool_round.news, live.engine.stopping, within_s=within_s)
 
     async def _accepted(self, conversation: Conversation, live: Turn) -> Request:
         """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
-        meta = await self._lasting(partial(self._history.load, conversation.keys)) or Meta.new("")
+        meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new("")
         system = self._prompts.system(meta, self._generation(live))
         prompt = await self._prompt(conversation, live, meta)
         requested = live.record.model
@@ -198,7 +191,7 @@ class WaitingTurns:
         conversation.publish_accepted(live, event)
 
     async def _prompt(self, conversation: Conversation, live: Turn, meta: Meta) -> Prompt | None:
-        message = await self._lasting(
+        message = await until_answered(
             partial(self._history.message, conversation.keys, live.record.message_id)
         )
         if message is None:
@@ -223,17 +216,6 @@ class WaitingTurns:
                 code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
             )
         return None
-
-    @staticmethod
-    async def _lasting(read: Callable[[], Awaitable[T]]) -> T:
-        """Read from the store, and wait while it does not answer. Raises StoreFault."""
-        while True:
-            try:
-                return await read()
-            except StoreFault:
-                raise
-            except StoreDown:
-                await asyncio.sleep(AGAIN_S)
 
     def _generation(self, live: Turn) -> GenerationConfig:
         tool_round = live.tool_round
@@ -270,17 +252,6 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
     if context_from is not None:
         fields += ["context_from", context_from]
     return msgspec.json.encode({"set": fields, "unset": ["follow"]})
-
-
-async def _first(*events: asyncio.Event, within_ms: int | None) -> None:
-    """Wait until one of the events is set, or the time is up."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    within_s = None if within_ms is None else max(within_ms, 0) / 1000
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 class Failover:
@@ -625,19 +596,15 @@ class CallStates:
         async with conversation.order_lock:
             # earlier events may include this answer
             if _accepting_calls(live, answer) is not None and not await self._write_rest(live):
-                raise StoreDown(_LATE)
+                raise StoreDown(LATE)
             if (calls := _accepting_calls(live, answer)) is None:
                 return None
             moved = calls.answered(answer, runner=self.replica)
             is_news = moved != calls.get(answer.call_id)
             then = answer.then if isinstance(answer, Result) else None
             if is_news and not await self._move(conversation, live, calls, moved, then=then):
-                raise StoreDown(_LATE)
-        try:
-            async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys, term=term)
-        except TimeoutError:
-            raise StoreDown(_LATE) from None
+                raise StoreDown(LATE)
+        await self._history.confirm_in_time(conversation.keys, term=term)
         return AnswerOutcome(moved.state, already=not is_news)
 
     async def catch_up(self, conversation: Conversation, live: Turn) -> bool:

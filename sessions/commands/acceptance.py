@@ -23,8 +23,9 @@ from sessions.generation import SourceReplies
 from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
+from sessions.replicas.forwarder import Forwarder, RunsElsewhere
 from sessions.replicas.relay import Subscriptions
-from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
+from sessions.replicas.rpc import RefusedElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history import Beginning, Duplicate, Since, StaleFacts

@@ -12,7 +12,7 @@ from sessions.conversation.conversation import Conversation, ConversationRegistr
 from sessions.errors import Busy, Conflict, NotFound
 from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
-from sessions.replicas.rpc import Forwarder
+from sessions.replicas.forwarder import Forwarder
 from sessions.running import runner
 from sessions.store.history import History, Notes, StaleFacts
 from sessions.store.images import Images

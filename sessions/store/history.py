@@ -6,6 +6,7 @@ One hash and one stream a conversation, under one hash tag (Redis Cluster keeps 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis
 
-from sessions.errors import Conflict, OwnershipLost, SessionError
+from sessions.errors import Conflict, OwnershipLost, SessionError, StoreDown
 from sessions.events import Accepted, Done, Journalled, Languages, Removed, decode_journalled, encode
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord, MessageRecord, Meta, Owner, TurnRecord
@@ -51,6 +52,9 @@ from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
 from sessions.store_errors import store_error_of, store_errors
 
+CONFIRMED_WITHIN_S = 1.5
+"""How long a running reply, and whoever sends a message behind it or a result, wait until that is durable enough."""
+LATE = "The store does not answer in time; send it again in a moment."
 MAX_SIBLINGS = 200
 """Siblings of a message that a reader gets, so that a page stays small."""
 JOURNAL_KEPT = 10_000
@@ -348,6 +352,14 @@ class History:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
         if self._confirmer is not None:
             await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
+
+    async def confirm_in_time(self, keys: Keys, *, term: int) -> None:
+        """Like `confirm`, for `CONFIRMED_WITHIN_S` at most. Raises StoreDown."""
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self.confirm(keys, term=term)
+        except TimeoutError:
+            raise StoreDown(LATE) from None
 
     async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.

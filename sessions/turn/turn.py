@@ -63,6 +63,16 @@ class EngineWait:
             self.stream.cancel()
 
 
+async def first_of(*events: asyncio.Event, within_s: float | None = None) -> None:
+    """Wait until one of the events is set, or the time is up."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 class SentOffsets:
     """The furthest offsets of a turn's text and reasoning that any transport was handed. Connections report them."""
 

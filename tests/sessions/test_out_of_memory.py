@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions import replica
+from sessions.conversation.conversation import ConversationRegistry
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
 from sessions.records import Owner
@@ -15,7 +16,7 @@ from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import journal, ownership
 from sessions.store.journal import Compaction
-from sessions.store.ownership import RunningTurn
+from sessions.tool_round import Failover
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder, continuous
@@ -106,7 +107,9 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
     parts = chat.sessions.parts
     async with without_memory(store):
         orphan = next(iter(parts.storage.ownership._own.values()))
-        reaper = Reaper(parts.storage, runs=lambda _: False, publish=lambda *_: None, continue_turn=no_wait)
+        nowhere = ConversationRegistry()  # as this process has started again, no turn runs in it
+        failover = Failover(directory=nowhere, storage=parts.storage)
+        reaper = Reaper(parts.storage, directory=nowhere, relay=parts.relay, failover=failover)
         assert await reaper.reap() == 1
         record = await parts.storage.history.turn(chat.keys, orphan.turn_id)
         assert record is not None
@@ -114,8 +117,3 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
         assert record.done.reason is Reason.INTERRUPTED
     chat.cancel()
     await chat.wait_idle()
-
-
-async def no_wait(_: RunningTurn) -> bool:
-    """No turn waits for calls."""
-    return False
