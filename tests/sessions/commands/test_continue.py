@@ -348,14 +348,6 @@ async def test_a_wait_is_told_before_its_first_text(chat: Chat, engine: Scripted
     chat.leave(late)
 
 
-async def test_a_reply_that_has_come_to_its_end_does_not_go_on(chat: Chat) -> None:
-    done = await chat.exchange("Hello?")
-    await chat.wait_idle()
-    with pytest.raises(Conflict, match="is complete"):
-        await chat.send("", place=Continue(done.message_id))
-    assert len(chat.engine.requests) == 1
-
-
 async def test_an_empty_reply_does_not_go_on(chat: Chat) -> None:
     accepted = await chat.send("Hello?")
     chat.cancel(accepted.turn_id)

@@ -24,7 +24,7 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
-from sessions.records import Owner, digest
+from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy, ToolLimits
@@ -48,34 +48,6 @@ async def states(chat: Chat) -> list[list[CallState]]:
         for message in page.messages
         if message.calls is not msgspec.UNSET
     ]
-
-
-async def test_a_call_is_told_whole_and_the_turn_ends_with_tools(chat: Chat, reader: Recorder) -> None:
-    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-    call = reader.of(ToolCall)[0]
-    assert (done.reason, done.open) == (Reason.TOOLS, (call.call_id,))
-    assert (call.name, call.args, call.args_sha256) == ("weather", BERN.arguments, digest(BERN.arguments))
-    assert (call.index, call.off, call.where, call.needs) == (0, 7, "client", "none")
-    chat.cancel()
-    await chat.wait_idle()
-
-
-async def test_the_next_turn_begins_when_the_call_is_settled_and_reads_its_result(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-    outcome = await chat.result(done.open[0], "Rain.")
-    assert (outcome.state, outcome.already) == (CallState.DONE, False)
-    end = await chat.follow("It", " rains.")
-    following = reader.of(Accepted)[1]
-    assert (following.follows, following.message_id) == (done.turn_id, done.message_id)
-    assert (end.reason, reader.text(end.turn_id)) == (Reason.STOP, "It rains.")
-    messages = engine.requests[-1].messages
-    assert [message.role for message in messages] == ["user", "assistant", "tool"]
-    assert messages[1].calls[0].call_id == messages[2].call_id == done.open[0]
-    assert (messages[1].content, messages[2].content) == ("I look.", "Rain.")
-    assert engine.requests[-1].spec.tools == engine.requests[0].spec.tools == tuple(one.tool for one in TOOLS)
-    assert continuous(reader.events)
 
 
 async def test_the_next_prompt_repeats_what_the_model_wrote(chat: Chat, engine: ScriptedEngine) -> None:

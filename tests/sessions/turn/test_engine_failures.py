@@ -27,19 +27,6 @@ async def test_a_death_before_the_first_word_is_retried(
     assert [request.messages[-1].content for request in engine.requests] == ["Hello?", "Hello?"]
 
 
-async def test_a_death_after_the_first_word_interrupts(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    await chat.running("Hello?", "This")
-    engine.die()
-    done = await reader.next(Done)
-    assert (done.reason, done.chars, done.cancel) == (Reason.INTERRUPTED, 4, None)
-    assert done.error is not None
-    assert done.error.code == "engine_unavailable"
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
-    await chat.exchange("Still there?")
-
-
 async def test_a_second_death_is_not_retried(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
     await chat.running("Hello?")
     engine.die()
