@@ -15,7 +15,7 @@ from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
 
 
@@ -37,13 +37,9 @@ class Prim(ScriptedEngine):
         raise PromptRejected("unspeakable")
 
 
-async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(
-    store: Redis, owner: Owner
-) -> None:
+async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(store: Redis) -> None:
     engine = Miscounting(by_hand=True, context_tokens=20)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, max_turns=1) as chat:
         await chat.running("word " * 30)
         engine.step()
         done = await chat.reader.next(Done)
@@ -101,12 +97,8 @@ async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) 
     assert await running_turns_in_store(store) == 0
 
 
-async def test_a_server_with_all_its_turns_refuses_one_more(
-    store: Redis, engine: ScriptedEngine, owner: Owner
-) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, max_turns=1) as chat:
         await chat.running("Hello?")
         with pytest.raises(Overloaded):
             chat.begin_send("Hello!", conversation_id="other")

@@ -18,7 +18,7 @@ from sessions.store import journal, ownership
 from sessions.store.journal import Compaction
 from sessions.tool_round import Failover
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat
+from tests.sessions.chat_driver import Chat, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.store_faults import without_memory
 
@@ -57,14 +57,12 @@ async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
 
 
 async def test_a_reader_comes_back_and_is_told_what_happens(
-    chat: Chat, store: Redis, owner: Owner, reader: Recorder
+    chat: Chat, store: Redis, reader: Recorder
 ) -> None:
     """On a replica that the store can't note as watching until it has memory again."""
     await chat.exchange("Hello?", "Hello.")
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=False):
-        other = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, alone=False) as other:
         async with without_memory(store):
             await other.resume(other.reader, 1)
             assert other.reader.of(Resumed)[0].replayed == 2

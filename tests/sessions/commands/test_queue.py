@@ -16,7 +16,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.message_request import Edit
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, running_turns_in_store
+from tests.sessions.chat_driver import Chat, running_turns_in_store, serving
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -38,10 +38,8 @@ async def end(chat: Chat, turn_id: str) -> Done:
     return ends[0]
 
 
-async def test_only_so_many_wait(store: Redis, owner: Owner, engine: ScriptedEngine) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10, max_queued=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+async def test_only_so_many_wait(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, max_queued=1) as chat:
         await chat.running("One?", "This")
         await queued(chat, "Two?")
         with pytest.raises(QueueFull):

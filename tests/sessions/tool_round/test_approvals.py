@@ -8,10 +8,9 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.errors import Conflict
 from sessions.events import CallState, Done, Reason, ToolCall, ToolState
-from sessions.records import Owner, digest
-from sessions.service import Sessions
-from sessions.turn.policy import Policy, ToolLimits
-from tests.sessions.chat_driver import Chat
+from sessions.records import digest
+from sessions.turn.policy import ToolLimits
+from tests.sessions.chat_driver import Chat, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, TOOLS
 
@@ -88,12 +87,9 @@ async def test_another_device_allows_it(chat: Chat, reader: Recorder) -> None:
 
 
 async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(
-    store: Redis, owner: Owner, engine: ScriptedEngine
+    store: Redis, engine: ScriptedEngine
 ) -> None:
-    policy = Policy(ttl_s=60, max_turns=10, tools=ToolLimits(wait_s=0.05))
-    sessions = Sessions(client=store, engine=engine, policy=policy)
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, tools=ToolLimits(wait_s=0.05)) as chat:
         await chat.play("Pay!", FIFTY, BERN, tools=TOOLS)
         await chat.follow("Well.")
         states = [state.state for state in chat.reader.of(ToolState)]

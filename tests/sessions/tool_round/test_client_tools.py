@@ -24,13 +24,11 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
-from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.turn.message_request import Regenerate
-from sessions.turn.policy import Policy, ToolLimits
+from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import RESULTS_CHARS
 from sessions.turn.turn import Cancelled
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEATHER
 
@@ -183,12 +181,9 @@ async def test_where_all_results_came_before_the_end_the_next_turn_begins_at_onc
 
 
 async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
-    store: Redis, owner: Owner, engine: ScriptedEngine
+    store: Redis, engine: ScriptedEngine
 ) -> None:
-    policy = Policy(ttl_s=60, max_turns=10, tools=ToolLimits(max_rounds=2))
-    sessions = Sessions(client=store, engine=engine, policy=policy)
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, tools=ToolLimits(max_rounds=2)) as chat:
         done = await chat.play("Weather?", BERN, tools=TOOLS, tool_choice="required")
         await chat.result(done.open[0], "Rain.")
         again = await chat.follow(ROME)
@@ -566,11 +561,9 @@ async def test_what_is_called_beyond_the_bound_is_left_out(
     assert engine.requests[-1].messages[1].written == ""
 
 
-async def test_a_model_without_tools_is_not_asked_to_call(store: Redis, owner: Owner) -> None:
+async def test_a_model_without_tools_is_not_asked_to_call(store: Redis) -> None:
     engine = ScriptedEngine(by_hand=True, features=())
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         with pytest.raises(BadParams, match="tools"):
             await chat.send("Weather?", tools=TOOLS)
 
