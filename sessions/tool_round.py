@@ -111,7 +111,7 @@ class WaitingTurns:
             live.begin_reply()
             return await self._accepted(conversation, live)
         except StoreFault as fault:  # its end says so
-            return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
+            return self.given_up(conversation, live, Failure.of(fault))
 
     def given_up(self, conversation: Conversation, live: Turn, failure: Failure) -> Request:
         """Return the request of a turn that can't run; its end says why."""
@@ -212,9 +212,7 @@ class WaitingTurns:
         except StoreFault:
             raise
         except Refused as refused:  # too late to refuse it: its end says why
-            live.failure = Failure(
-                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
-            )
+            live.failure = Failure.of(refused)
         return None
 
     def _generation(self, live: Turn) -> GenerationConfig:

@@ -210,7 +210,7 @@ class TurnQueue:
         try:
             return await self._started(conversation, live, generation)
         except StoreFault as fault:  # its `done` says so
-            live.failure = Failure(code=fault.code, message=str(fault))
+            live.failure = Failure.of(fault)
         return turn_request(
             conversation.owner,
             live,
@@ -253,9 +253,7 @@ class TurnQueue:
                     reserve_images(live, made)
                 return made
         except Refused as refused:  # too late to refuse it: its `done` says why
-            live.failure = Failure(
-                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
-            )
+            live.failure = Failure.of(refused)
         return None
 
     async def _begin(self, conversation: Conversation, live: Turn) -> bool:

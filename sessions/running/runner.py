@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 
 import msgspec
@@ -188,7 +187,8 @@ class TurnRunner:
             self._journal,
             keys=conversation.keys.pair(),
             turn_id=live.turn.ids.turn_id,
-            wrote=partial(self._ledger.journalled, live.send.subject(conversation.owner)),
+            ledger=self._ledger,
+            subject=live.send.subject(conversation.owner),
         )
         live.ready.set()
 
@@ -437,8 +437,7 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
     """Return the end of a turn that can't be stored; a cancel stays a cancel."""
     if done.cancel is None:
         done = msgspec.structs.replace(done, reason=Reason.ERROR)
-    error = Failure(code=fault.code, message=str(fault))
-    return msgspec.structs.replace(done, saved=False, error=error, open=())
+    return msgspec.structs.replace(done, saved=False, error=Failure.of(fault), open=())
 
 
 async def ended(live: Turn) -> None:

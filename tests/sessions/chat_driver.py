@@ -18,6 +18,8 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import HistoryPage, PageWithStatus
 from sessions.errors import Refused
 from sessions.events import Accepted, Done, ToolCall
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
@@ -272,6 +274,16 @@ async def serving(
     sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer)
     async with sessions.running(alone=alone):
         yield Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
+    assert sessions.statistics().turns == 0
+
+
+def filtering(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filters:
+    """Filters of these words."""
+    lists = {
+        direction: MatchLists(words, [], max_chars=9)
+        for direction, words in (("incoming", incoming), ("outgoing", outgoing))
+    }
+    return Filters([ListFilter(**lists)])
 
 
 async def eventually(happened: Callable[[], bool]) -> None:

@@ -22,8 +22,6 @@ from sessions.events import (
     Snapshot,
     ToolCall,
 )
-from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import digest
 from sessions.turn.message_request import (
     Append,
@@ -33,7 +31,7 @@ from sessions.turn.message_request import (
     Placement,
     Regenerate,
 )
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually, serving
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually, filtering, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, TOOLS
 
@@ -631,9 +629,7 @@ async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine)
 
 
 async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: ScriptedEngine) -> None:
-    nothing, words = MatchLists([], [], max_chars=128), MatchLists(["darn"], [], max_chars=128)
-    filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
-    async with serving(store, engine, max_turns=9, filters=filters) as chat:
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
         done = await chat.play("Hm?", "Oh da", "y.", max_new_tokens=1)
         assert (done.reason, done.chars) == (Reason.LENGTH, 5)
         await chat.wait_idle()
