@@ -19,6 +19,7 @@ from sessions.conversation.conversation import Conversation, ConversationRegistr
 from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import CallState, Failure, Question, Status
 from sessions.filters.chain import Filters
+from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
 from sessions.running.runner import close_orphaned
@@ -40,7 +41,7 @@ from sessions.tools.tool_registry import (
     ToolRegistry,
 )
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.policy import ToolLimits
+from sessions.turn.policy import Policy
 from sessions.turn.prompt import (
     HistoryPromptBuilder,
     ModelRoute,
@@ -90,19 +91,18 @@ class WaitingTurns:
         prompts: HistoryPromptBuilder,
         call_states: CallStates,
         box: ToolRegistry,
-        filters: Filters,
-        limits: ToolLimits,
+        policy: Policy,
         observer: Observer,
-        is_draining: Callable[[], bool],
+        admission: Admission,
     ) -> None:
         self._history = history
         self._prompts = prompts
         self._call_states = call_states
         self._box = box
-        self._filters = filters
-        self._limits = limits
+        self._filters = policy.filters
+        self._limits = policy.tools
         self._observer = observer
-        self._is_draining = is_draining
+        self._admission = admission
 
     async def next(self, conversation: Conversation, live: Turn) -> Request:
         """Return what is to run, once all calls are settled or the end is decided. Raises OwnershipLost."""
@@ -146,7 +146,7 @@ class WaitingTurns:
         finally:
             runs.end()
         await self._call_states.cancel_all(conversation, live)
-        if self._is_draining() and not live.turn.is_over:
+        if self._admission.draining and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica continues it, or this one after its restart
 
     async def _watch(

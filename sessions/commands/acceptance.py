@@ -244,12 +244,7 @@ class MessageAcceptor:
     ) -> None:
         """Raise BadParams if the model that will be asked can't answer a source."""
         kept = await self._history.load(conversation.keys)
-        requested = self._prompts.choice.requested(
-            generation.model,
-            kept.model if kept is not None else "",
-            only=generation.only,
-            translates=source,
-        )
+        requested = self._prompts.requested(generation, kept.model if kept else "", source=source)
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
@@ -272,13 +267,7 @@ class MessageAcceptor:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
-        requested = self._prompts.choice.requested(
-            generation.model,
-            placement.model,
-            meta.model,
-            only=generation.only,
-            translates=live.send.source or generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, meta.model, source=live.send.source)
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
         if live.send.source is not None:
@@ -295,13 +284,7 @@ class MessageAcceptor:
         if placement.continued is not None:
             live.continue_from(placement.continued)
         source = live.send.source or placement.source
-        requested = self._prompts.choice.requested(
-            generation.model,
-            placement.model,
-            meta.model,
-            only=generation.only,
-            translates=source or generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, meta.model, source=source)
         record = live.record = msgspec.structs.replace(
             live.record,
             model=requested,

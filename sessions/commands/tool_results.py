@@ -9,13 +9,13 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.events import CallState
-from sessions.filters.chain import Filters
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord
 from sessions.replicas.forwarder import Forwarder
-from sessions.store.history import History
-from sessions.store.ledger import COPIES, Ledger
+from sessions.store.ledger import COPIES
+from sessions.store.storage import Storage
 from sessions.tool_round import AnswerOutcome, CallStates
+from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
 from sessions.turn.turn import Turn, first_of
 
@@ -31,20 +31,18 @@ class ToolResultHandler:
 
     def __init__(
         self,
+        storage: Storage,
         *,
-        history: History,
         call_states: CallStates,
         forwarder: Forwarder,
-        filters: Filters,
-        ledger: Ledger,
-        max_chars: int,
+        policy: Policy,
     ) -> None:
-        self._history = history
+        self._history = storage.history
+        self._ledger = storage.ledger
         self._call_states = call_states
         self._forwarder = forwarder
-        self._filters = filters
-        self._ledger = ledger
-        self._max_chars = max_chars
+        self._filters = policy.filters
+        self._max_chars = policy.tools.max_chars
 
     async def answer(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
         """Return the outcome of an answer, wherever its call is."""

@@ -88,15 +88,8 @@ class TurnQueue:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
-        choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
-        requested = choice.requested(
-            generation.model,
-            placement.model,
-            kept.model,
-            only=generation.only,
-            translates=generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, kept.model)
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
@@ -111,7 +104,7 @@ class TurnQueue:
         )
         head = conversation.live
         try:
-            named = choice.named(generation.model)
+            named = self._prompts.choice.named(generation.model)
             if await self._write(conversation, live, placement, message, named):
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice it, too

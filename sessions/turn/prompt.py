@@ -347,6 +347,15 @@ class HistoryPromptBuilder:
         self._images = images
         self._operators = operators
 
+    def requested(self, generation: GenerationConfig, *kept: str, source: SourceState | None = None) -> str:
+        """Return the requested model of a turn. `kept`: earlier choices; `source`: what it answers, if that grows.
+
+        Raises ModelNotFound, Forbidden.
+        """
+        return self.choice.requested(
+            generation.model, *kept, only=generation.only, translates=source or generation.translation
+        )
+
     def system(self, meta: Meta, generation: GenerationConfig) -> SystemPrompt:
         """Return the system prompt of a conversation's next turn."""
         named = meta.system if generation.system is None else generation.system
