@@ -23,8 +23,8 @@ from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
 from sessions.running.runner import close_orphaned
-from sessions.store.codec import encode_call, encode_message, encode_turn, now_ms
-from sessions.store.history import LATE, Ending, History
+from sessions.store.codec import encode_call, encode_turn, now_ms
+from sessions.store.history import LATE, History, queue_exit
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
 from sessions.store_errors import AGAIN_S, until_answered
@@ -310,22 +310,10 @@ class Failover:
                     return  # the reaper ends them after it
                 seq = conversation.next_seq()
                 ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
-                saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
+                saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
                 done = ending.done
                 conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
                 live.tool_round.news.set()  # what the store does not take now is written later
-
-
-def _exit(ending: Ending, queue: str) -> bytes:
-    """Return what else the store changes when a turn ends in the queue."""
-    turn = ending.turn
-    patch: dict[str, list[str]] = {
-        "set": ["queue", queue],
-        "ended": [turn.turn_id, encode_turn(turn).decode()],
-    }
-    if not ending.stays:
-        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
-    return msgspec.json.encode(patch)
 
 
 def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:

@@ -24,7 +24,7 @@ from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.codec import encode_message, encode_turn, now_ms
-from sessions.store.history import LATE, Duplicate, History
+from sessions.store.history import LATE, Duplicate, Ending, History, queue_exit, withdrawal
 from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
 from sessions.store_errors import until_answered
@@ -190,7 +190,7 @@ class TurnQueue:
             seq=conversation.next_seq(),
         )
         with suppress(OwnershipLost):  # the new owner of the conversation ends what waits there
-            await journal.write(removed, _undoing(conversation, live))
+            await journal.write(removed, withdrawal(live.record, "queue", _ids(conversation)))
         conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
 
     async def next(
@@ -369,28 +369,8 @@ def _entry(conversation: Conversation, live: Turn, message: MessageRecord | None
 def _exit(conversation: Conversation, live: Turn, done: Done) -> bytes:
     """Return what else the store changes when a turn ends in the queue."""
     record = msgspec.structs.replace(live.record, done=done)
-    ended = [record.turn_id, encode_turn(record).decode()]
-    reply = [record.message_id, record.reply_id]
-    tree: dict[str, object] = {}
-    if done.removed:
-        tree = {"take_out": reply}
-    elif record.continues is None:
-        tree = {"reply": [*reply, encode_message(reply_of(live, done)).decode()]}
-    return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
-
-
-def _undoing(conversation: Conversation, live: Turn) -> bytes:
-    """Return what the store changes when a message leaves the queue that was refused after all."""
-    record = live.record
-    return msgspec.json.encode(
-        {
-            "set": ["queue", _ids(conversation)],
-            "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
-            "refused": [record.turn_id, record.message_id, record.reply_id],
-            "removed": record.turn_id,
-        }
-        | ({"take_out": [record.message_id, record.reply_id]} if record.continues is None else {})
-    )
+    ending = Ending(reply=reply_of(live, done), turn=record, stays=record.continues is not None)
+    return queue_exit(ending, _ids(conversation))
 
 
 def _flat(fields: dict[str, str]) -> list[str]:

@@ -428,23 +428,8 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
-        patch: dict[str, object] = {
-            "set": ["running", ""],
-            "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
-            "refused": [turn.turn_id, turn.message_id, turn.reply_id],
-            "removed": turn.turn_id,
-            "over": self._ttl_ms,
-        }
-        if turn.continues is None:
-            patch["take_out"] = [turn.message_id, turn.reply_id]
-        written: list[str | bytes | int] = [
-            self._replica,
-            turn.turn_id,
-            1,
-            event.seq,
-            encode(event),
-            msgspec.json.encode(patch),
-        ]
+        patch = withdrawal(turn, "running", "", over=self._ttl_ms)
+        written: list[str | bytes | int] = [self._replica, turn.turn_id, 1, event.seq, encode(event), patch]
         [answer] = await run_script(self._client, APPEND, keys.pair(), written)
         if isinstance(answer, BaseException):
             raise store_error_of(answer)
@@ -539,6 +524,38 @@ class History:
         epoch, *charged = answer
         await self._ledger.deleted(keys.owner, charged)
         return epoch.decode() or None
+
+
+def withdrawal(turn: TurnRecord, *fields: str, over: int | None = None) -> bytes:
+    """Return what the store changes with the removal of a turn that was refused after all (see `append.lua`).
+
+    `fields`: of the conversation, with their new values; `over`: the milliseconds that the journal is kept, if no turn runs then.
+    """
+    patch: dict[str, object] = {
+        "set": fields,
+        "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
+        "refused": [turn.turn_id, turn.message_id, turn.reply_id],
+        "removed": turn.turn_id,
+    }
+    if over is not None:
+        patch["over"] = over
+    if turn.continues is None:
+        patch["take_out"] = [turn.message_id, turn.reply_id]
+    return msgspec.json.encode(patch)
+
+
+def queue_exit(ending: Ending, queue: str) -> bytes:
+    """Return what the store changes with the end of a turn in the queue. `queue`: the turns that are left there."""
+    turn = ending.turn
+    patch: dict[str, object] = {
+        "set": ["queue", queue],
+        "ended": [turn.turn_id, encode_turn(turn).decode()],
+    }
+    if ending.done.removed:
+        patch["take_out"] = [turn.message_id, turn.reply_id]
+    elif not ending.stays:
+        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
+    return msgspec.json.encode(patch)
 
 
 class Notes:
