@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from time import monotonic
@@ -32,6 +31,7 @@ from engine.messages import (
     ToolCallOutput,
 )
 from engine.served_models import served_models
+from engine.text.detokenizer import ceil_boundary
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Overloaded, OwnershipLost, StoreFault
 from sessions.events import Failure, Reason, Status, StatusState, Text, ToolCall
@@ -49,10 +49,6 @@ from sessions.turn.turn_state import EngineCount, TurnState
 
 SLICE_S = 0.1
 """A slice is about so many seconds of reading."""
-_JOINER = "\u200d"
-_COMBINING = frozenset({"Mn", "Me", "Mc", "Cf"})
-_TONES = range(0x1F3FB, 0x1F400)
-_FLAGS = range(0x1F1E6, 0x1F200)
 
 
 class OutputThrottle:
@@ -96,24 +92,13 @@ def parts_of(released: ReleasedText, chars: int) -> Iterator[ReleasedText]:
     """Yield text in parts of about so many characters, without splitting one. Its tokens are spread over them."""
     text, start, sent_tokens = released.text, 0, 0
     while start < len(text):
-        end = _grapheme_end(text, start + chars)
+        end = ceil_boundary(text, start + chars)
         tokens = released.tokens * end // len(text)
         logprobs = released.logprobs if start == 0 else ()
         yield msgspec.structs.replace(
             released, text=text[start:end], tokens=tokens - sent_tokens, logprobs=logprobs
         )
         start, sent_tokens = end, tokens
-
-
-def _grapheme_end(text: str, end: int) -> int:
-    """Return the next end of a user-perceived character from `end` on."""
-    while end < len(text) and (text[end - 1] == _JOINER or _is_combining(text[end])):
-        end += 1
-    return min(end, len(text))
-
-
-def _is_combining(char: str) -> bool:
-    return unicodedata.category(char) in _COMBINING or ord(char) in _TONES or ord(char) in _FLAGS
 
 
 class TokenLatency:

@@ -348,6 +348,13 @@ def floor_boundary(text: str, offset: int) -> int:
     return _cluster_start(text, offset)
 
 
+def ceil_boundary(text: str, offset: int) -> int:
+    """Return the smallest offset that is at least `offset` and inside no cluster, or the text's end."""
+    start = floor_boundary(text, offset)
+    whole = None if start >= offset else _CLUSTER.match(text, start)
+    return start if whole is None else whole.end()
+
+
 def _cluster_start(text: str, index: int) -> int:
     """Return where the cluster begins to which the code point at `index` belongs."""
     anchor = index

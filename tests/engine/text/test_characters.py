@@ -6,7 +6,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.detokenizer import MOST_HELD, floor_boundary, whole_length
+from engine.text.detokenizer import MOST_HELD, ceil_boundary, floor_boundary, whole_length
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 FLAG = "\U0001f1e9\U0001f1ea"
@@ -76,3 +76,4 @@ def test_nothing_is_lost_or_reordered(text: str) -> None:
 def test_a_cut_is_the_last_cluster_boundary(text: str, offset: int) -> None:
     boundaries = [0, *(match.end() for match in regex.finditer(r"\X", text))]
     assert floor_boundary(text, offset) == max(b for b in boundaries if b <= offset)
+    assert ceil_boundary(text, offset) == min((b for b in boundaries if b >= offset), default=len(text))
