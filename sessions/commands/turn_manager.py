@@ -94,7 +94,7 @@ class TurnManager:
         arrival = register_turn(
             conversation, subscriber, send, names or TurnMessageIds.new(), generation, player=player
         )
-        arrival.hold = admitted.hold
+        arrival.admitted = admitted
         arrival.accepted.add_done_callback(lambda _: admitted.end_acceptance())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(refusal_of(self._take(conversation, arrival, generation)))

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from engine.messages import Request
-from sessions.conversation.catch_up import gap_before
+from sessions.conversation.catch_up import gap_before, partial_reply
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import (
@@ -39,7 +39,7 @@ from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits
-from sessions.turn.tool_calls import calls_of, cancelled
+from sessions.turn.tool_calls import cancelled
 from sessions.turn.turn import Turn, WaitingTurn
 from sessions.turn.turn_state import TurnMessageIds
 
@@ -514,10 +514,8 @@ def close_orphaned(
     own = [event for event in events if getattr(event, "turn_id", None) == record.turn_id]
     deltas = [event for event in own if isinstance(event, Delta)]
     thoughts = [event for event in own if isinstance(event, Reasoning)]
-    text, reasoning = ("".join(part.text for part in parts) for parts in (deltas, thoughts))
-    if base is not None:
-        text, reasoning = base.content + text, base.reasoning + reasoning
-    calls = tuple(map(cancelled, calls_of(own)))
+    known = partial_reply(own, record.turn_id, base)
+    text, reasoning, calls = known.text, known.reasoning, tuple(map(cancelled, known.calls))
     thought = sum(part.tokens for part in thoughts)
     tokens = thought + sum(part.tokens for part in deltas) + sum(call.tokens for call in calls)
     done = Done(

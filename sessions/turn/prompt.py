@@ -605,8 +605,9 @@ def client_key(owner: Owner, group: str) -> str:
 
 def reserve_images(live: Turn, prompt: Prompt) -> None:
     """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
-    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
-        live.hold(size)
+    size = sum(len(image.data) for message in prompt.messages for image in message.images)
+    if size and live.admitted is not None:
+        live.admitted.hold(size)
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.api import Streamer
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.limits.shares import Admitted
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.journal import TurnJournal
 from sessions.turn.interfaces import Player, Source
@@ -122,10 +123,6 @@ class NullSubscriber:
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Nothing waits here."""
-
-
-def _no_count(_: int) -> None:
-    """Of turns that were counted elsewhere."""
 
 
 class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +242,7 @@ class Turn:
 
     __slots__ = (
         "accepted",
+        "admitted",
         "end",
         "ended",
         "engine",
@@ -253,7 +251,6 @@ class Turn:
         "followers",
         "forwarded",
         "grace",
-        "hold",
         "journal",
         "player",
         "published_off",
@@ -299,7 +296,7 @@ class Turn:
         self.was_attached = False  # its sender was attached before it arrived
         self.forwarded: str | None = None  # the replica that it was forwarded to
         self.revoked = False  # its conversation was deleted before it was accepted
-        self.hold: Callable[[int], None] = _no_count  # counts the bytes of the images that it is to show
+        self.admitted: Admitted | None = None  # its slots; None: another replica admitted it
 
         self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ready = asyncio.Event()  # messages can be accepted after it
