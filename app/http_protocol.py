@@ -136,7 +136,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Parse a part, within the bounds of a head and of a body's framing."""
-        self._unset_keepalive_if_required()  # private: uvicorn's `data_received`, which this replaces, begins with it
+        # as uvicorn's `data_received` begins, which this replaces
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         try:
             self._framing_bytes += len(data)
             self.parser.feed_data(data)

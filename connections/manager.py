@@ -6,58 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from time import time
-from typing import Protocol
 
 import msgspec
 
-from connections.authentication.caller import Caller
 from connections.connection import Connection
 from connections.http import RefusalReason
 from connections.limiters import Limiters
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Frame, GoAway
+from connections.protocol.frames import GoAway
 from sessions.limits.quotas import TooManyConnections
 from sessions.limits.shares import FairShare
 from sessions.limits.slots import on_behalf_of
 from sessions.records import Client
 from sessions.service import Sessions
-
-
-class ManagedConnection(Protocol):
-    """A connection as the manager knows it."""
-
-    @property
-    def connection_id(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def endpoint(self) -> str:
-        """Its endpoint."""
-        ...
-
-    @property
-    def caller(self) -> Caller:
-        """Its caller."""
-        ...
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes that wait for its reader."""
-        ...
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request of its client is pending."""
-        ...
-
-    def push(self, frame: Frame) -> None:
-        """Deliver a frame."""
-        ...
-
-    def shut(self, close: Close) -> None:
-        """End the connection once the waiting frames were sent."""
-        ...
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True):
@@ -76,14 +37,14 @@ class ConnectionManager:
 
     def __init__(self, *, max_connections: int, max_per_client: int) -> None:
         self._max_per_client = max_per_client
-        self._by_client: dict[Client, set[ManagedConnection]] = {}
+        self._by_client: dict[Client, set[Connection]] = {}
         self._shares = FairShare(max_connections)
         self._opened = 0
-        self._since: dict[ManagedConnection, float] = {}
+        self._since: dict[Connection, float] = {}
         self._emptied = asyncio.Event()
         self._shut: Close | None = None
 
-    def add(self, connection: ManagedConnection) -> None:
+    def add(self, connection: Connection) -> None:
         """Register a connection. Raises Close if the client or the server has too many, or all were shut."""
         if self._shut is not None:
             raise Close(self._shut.code, self._shut.reason)
@@ -102,7 +63,7 @@ class ConnectionManager:
         self._opened += 1
         self._since[connection] = time()
 
-    def discard(self, connection: ManagedConnection) -> None:
+    def discard(self, connection: Connection) -> None:
         """Remove a connection."""
         client = connection.caller.client
         own = self._by_client.get(client, set())
@@ -126,11 +87,11 @@ class ConnectionManager:
         for connection in self.connections():
             connection.shut(close)
 
-    def connections(self) -> list[ManagedConnection]:
+    def connections(self) -> list[Connection]:
         """Return all current connections."""
         return [connection for own in self._by_client.values() for connection in own]
 
-    def since(self) -> list[tuple[ManagedConnection, float]]:
+    def since(self) -> list[tuple[Connection, float]]:
         """Return the same, each with its time of opening, in Unix seconds."""
         return list(self._since.items())
 
@@ -179,7 +140,7 @@ class ConnectionLifecycle:
             self._manager.discard(connection)
             self._sessions.disconnect(connection)
 
-    def connections(self) -> list[tuple[ManagedConnection, float]]:
+    def connections(self) -> list[tuple[Connection, float]]:
         """Return all current connections with their times of opening, in Unix seconds."""
         return self._manager.since()
 

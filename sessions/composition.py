@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from typing import cast
 
-import msgspec
 from redis.asyncio import Redis, RedisCluster
 
 from engine.api import Engine
@@ -19,238 +18,158 @@ from sessions.conversation.conversation import BackgroundTasks, ConversationRegi
 from sessions.generation import Generator
 from sessions.limits.shares import Admission
 from sessions.observer import Observer
-from sessions.records import Owner
+from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.reaper import Reaper
 from sessions.replicas.relay import Relay, ShardChannels, Subscriptions
-from sessions.replicas.rpc import Forwarder, Rpc, ScatterGather, inbox_key
-from sessions.running import runner
+from sessions.replicas.rpc import Rpc, ScatterGather, inbox_key
 from sessions.running.ephemeral import EphemeralTurns
 from sessions.running.runner import TurnRunner
 from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
-from sessions.tool_round import AnswerOutcome, CallStates, Failover, WaitingTurns
+from sessions.tool_round import CallStates, Failover, WaitingTurns
 from sessions.tools.tool_registry import ToolRegistry
 from sessions.translation.growth import SourceUpdateHandler
 from sessions.translation.translator import Translator
-from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import HistoryPromptBuilder
-from sessions.turn.tool_calls import CallAnswer
 
 
-class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicaParts:
     """All parts of one replica."""
 
-    client: Redis
-    storage: Storage
-    priority_client: Storage
-    """The storage with the separate client for running turns' writes."""
-    tasks: BackgroundTasks
-    directory: ConversationRegistry
-    changes: ShieldedChanges
-    prompts: HistoryPromptBuilder
-    call_states: CallStates
-    admission: Admission
+    def __init__(
+        self,
+        *,
+        client: Redis,
+        engine: Engine,
+        policy: Policy,
+        observer: Observer,
+        replica: str | None,
+        priority_client: Redis | None,
+        tools: ToolRegistry,
+    ) -> None:
+        """`priority_client`: a separate client for running turns' writes, so that their ends do not wait."""
+        self.client = client
+        replica = replica or secrets.token_hex(8)
+        self.storage = storage = Storage(
+            client,
+            replica=replica,
+            ttl_s=policy.ttl_s,
+            durability=policy.durability,
+            priority_client=priority_client,
+            most_bytes=policy.store_bytes,
+        )
+        history, ownership, filters = storage.history, storage.ownership, policy.filters
+        self.priority_client = storage
+        """The storage with the separate client for running turns' writes."""
+        if priority_client is not None:
+            self.priority_client = storage.over(
+                priority_client, ttl_s=policy.ttl_s, durability=policy.durability
+            )
+        self.channels = channels = _shard_channels(client, replica)
+        self.directory = directory = (
+            ConversationRegistry()
+            if channels is None
+            else ConversationRegistry(opened=channels.follow, closed=channels.leave)
+        )
+        self.tasks = BackgroundTasks()
+        self.changes = ShieldedChanges(directory=directory, tasks=self.tasks)
+        self.prompts = HistoryPromptBuilder(
+            engine=engine, history=history, images=storage.images, operators=policy.system_prompt
+        )
+        self.call_states = CallStates(self.priority_client.history, replica=replica)
+        self.admission = Admission(at_most=policy.max_turns)
+        self.brancher = BranchSwitcher(client, history=history, replica=replica)
 
-    # for other replicas: their messages, requests to them, and what dead ones left
-    channels: ShardChannels | None
-    watching: Subscriptions
-    rpc: Rpc
-    relay: Relay
-    reaper: Reaper
-    forwarder: Forwarder
-    gathering: ScatterGather
-
-    # requests of clients and other replicas
-    turns: TurnManager
-    ephemeral: EphemeralTurns
-    brancher: BranchSwitcher
-    remover: HistoryRemover
-    deleter: ConversationDeleter
-    eraser: OwnerDataEraser
-    answering: ToolResultHandler
-    growing: SourceUpdateHandler
-    orders: PeerRequestHandler
-
-
-def compose(
-    *,
-    client: Redis,
-    engine: Engine,
-    policy: Policy,
-    observer: Observer,
-    replica: str | None,
-    priority_client: Redis | None,
-    tools: ToolRegistry,
-) -> ReplicaParts:
-    """Build a replica. `priority_client`: a separate client for running turns' writes, so that their ends do not wait."""
-    replica = replica or secrets.token_hex(8)
-    storage = Storage.of(
-        client,
-        replica=replica,
-        ttl_s=policy.ttl_s,
-        durability=policy.durability,
-        priority_client=priority_client,
-        most_bytes=policy.store_bytes,
-    )
-    channels = _shard_channels(client, replica)
-    directory = (
-        ConversationRegistry()
-        if channels is None
-        else ConversationRegistry(opened=channels.follow, closed=channels.leave)
-    )
-    tasks = BackgroundTasks()
-    running = (
-        storage
-        if priority_client is None
-        else storage.over(priority_client, ttl_s=policy.ttl_s, durability=policy.durability)
-    )
-    changes = ShieldedChanges(directory=directory, tasks=tasks)
-    prompts = HistoryPromptBuilder(
-        engine=engine, history=storage.history, images=storage.images, operators=policy.system_prompt
-    )
-    call_states = CallStates(running.history, replica=replica)
-    failover = Failover(directory=directory, storage=storage)
-    admission = Admission(at_most=policy.max_turns)
-    history, ownership = storage.history, storage.ownership
-    brancher = BranchSwitcher(client, history=history, replica=replica)
-    watching = Subscriptions(client, ownership=ownership, directory=directory, channels=channels)
-    rpc = Rpc(client, ownership=ownership)
-    relay = Relay(
-        client,
-        replica=replica,
-        directory=directory,
-        history=history,
-        on_inbox=rpc.wake,
-        on_unwatched=runner.cancel_unattended,
-        branched=lambda conversation: changes.begin(conversation, brancher.publish(conversation)),
-        channels=channels,
-    )
-    reaper = Reaper(
-        storage, runs=directory.runs, publish=relay.publish_turn, continue_turn=failover.take_over
-    )
-    forwarder = Forwarder(
-        rpc=rpc, history=history, ownership=ownership, watching=watching, close_orphans=reaper.reap
-    )
-    gathering = ScatterGather(rpc, ownership)
-    sources = Translator(engine, policy.filters)
-    turns = TurnManager(
-        directory=directory,
-        history=history,
-        acceptor=MessageAcceptor(
-            storage,
-            prompts=prompts,
-            sources=sources,
-            policy=policy,
-            observer=observer,
-            watching=watching,
-            forwarder=forwarder,
-        ),
-        runner=TurnRunner(
-            running,
-            generator=Generator(engine, policy.filters),
-            sources=sources,
-            observer=observer,
-            tools=policy.tools,
-            titler=TitleGenerator(engine=engine, index=storage.index, filters=policy.filters, tasks=tasks)
-            if policy.titles
-            else None,
-        ),
-        admission=admission,
-        waiting=WaitingTurns(
-            history=history,
-            prompts=prompts,
-            call_states=call_states,
-            box=tools,
-            observer=observer,
-            filters=policy.filters,
-            limits=policy.tools,
-            is_draining=lambda: admission.draining,
-        ),
-        lost=relay.catch_up,
-        tasks=tasks,
-    )
-    failover.on_takeover(turns.continue_turn)
-    answering = ToolResultHandler(
-        history=history,
-        call_states=call_states,
-        forwarder=forwarder,
-        filters=policy.filters,
-        ledger=storage.ledger,
-        max_chars=policy.tools.max_chars,
-    )
-
-    async def answer_here(owner: Owner, conversation_id: str, answer: CallAnswer) -> AnswerOutcome:
-        with directory.using(owner, conversation_id) as conversation:
-            return await answering.answer_here(conversation, answer)
-
-    growing = SourceUpdateHandler(history=history, filters=policy.filters, forwarder=forwarder)
-
-    async def grow_here(owner: Owner, conversation_id: str, growth: Growth) -> Grown:
-        with directory.using(owner, conversation_id) as conversation:
-            return await growing.grow_here(conversation, growth)
-
-    async def close_left_turns(owner: Owner, conversation_id: str) -> None:
-        with directory.using(owner, conversation_id) as conversation:
-            await forwarder.close_left_turns(conversation)
-
-    remover = HistoryRemover(
-        history=history,
-        index=storage.index,
-        images=storage.images,
-        sharing=storage.sharing,
-        compaction=storage.compaction,
-        brancher=brancher,
-    )
-    deleter = ConversationDeleter(
-        directory=directory, history=history, forwarder=forwarder, remover=remover, changes=changes
-    )
-    return ReplicaParts(
-        client=client,
-        storage=storage,
-        priority_client=running,
-        tasks=tasks,
-        directory=directory,
-        changes=changes,
-        prompts=prompts,
-        call_states=call_states,
-        admission=admission,
-        channels=channels,
-        watching=watching,
-        rpc=rpc,
-        relay=relay,
-        reaper=reaper,
-        forwarder=forwarder,
-        gathering=gathering,
-        turns=turns,
-        ephemeral=EphemeralTurns(
-            engine=engine, policy=policy, admission=admission, observer=observer, tasks=tasks
-        ),
-        brancher=brancher,
-        remover=remover,
-        deleter=deleter,
-        eraser=OwnerDataEraser(
+        # for other replicas: their messages, requests to them, and what dead ones left
+        self.watching = Subscriptions(client, ownership=ownership, directory=directory, channels=channels)
+        self.rpc = Rpc(client, ownership=ownership)
+        self.relay = Relay(
+            client,
+            replica=replica,
             directory=directory,
-            belongings=storage.belongings,
-            deleter=deleter,
-            index=storage.index,
-            notes=storage.notes,
-            images=storage.images,
-            ledger=storage.ledger,
-        ),
-        answering=answering,
-        growing=growing,
-        orders=PeerRequestHandler(
-            turns=turns,
-            rpc=rpc,
-            delete=deleter.delete,
-            answer_here=answer_here,
-            grow_here=grow_here,
-            answer_peer=gathering.respond,
-            close_left_turns=close_left_turns,
-            tasks=tasks,
-        ),
-    )
+            history=history,
+            rpc=self.rpc,
+            branched=lambda conversation: self.changes.begin(
+                conversation, self.brancher.publish(conversation)
+            ),
+            channels=channels,
+        )
+        failover = Failover(directory=directory, storage=storage)
+        self.reaper = Reaper(storage, directory=directory, relay=self.relay, failover=failover)
+        self.forwarder = Forwarder(
+            rpc=self.rpc, history=history, ownership=ownership, watching=self.watching, reaper=self.reaper
+        )
+        self.gathering = ScatterGather(self.rpc, ownership)
+
+        # requests of clients and other replicas
+        sources = Translator(engine, filters)
+        self.turns = TurnManager(
+            directory=directory,
+            history=history,
+            acceptor=MessageAcceptor(
+                storage,
+                prompts=self.prompts,
+                sources=sources,
+                policy=policy,
+                observer=observer,
+                watching=self.watching,
+                forwarder=self.forwarder,
+            ),
+            runner=TurnRunner(
+                self.priority_client,
+                generator=Generator(engine, filters),
+                sources=sources,
+                observer=observer,
+                tools=policy.tools,
+                titler=TitleGenerator(engine=engine, index=storage.index, filters=filters, tasks=self.tasks)
+                if policy.titles
+                else None,
+            ),
+            admission=self.admission,
+            waiting=WaitingTurns(
+                history=history,
+                prompts=self.prompts,
+                call_states=self.call_states,
+                box=tools,
+                policy=policy,
+                observer=observer,
+                admission=self.admission,
+            ),
+            relay=self.relay,
+            tasks=self.tasks,
+        )
+        failover.on_takeover(self.turns.continue_turn)
+        self.ephemeral = EphemeralTurns(
+            engine=engine, policy=policy, admission=self.admission, observer=observer, tasks=self.tasks
+        )
+        self.answering = ToolResultHandler(
+            storage,
+            call_states=self.call_states,
+            forwarder=self.forwarder,
+            policy=policy,
+        )
+        self.growing = SourceUpdateHandler(history=history, filters=filters, forwarder=self.forwarder)
+        self.remover = HistoryRemover(storage, brancher=self.brancher)
+        self.deleter = ConversationDeleter(
+            directory=directory,
+            history=history,
+            forwarder=self.forwarder,
+            remover=self.remover,
+            changes=self.changes,
+        )
+        self.eraser = OwnerDataEraser(storage, directory=directory, deleter=self.deleter)
+        self.orders = PeerRequestHandler(
+            directory=directory,
+            turns=self.turns,
+            rpc=self.rpc,
+            deleter=self.deleter,
+            answering=self.answering,
+            grow_here=self.growing.grow_here,
+            gathering=self.gathering,
+            forwarder=self.forwarder,
+            tasks=self.tasks,
+        )
 
 
 def _shard_channels(client: Redis, replica: str) -> ShardChannels | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal, TypeVar, assert_never
+from typing import Literal, Self, TypeVar, assert_never
 
 import msgspec
 
 from engine.vision.image import Image
+from sessions.errors import Refused
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +140,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     message: str
     retry_after_ms: int | None = None
+
+    @classmethod
+    def of(cls, refused: Refused) -> Self:
+        """Make one of a refusal that came too late to refuse the turn."""
+        return cls(code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):

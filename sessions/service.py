@@ -13,7 +13,7 @@ from engine.api import Engine
 from engine.upstream.engine import UpstreamEmbedder
 from sessions.commands.resumption import ReaderPosition, resume
 from sessions.commands.tool_results import CallOutcome
-from sessions.composition import compose
+from sessions.composition import ReplicaParts
 from sessions.conversation.history_page import PageWithStatus, TurnReader, page_of, read_branch
 from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
@@ -94,7 +94,7 @@ class Sessions:
         self.refuses_tools = policy.unsupported_tools == "refuse"
         self._searches = FairSlots(SEARCHES)
         self.choice = ModelChoice(engine)
-        self.parts = compose(
+        self.parts = ReplicaParts(
             client=client,
             engine=engine,
             policy=policy,

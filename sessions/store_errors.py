@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import redis.exceptions as errors
 import structlog
 
 from sessions.errors import StoreDown, StoreFault
 
+AGAIN_S = 1.0
+"""Pause before the store is asked again that did not answer."""
 CLIENT_ERRORS = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
 """All errors of the client. A full disk, or too few replicas, come as generic answers."""
 
@@ -43,6 +45,7 @@ _OUTAGES = (
     OSError,
 )
 _log = structlog.get_logger("midstream.store")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -68,6 +71,17 @@ def store_errors() -> Iterator[None]:
         _keep_cancellation(task, cancels)
         raise StoreDown("The connection to the store was lost.") from error
     _keep_cancellation(task, cancels)
+
+
+async def until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask the store until it answers, and return the answer. Raises StoreFault."""
+    while True:
+        try:
+            return await ask()
+        except StoreFault:
+            raise
+        except StoreDown:
+            await asyncio.sleep(AGAIN_S)
 
 
 def _is_lost(error: RuntimeError | AttributeError) -> bool:

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -20,13 +19,15 @@ from sessions.conversation.conversation import Conversation, ConversationRegistr
 from sessions.errors import Filtered, OwnershipLost, Refused, StoreDown, StoreFault
 from sessions.events import CallState, Failure, Question, Status
 from sessions.filters.chain import Filters
+from sessions.limits.shares import Admission
 from sessions.observer import Observer
 from sessions.records import CallRecord, Meta, QuestionAnswer, digest
 from sessions.running.runner import close_orphaned
-from sessions.store.codec import encode_call, encode_message, encode_turn, now_ms
-from sessions.store.history import Ending, History
+from sessions.store.codec import encode_call, encode_turn, now_ms
+from sessions.store.history import LATE, History, queue_exit
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
+from sessions.store_errors import AGAIN_S, until_answered
 from sessions.tools.tool_registry import (
     Accepted,
     Answer,
@@ -40,7 +41,7 @@ from sessions.tools.tool_registry import (
     ToolRegistry,
 )
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.policy import ToolLimits
+from sessions.turn.policy import Policy
 from sessions.turn.prompt import (
     HistoryPromptBuilder,
     ModelRoute,
@@ -64,20 +65,14 @@ from sessions.turn.tool_calls import (
     with_question,
     withdrawn,
 )
-from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn
+from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
 from sessions.turn.turn_state import TurnMessageIds
 
-AGAIN_S = 1.0
-"""Pause before the store is asked again that did not answer."""
-CONFIRMED_WITHIN_S = 1.5
-"""How long a client that sends a result waits at most until it is durable enough."""
-_LATE = "The store does not answer in time; send it again in a moment."
 COMEBACK_S = 60.0
 """How long the dead replica's clients have to come back, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
-T = TypeVar("T")
 Change = Callable[[CallRecord], CallRecord]
 Begin = Callable[[Conversation, Turn], None]
 
@@ -96,19 +91,18 @@ class WaitingTurns:
         prompts: HistoryPromptBuilder,
         call_states: CallStates,
         box: ToolRegistry,
-        filters: Filters,
-        limits: ToolLimits,
+        policy: Policy,
         observer: Observer,
-        is_draining: Callable[[], bool],
+        admission: Admission,
     ) -> None:
         self._history = history
         self._prompts = prompts
         self._call_states = call_states
         self._box = box
-        self._filters = filters
-        self._limits = limits
+        self._filters = policy.filters
+        self._limits = policy.tools
         self._observer = observer
-        self._is_draining = is_draining
+        self._admission = admission
 
     async def next(self, conversation: Conversation, live: Turn) -> Request:
         """Return what is to run, once all calls are settled or the end is decided. Raises OwnershipLost."""
@@ -117,7 +111,7 @@ class WaitingTurns:
             live.begin_reply()
             return await self._accepted(conversation, live)
         except StoreFault as fault:  # its end says so
-            return self.given_up(conversation, live, Failure(code=fault.code, message=str(fault)))
+            return self.given_up(conversation, live, Failure.of(fault))
 
     def given_up(self, conversation: Conversation, live: Turn, failure: Failure) -> Request:
         """Return the request of a turn that can't run; its end says why."""
@@ -152,7 +146,7 @@ class WaitingTurns:
         finally:
             runs.end()
         await self._call_states.cancel_all(conversation, live)
-        if self._is_draining() and not live.turn.is_over:
+        if self._admission.draining and not live.turn.is_over:
             await asyncio.Event().wait()  # another replica continues it, or this one after its restart
 
     async def _watch(
@@ -171,13 +165,12 @@ class WaitingTurns:
             await start_ready()
             due = [at for call in awaited.open if (at := expires_at(call)) is not None]
             due += [] if is_kept else [now + int(AGAIN_S * 1000)]
-            await _first(
-                live.tool_round.news, live.engine.stopping, within_ms=min(due) - now if due else None
-            )
+            within_s = max(min(due) - now, 0) / 1000 if due else None
+            await first_of(live.tool_round.news, live.engine.stopping, within_s=within_s)
 
     async def _accepted(self, conversation: Conversation, live: Turn) -> Request:
         """Accept the turn, which has its place already. Raises OwnershipLost, StoreFault."""
-        meta = await self._lasting(partial(self._history.load, conversation.keys)) or Meta.new("")
+        meta = await until_answered(partial(self._history.load, conversation.keys)) or Meta.new("")
         system = self._prompts.system(meta, self._generation(live))
         prompt = await self._prompt(conversation, live, meta)
         requested = live.record.model
@@ -198,7 +191,7 @@ class WaitingTurns:
         conversation.publish_accepted(live, event)
 
     async def _prompt(self, conversation: Conversation, live: Turn, meta: Meta) -> Prompt | None:
-        message = await self._lasting(
+        message = await until_answered(
             partial(self._history.message, conversation.keys, live.record.message_id)
         )
         if message is None:
@@ -219,21 +212,8 @@ class WaitingTurns:
         except StoreFault:
             raise
         except Refused as refused:  # too late to refuse it: its end says why
-            live.failure = Failure(
-                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
-            )
+            live.failure = Failure.of(refused)
         return None
-
-    @staticmethod
-    async def _lasting(read: Callable[[], Awaitable[T]]) -> T:
-        """Read from the store, and wait while it does not answer. Raises StoreFault."""
-        while True:
-            try:
-                return await read()
-            except StoreFault:
-                raise
-            except StoreDown:
-                await asyncio.sleep(AGAIN_S)
 
     def _generation(self, live: Turn) -> GenerationConfig:
         tool_round = live.tool_round
@@ -270,17 +250,6 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
     if context_from is not None:
         fields += ["context_from", context_from]
     return msgspec.json.encode({"set": fields, "unset": ["follow"]})
-
-
-async def _first(*events: asyncio.Event, within_ms: int | None) -> None:
-    """Wait until one of the events is set, or the time is up."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    within_s = None if within_ms is None else max(within_ms, 0) / 1000
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 class Failover:
@@ -341,22 +310,10 @@ class Failover:
                     return  # the reaper ends them after it
                 seq = conversation.next_seq()
                 ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
-                saved = await live.journal.write(ending.done, _exit(ending, " ".join(queue[place:])))
+                saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
                 done = ending.done
                 conversation.publish_done(done if saved else msgspec.structs.replace(done, saved=False))
                 live.tool_round.news.set()  # what the store does not take now is written later
-
-
-def _exit(ending: Ending, queue: str) -> bytes:
-    """Return what else the store changes when a turn ends in the queue."""
-    turn = ending.turn
-    patch: dict[str, list[str]] = {
-        "set": ["queue", queue],
-        "ended": [turn.turn_id, encode_turn(turn).decode()],
-    }
-    if not ending.stays:
-        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
-    return msgspec.json.encode(patch)
 
 
 def _renamed(old: WaitingTurn, conversation: Conversation) -> WaitingTurn:
@@ -625,19 +582,15 @@ class CallStates:
         async with conversation.order_lock:
             # earlier events may include this answer
             if _accepting_calls(live, answer) is not None and not await self._write_rest(live):
-                raise StoreDown(_LATE)
+                raise StoreDown(LATE)
             if (calls := _accepting_calls(live, answer)) is None:
                 return None
             moved = calls.answered(answer, runner=self.replica)
             is_news = moved != calls.get(answer.call_id)
             then = answer.then if isinstance(answer, Result) else None
             if is_news and not await self._move(conversation, live, calls, moved, then=then):
-                raise StoreDown(_LATE)
-        try:
-            async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys, term=term)
-        except TimeoutError:
-            raise StoreDown(_LATE) from None
+                raise StoreDown(LATE)
+        await self._history.confirm_in_time(conversation.keys, term=term)
         return AnswerOutcome(moved.state, already=not is_news)
 
     async def catch_up(self, conversation: Conversation, live: Turn) -> bool:

@@ -23,6 +23,7 @@ from connections.api.endpoint import AbortOnRevocation, Erased, OwnerDataService
 from connections.authentication.access import AccessControl
 from connections.authentication.api_keys import ANONYMOUS, ApiKey, Kind
 from connections.authentication.caller import group_of
+from connections.connection import Connection
 from connections.http import (
     EndpointName,
     Exchange,
@@ -33,7 +34,7 @@ from connections.http import (
     refusal_response,
 )
 from connections.limiters import Limiters
-from connections.manager import ConnectionLifecycle, ManagedConnection
+from connections.manager import ConnectionLifecycle
 from connections.protocol.base import AUDIT_LOGGER
 from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated
 from connections.protocol.frames import Error
@@ -427,7 +428,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
     replica: str = ""
 
     @classmethod
-    def of(cls, one: ManagedConnection, opened_at: float) -> ConnectionRow:
+    def of(cls, one: Connection, opened_at: float) -> ConnectionRow:
         """Describe a connection. `opened_at`: Unix seconds."""
         return cls(
             connection_id=one.connection_id,
@@ -530,7 +531,7 @@ class ReplicaRequestHandler:
                 theirs = None if owner is None else SubjectFilter(owner.principal, owner.client_id)
                 return ReplicaAnswer(ended=int(ended is not None), already=ended is False, whose=theirs)
 
-    def _matching(self, whose: SubjectFilter) -> list[tuple[ManagedConnection, float]]:
+    def _matching(self, whose: SubjectFilter) -> list[tuple[Connection, float]]:
         return [
             (one, at)
             for one, at in self._lifecycle.connections()
@@ -543,7 +544,7 @@ def _first(rows: Iterable[Row], limit: int, id_field: str) -> tuple[Row, ...]:
     return tuple(heapq.nsmallest(limit, rows, key=attrgetter(id_field)))
 
 
-def _one(matching: list[ManagedConnection]) -> SubjectFilter | None:
+def _one(matching: list[Connection]) -> SubjectFilter | None:
     """Return the owner of a connection."""
     client = matching[0].caller.client if matching else None
     return None if client is None else SubjectFilter(client.principal, client.client_id)

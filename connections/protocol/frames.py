@@ -69,6 +69,7 @@ from sessions.events import (
 from sessions.limits.rates import FrameCost
 from sessions.records import PublishPolicy
 from sessions.store.index import Hit, Listed
+from sessions.turn.message_request import OnBusy, OnDisconnect
 
 JsonObject = dict[str, Any]
 Content = Annotated[str, Meta(min_length=1)]
@@ -148,10 +149,10 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 
     client_msg_id: Id
     conversation_id: Name = DEFAULT_CONVERSATION
-    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    on_busy: OnBusy = "reject"
     seen_off: Annotated[int, Meta(ge=0)] | None = None
     seen_turn_id: Id | None = None
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    on_disconnect: OnDisconnect = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
     params: Params = Params()
     tools: Annotated[tuple[OfferedTool, ...], Meta(max_length=MAX_TOOLS)] = ()
@@ -204,7 +205,7 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
     on_busy: Literal["reject", "interrupt", "rollback"] = "reject"
     seen_off: Annotated[int, Meta(ge=0)] | None = None
     seen_turn_id: Id | None = None
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    on_disconnect: OnDisconnect = "cancel"
     grace_s: Annotated[float, Meta(ge=0, le=60)] = 0
 
 

@@ -26,8 +26,6 @@ _LAST_WORDS_S = 1.0
 log = logging.getLogger(__name__)
 
 
-
-
 class _MessageReader(asyncio.Protocol):
     """The gateway's end of the socket. Passes each message on as it arrives."""
 

@@ -349,10 +349,10 @@ def floor_boundary(text: str, offset: int) -> int:
 
 
 def ceil_boundary(text: str, offset: int) -> int:
-    """Return the smallest offset that is at least `offset` and inside no cluster."""
+    """Return the smallest offset that is at least `offset` and inside no cluster, or the text's end."""
     start = floor_boundary(text, offset)
-    cluster = _CLUSTER.match(text, start) if start < offset else None
-    return start if cluster is None else cluster.end()
+    whole = None if start >= offset else _CLUSTER.match(text, start)
+    return start if whole is None else whole.end()
 
 
 def _cluster_start(text: str, index: int) -> int:

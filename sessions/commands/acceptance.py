@@ -18,13 +18,14 @@ from sessions.commands.turn_queue import TurnQueue
 from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, accepted_event, with_content
 from sessions.errors import BadParams, Busy, Conflict, NotFound, StoreDown
-from sessions.events import Cause, Journalled, Languages, Text
+from sessions.events import Journalled, Languages, Text
 from sessions.generation import SourceReplies
 from sessions.limits.slots import FairSlots
 from sessions.observer import Observer
 from sessions.records import MessageRecord, Meta, SourceState, TurnRecord
+from sessions.replicas.forwarder import Forwarder, RunsElsewhere
 from sessions.replicas.relay import Subscriptions
-from sessions.replicas.rpc import Forwarder, RefusedElsewhere, RunsElsewhere
+from sessions.replicas.rpc import RefusedElsewhere
 from sessions.running import runner
 from sessions.running.runner import reply_of
 from sessions.store.history import Beginning, Duplicate, Since, StaleFacts
@@ -141,10 +142,10 @@ class MessageAcceptor:
             if await self._answer_duplicate(conversation, live):
                 return None
             await self._validate(conversation, live, generation)
-            for ended in reversed(conversation.claim(live)):
-                _interrupt(conversation, ended, live.send)
+            for interrupted in reversed(conversation.claim(live)):
+                _interrupt(conversation, interrupted, live.send)
         conversation.attach(live.sender)
-        if live.send.on_busy == "enqueue" and await self._queue.accept(conversation, live, generation):
+        if live.send.busy.queued and await self._queue.accept(conversation, live, generation):
             live.accepted.set_result(True)
             return await self._queue.next(conversation, live, generation)
         while (before := conversation.before(live)) is not None:
@@ -235,7 +236,7 @@ class MessageAcceptor:
         await self._filters.check(
             live.send.content, generation.system, generation.clients_spec, generation.given
         )
-        if live.send.on_busy in ("interrupt", "rollback") and conversation.blocking():
+        if live.send.busy.ends is not None and conversation.blocking():
             await self._validate_interrupting(conversation, live, generation)
 
     async def _check_source(
@@ -243,12 +244,7 @@ class MessageAcceptor:
     ) -> None:
         """Raise BadParams if the model that will be asked can't answer a source."""
         kept = await self._history.load(conversation.keys)
-        requested = self._prompts.choice.requested(
-            generation.model,
-            kept.model if kept is not None else "",
-            only=generation.only,
-            translates=source,
-        )
+        requested = self._prompts.requested(generation, kept.model if kept else "", source=source)
 
         async def able(model: ServedModel) -> None:
             with as_refusals():
@@ -261,7 +257,7 @@ class MessageAcceptor:
     ) -> None:
         named = [one for one in conversation.turns if one.turn.ids.reply_id == _named(live.send.place)]
         if named:
-            if live.send.on_busy == "rollback" and named[0].record.continues is None:
+            if live.send.busy.removes and named[0].record.continues is None:
                 raise NotFound("The named message is part of what is rolled back.")
             return
         size = live.send.stored_size(generation)
@@ -271,13 +267,7 @@ class MessageAcceptor:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
-        requested = self._prompts.choice.requested(
-            generation.model,
-            placement.model,
-            meta.model,
-            only=generation.only,
-            translates=live.send.source or generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, meta.model, source=live.send.source)
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
         if live.send.source is not None:
@@ -294,13 +284,7 @@ class MessageAcceptor:
         if placement.continued is not None:
             live.continue_from(placement.continued)
         source = live.send.source or placement.source
-        requested = self._prompts.choice.requested(
-            generation.model,
-            placement.model,
-            meta.model,
-            only=generation.only,
-            translates=source or generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, meta.model, source=source)
         record = live.record = msgspec.structs.replace(
             live.record,
             model=requested,
@@ -411,7 +395,7 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
     """Check for a turn that waits for calls and was just taken over from a dead replica. Raises Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
-            if live.send.on_busy not in ("interrupt", "rollback"):
+            if live.send.busy.ends is None:
                 raise Busy("Calls of this conversation wait for their results.")
             _interrupt(conversation, before, live.send)
         await runner.ended(before)
@@ -419,11 +403,11 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
 
 def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> None:
     """End a turn at what the sender of a message saw of it. Of one that follows the turn that they saw, that is nothing."""
-    cause = Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT
     seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
     if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
         seen_off = 0
-    runner.cancel(conversation, live, cause, seen_off=seen_off)
+    if (cause := send.busy.ends) is not None:
+        runner.cancel(conversation, live, cause, seen_off=seen_off)
 
 
 def register_turn(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-
-import msgspec
+from contextlib import AbstractContextManager, suppress
 
 from engine.messages import current_trace
+from sessions.commands.removal import ConversationDeleter
+from sessions.commands.tool_results import ToolResultHandler
 from sessions.commands.turn_manager import TurnManager
-from sessions.conversation.conversation import BackgroundTasks, refusal_of
+from sessions.conversation.conversation import (
+    BackgroundTasks,
+    Conversation,
+    ConversationRegistry,
+    refusal_of,
+)
 from sessions.errors import Refused, StoreDown
 from sessions.events import Accepted, Event
 from sessions.limits.slots import on_behalf_of, with_heaviness
-from sessions.records import Owner
+from sessions.replicas.forwarder import Forwarder
 from sessions.replicas.rpc import (
     CallAnswerRequest,
     DeleteRequest,
@@ -24,46 +29,40 @@ from sessions.replicas.rpc import (
     Rpc,
     RpcRequest,
     RpcResponse,
+    ScatterGather,
     SendRequest,
 )
-from sessions.tool_round import AnswerOutcome
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.tool_calls import CallAnswer
 from sessions.turn.turn import Cancel, Cancelled, NullSubscriber, SentOffsets
 
-Delete = Callable[[Owner, str], Awaitable[None]]
-OnEvent = Callable[[str], str]
-AnswerHere = Callable[[Owner, str, CallAnswer], Awaitable[AnswerOutcome]]
-GrowHere = Callable[[Owner, str, Growth], Awaitable[Grown]]
-CloseOrphaned = Callable[[Owner, str], Awaitable[None]]
+GrowHere = Callable[[Conversation, Growth], Awaitable[Grown]]
 
 
 class PeerRequestHandler:
-    """Carries out orders in their sequence.
-
-    `delete` removes a conversation, `answer_here` takes an answer to a call, `grow_here` takes more of a source; all may raise
-    Refused. `answer_peer` answers requests of the layer above. `close_left_turns` closes a conversation's turns that should run here, and do not.
-    """
+    """Carries out orders in their sequence. `grow_here` takes more of a source; it may raise Refused."""
 
     def __init__(
         self,
         *,
+        directory: ConversationRegistry,
         turns: TurnManager,
         rpc: Rpc,
-        delete: Delete,
-        answer_here: AnswerHere,
+        deleter: ConversationDeleter,
+        answering: ToolResultHandler,
         grow_here: GrowHere,
-        answer_peer: OnEvent,
-        close_left_turns: CloseOrphaned,
+        gathering: ScatterGather,
+        forwarder: Forwarder,
         tasks: BackgroundTasks,
     ) -> None:
+        self._directory = directory
         self._turns = turns
         self._rpc = rpc
-        self._delete = delete
-        self._answer_here = answer_here
+        self._deleter = deleter
+        self._answering = answering
         self._grow_here = grow_here
-        self._answer_peer = answer_peer
-        self._close_orphaned = close_left_turns
+        self._gathering = gathering
+        self._forwarder = forwarder
         self._tasks = tasks
 
     def take(self, order: RpcRequest) -> None:
@@ -82,84 +81,88 @@ class PeerRequestHandler:
             case SendRequest() as ask:
                 self._send(order, ask)
             case Cancel() as cancel:
-                self._later(self._answer_cancel(order, self._turns.cancel(order.owner, cancel), cancel))
+                outcome = self._turns.cancel(order.owner, cancel)
+                self._later(order, self._cancelled(order, cancel, outcome))
             case DeleteRequest():
-                self._later(self._delete_and_answer(order))
-            case CallAnswerRequest() as ask:
-                self._later(self._answer_call(order, ask.answer))
+                self._later(order, self._delete(order))
+            case CallAnswerRequest(answer=answer):
+                self._later(order, self._answer_call(order, answer))
             case GrowRequest(growth=growth):
-                self._later(self._grow(order, growth))
+                self._later(order, self._grow(order, growth))
             case PeerRequest(body=body):
-                self._later(
-                    self._answer(order, RpcResponse(number=order.number, body=self._answer_peer(body)))
-                )
+                self._answer(order, RpcResponse(number=order.number, body=self._gathering.respond(body)))
 
     def _send(self, order: RpcRequest, ask: SendRequest) -> None:
         if self._turns.has(order.owner, ask.send):  # regardless of capacity: nothing begins
-            self._later(self._answer(order, RpcResponse(number=order.number, already=True)))
+            self._answer(order, RpcResponse(number=order.number, already=True))
             return
         sender = _RemoteSubscriber()
         try:
             with on_behalf_of(ask.send.group or ask.send.client_id), with_heaviness(lambda: ask.crowds):
                 taking = self._turns.send(order.owner, sender, ask.send, ask.generation, ask.names)
         except Refused as refused:
-            self._later(self._answer(order, RpcResponse(number=order.number, refusal=Refusal.of(refused))))
+            self._answer(order, _refusal(order, refused))
             return
         if ask.cancelled:
             self._turns.cancel(order.owner, Cancel(turn_id=ask.names.turn_id))
-        self._later(self._answer_for(order, ask.names.turn_id, taking, sender))
+        self._later(order, self._taken(order, ask.names.turn_id, taking, sender))
 
-    async def _answer_for(
+    async def _taken(
         self, order: RpcRequest, turn_id: str, taking: asyncio.Task[Refused | None], sender: _RemoteSubscriber
-    ) -> None:
-        """Answer once it is accepted: a message may be queued for longer than its sender waits."""
-        refused = None if await self._turns.accepted(turn_id) else await asyncio.shield(taking)
-        refusal = None if refused is None else Refusal.of(refused)
-        await self._answer(
-            order, RpcResponse(number=order.number, refusal=refusal, already=sender.saw_a_duplicate)
-        )
+    ) -> RpcResponse:
+        """Return the answer once it is accepted: a message may be queued for longer than its sender waits."""
+        if not await self._turns.accepted(turn_id) and (refused := await asyncio.shield(taking)) is not None:
+            raise refused
+        return RpcResponse(number=order.number, already=sender.saw_a_duplicate)
 
-    async def _answer_cancel(self, order: RpcRequest, outcome: Cancelled | None, cancel: Cancel) -> None:
+    async def _cancelled(self, order: RpcRequest, cancel: Cancel, outcome: Cancelled | None) -> RpcResponse:
         if outcome is None:
-            with suppress(StoreDown):  # whoever asks next tries it again
-                await self._close_orphaned(order.owner, order.conversation_id)
-        already, turn_id = (True, cancel.turn_id) if outcome is None else (outcome.already, outcome.turn_id)
-        await self._answer(order, RpcResponse(number=order.number, turn_id=turn_id, already=already))
+            with (
+                suppress(StoreDown),
+                self._conversation(order) as conversation,
+            ):  # the next one tries it again
+                await self._forwarder.close_left_turns(conversation)
+            outcome = Cancelled(cancel.turn_id, already=True)
+        return RpcResponse(number=order.number, turn_id=outcome.turn_id, already=outcome.already)
 
-    async def _delete_and_answer(self, order: RpcRequest) -> None:
-        answer = RpcResponse(number=order.number)
-        try:
-            await self._delete(order.owner, order.conversation_id)
-        except Refused as refused:
-            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
-        await self._answer(order, answer)
+    async def _delete(self, order: RpcRequest) -> RpcResponse:
+        await self._deleter.delete(order.owner, order.conversation_id)
+        return RpcResponse(number=order.number)
 
-    async def _answer_call(self, order: RpcRequest, call_answer: CallAnswer) -> None:
-        answer = RpcResponse(number=order.number)
-        try:
-            outcome = await self._answer_here(order.owner, order.conversation_id, call_answer)
-        except Refused as refused:
-            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
-        else:
-            answer = msgspec.structs.replace(answer, state=outcome.state, already=outcome.already)
-        await self._answer(order, answer)
+    async def _answer_call(self, order: RpcRequest, answer: CallAnswer) -> RpcResponse:
+        with self._conversation(order) as conversation:
+            outcome = await self._answering.answer_here(conversation, answer)
+        return RpcResponse(number=order.number, state=outcome.state, already=outcome.already)
 
-    async def _grow(self, order: RpcRequest, growth: Growth) -> None:
-        answer = RpcResponse(number=order.number)
-        try:
-            grown = await self._grow_here(order.owner, order.conversation_id, growth)
-        except Refused as refused:
-            answer = msgspec.structs.replace(answer, refusal=Refusal.of(refused))
-        else:
-            answer = msgspec.structs.replace(answer, grown=grown)
-        await self._answer(order, answer)
+    async def _grow(self, order: RpcRequest, growth: Growth) -> RpcResponse:
+        with self._conversation(order) as conversation:
+            return RpcResponse(number=order.number, grown=await self._grow_here(conversation, growth))
 
-    async def _answer(self, order: RpcRequest, answer: RpcResponse) -> None:
+    def _conversation(self, order: RpcRequest) -> AbstractContextManager[Conversation]:
+        return self._directory.using(order.owner, order.conversation_id)
+
+    def _later(self, order: RpcRequest, work: Coroutine[None, None, RpcResponse]) -> None:
+        """Answer an order when it is carried out; work that raises Refused is answered with the refusal."""
+
+        async def carry_out() -> None:
+            try:
+                answer = await work
+            except Refused as refused:
+                answer = _refusal(order, refused)
+            await self._post(order, answer)
+
+        self._tasks.begin(refusal_of(carry_out()))
+
+    def _answer(self, order: RpcRequest, answer: RpcResponse) -> None:
+        self._tasks.begin(refusal_of(self._post(order, answer)))
+
+    async def _post(self, order: RpcRequest, answer: RpcResponse) -> None:
         with suppress(StoreDown):  # the sender gets no answer, and reports that
             await self._rpc.answer(order, answer)
 
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        self._tasks.begin(refusal_of(work))
+
+def _refusal(order: RpcRequest, refused: Refused) -> RpcResponse:
+    return RpcResponse(number=order.number, refusal=Refusal.of(refused))
 
 
 class _RemoteSubscriber(NullSubscriber):

@@ -12,14 +12,10 @@ from sessions.conversation.conversation import Conversation, ConversationRegistr
 from sessions.errors import Busy, Conflict, NotFound
 from sessions.events import Cause, Reason, Removed
 from sessions.records import ContinuedReply, MessageRecord, Owner, TurnRecord, status_of
-from sessions.replicas.rpc import Forwarder
+from sessions.replicas.forwarder import Forwarder
 from sessions.running import runner
-from sessions.store.history import History, Notes, StaleFacts
-from sessions.store.images import Images
-from sessions.store.index import Index
-from sessions.store.journal import Compaction
-from sessions.store.ledger import Ledger
-from sessions.store.owner_data import OwnerData, Sharing
+from sessions.store.history import History, StaleFacts
+from sessions.store.storage import Storage
 from sessions.turn.turn import Turn
 
 ATTEMPTS = 5
@@ -80,22 +76,10 @@ class ConversationDeleter:
 class HistoryRemover:
     """Removes exchanges and conversations. Its methods raise Refused."""
 
-    def __init__(
-        self,
-        *,
-        history: History,
-        index: Index,
-        images: Images,
-        sharing: Sharing,
-        compaction: Compaction,
-        brancher: BranchSwitcher,
-    ) -> None:
-        self._history = history
-        self._sharing = sharing
-        self._images = images
+    def __init__(self, storage: Storage, *, brancher: BranchSwitcher) -> None:
+        self._storage = storage
+        self._history = storage.history
         self._brancher = brancher
-        self._index = index
-        self._compaction = compaction
 
     async def take_back(self, conversation: Conversation, turn_id: str) -> None:
         """Remove an exchange once its turn has ended; does nothing if there is none.
@@ -157,16 +141,18 @@ class HistoryRemover:
         for live in cancelled_turns:
             await runner.ended(live)
         async with conversation.write_lock:
-            shown = await self._images.all_of(conversation.keys)
-            await self._sharing.take_back(conversation.owner, conversation.conversation_id)
+            shown = await self._storage.images.all_of(conversation.keys)
+            await self._storage.sharing.take_back(conversation.owner, conversation.conversation_id)
             epoch = (
                 await self._history.delete(conversation.keys, with_turns=is_last) or epoch
             )  # another request may have been faster
             if not epoch:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
-        await self._images.forget_uploads(conversation.owner, shown)  # they would outlive it by up to an hour
-        await self._index.forget(conversation.owner, conversation.conversation_id)
-        await self._compaction.forget(conversation.keys)
+        await self._storage.images.forget_uploads(
+            conversation.owner, shown
+        )  # they would outlive it by up to an hour
+        await self._storage.index.forget(conversation.owner, conversation.conversation_id)
+        await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)
 
 
@@ -177,44 +163,32 @@ class OwnerDataEraser:
     """
 
     def __init__(
-        self,
-        *,
-        directory: ConversationRegistry,
-        belongings: OwnerData,
-        deleter: ConversationDeleter,
-        index: Index,
-        notes: Notes,
-        images: Images,
-        ledger: Ledger,
+        self, storage: Storage, *, directory: ConversationRegistry, deleter: ConversationDeleter
     ) -> None:
-        self._images = images
-        self._ledger = ledger
+        self._storage = storage
         self._directory = directory
-        self._belongings = belongings
         self._deleter = deleter
-        self._index = index
-        self._notes = notes
 
     async def erase(self, owner: Owner) -> AsyncIterator[str]:
         """Erase, and yield the id of each removed conversation. Raises Refused; a repeated request continues.
 
         All keys of the store are scanned once, and again only while clients of the person have conversations of their own.
         """
-        await self._images.forget(owner)
+        await self._storage.images.forget(owner)
         is_thorough = True
         holders = {owner}
         for _ in range(ROUNDS):
             found = is_former = False
-            async for one in self._belongings.conversations(owner, unlisted=is_thorough):
+            async for one in self._storage.belongings.conversations(owner, unlisted=is_thorough):
                 holders.add(one.holder)
                 if await self._delete(one.holder, one.conversation_id):
                     found, is_former = True, is_former or one.holder != owner
                     yield one.conversation_id
             if not found:
-                await self._notes.forget_all(owner)
-                await self._images.forget(owner)  # and what was sent meanwhile
+                await self._storage.notes.forget_all(owner)
+                await self._storage.images.forget(owner)  # and what was sent meanwhile
                 for holder in holders:
-                    await self._ledger.forget(str(holder))
+                    await self._storage.ledger.forget(str(holder))
                 return
             is_thorough = is_former
         raise Busy(
@@ -226,7 +200,7 @@ class OwnerDataEraser:
             with self._directory.using(owner, conversation_id):
                 await self._deleter.delete(owner, conversation_id)
         except NotFound:  # it expired, or another request was faster
-            await self._index.forget(owner, conversation_id)
+            await self._storage.index.forget(owner, conversation_id)
             return False
         return True
 

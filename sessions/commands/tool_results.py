@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -10,15 +9,15 @@ import msgspec
 from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, ContentTooLong, NotFound, OwnershipLost, StoreDown
 from sessions.events import CallState
-from sessions.filters.chain import Filters
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord
-from sessions.replicas.rpc import Forwarder
-from sessions.store.history import History
-from sessions.store.ledger import COPIES, Ledger
+from sessions.replicas.forwarder import Forwarder
+from sessions.store.ledger import COPIES
+from sessions.store.storage import Storage
 from sessions.tool_round import AnswerOutcome, CallStates
+from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import CallAnswer, Result, ToolCalls, answered
-from sessions.turn.turn import Turn
+from sessions.turn.turn import Turn, first_of
 
 ATTEMPTS = 3
 _CALL_MOVES = "The call is moving to another server; send it again in a moment."
@@ -32,20 +31,18 @@ class ToolResultHandler:
 
     def __init__(
         self,
+        storage: Storage,
         *,
-        history: History,
         call_states: CallStates,
         forwarder: Forwarder,
-        filters: Filters,
-        ledger: Ledger,
-        max_chars: int,
+        policy: Policy,
     ) -> None:
-        self._history = history
+        self._history = storage.history
+        self._ledger = storage.ledger
         self._call_states = call_states
         self._forwarder = forwarder
-        self._filters = filters
-        self._ledger = ledger
-        self._max_chars = max_chars
+        self._filters = policy.filters
+        self._max_chars = policy.tools.max_chars
 
     async def answer(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome:
         """Return the outcome of an answer, wherever its call is."""
@@ -145,11 +142,4 @@ def _unknown(answer: CallAnswer) -> NotFound:
 
 async def _changed(live: Turn) -> None:
     """Wait until a turn that could not take answers can, or has ended."""
-    waits = [asyncio.ensure_future(live.released.wait())]
-    if not live.turn.is_over:
-        waits.append(asyncio.ensure_future(live.ready.wait()))
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+    await first_of(live.released, *(() if live.turn.is_over else (live.ready,)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from sessions.errors import OwnershipLost, Refused, StoreDown
 from sessions.events import Cause, Failure
 from sessions.limits.shares import Admission, Admitted
 from sessions.records import Owner
+from sessions.replicas.relay import Relay
 from sessions.running import runner
 from sessions.running.runner import TurnRunner
 from sessions.store.history import History
@@ -36,10 +37,7 @@ _log = structlog.get_logger("midstream.turns")
 
 
 class TurnManager:
-    """The turns that run here.
-
-    `lost` is called when a turn ended that another replica has taken over: that one told only others of the end.
-    """
+    """The turns that run here."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class TurnManager:
         runner: TurnRunner,
         admission: Admission,
         waiting: WaitingTurns,
-        lost: Callable[[Conversation], None],
+        relay: Relay,
         tasks: BackgroundTasks,
     ) -> None:
         self._directory = directory
@@ -58,7 +56,7 @@ class TurnManager:
         self._acceptor = acceptor
         self._runner = runner
         self._waiting = waiting
-        self._lost = lost
+        self._relay = relay
         self._admission = admission
         self._by_turn: dict[str, tuple[Conversation, Admitted]] = {}
         self._running_tasks: set[asyncio.Task[Any]] = set()
@@ -83,7 +81,7 @@ class TurnManager:
         """
         generation = msgspec.structs.replace(generation, continues=isinstance(send.place, Continue))
         known = self._directory.get(owner, send.conversation_id)
-        waits = send.on_busy == "enqueue" and known is not None and bool(known.turns)
+        waits = send.busy.queued and known is not None and bool(known.turns)
         subject = send.subject(owner)
         admitted = self._admission.enter(
             subject,
@@ -96,7 +94,7 @@ class TurnManager:
         arrival = register_turn(
             conversation, subscriber, send, names or TurnMessageIds.new(), generation, player=player
         )
-        arrival.hold = admitted.hold
+        arrival.admitted = admitted
         arrival.accepted.add_done_callback(lambda _: admitted.end_acceptance())
         self._by_turn[arrival.turn.ids.turn_id] = (conversation, admitted)
         return self._begin(refusal_of(self._take(conversation, arrival, generation)))
@@ -129,7 +127,7 @@ class TurnManager:
         except OwnershipLost:
             _log.warning("queued turn lost", turn_id=arrival.turn.ids.turn_id)
             conversation.release(arrival)
-            self._lost(conversation)
+            self._relay.catch_up(conversation)  # its new owner published the end to others only
         finally:
             if request is None:  # refused, a duplicate, taken elsewhere, or ended in the queue
                 conversation.release(arrival)
@@ -145,7 +143,7 @@ class TurnManager:
         following: Turn | None = None
         try:
             if not await self._runner.run(conversation, live, request):
-                self._lost(conversation)
+                self._relay.catch_up(conversation)
             following = live.tool_round.following
         finally:
             if following is None:
@@ -181,7 +179,7 @@ class TurnManager:
         except OwnershipLost:
             _log.warning("waiting turn lost", turn_id=live.turn.ids.turn_id)
             await self._renew_if_published(conversation, live)
-            self._lost(conversation)
+            self._relay.catch_up(conversation)
         except Exception:  # noqa: BLE001 - a task's boundary: its end says so
             incident = secrets.token_hex(4)
             _log.exception("waiting turn failed", turn_id=live.turn.ids.turn_id, incident=incident)

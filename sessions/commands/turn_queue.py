@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -23,9 +24,10 @@ from sessions.records import MessageRecord, Meta
 from sessions.running import runner
 from sessions.running.runner import publish_end, reply_of
 from sessions.store.codec import encode_message, encode_turn, now_ms
-from sessions.store.history import Duplicate, History
+from sessions.store.history import LATE, Duplicate, Ending, History, queue_exit, withdrawal
 from sessions.store.journal import TurnJournal
 from sessions.store.storage import Storage
+from sessions.store_errors import until_answered
 from sessions.turn.message_request import Append, Continue, GenerationConfig, stored_message
 from sessions.turn.prompt import (
     HistoryPromptBuilder,
@@ -36,14 +38,10 @@ from sessions.turn.prompt import (
     reserve_images,
     turn_request,
 )
-from sessions.turn.turn import Turn
+from sessions.turn.turn import Turn, first_of
 from sessions.turn.turn_state import EngineCount
 
-AGAIN_S = 1.0
-CONFIRMED_WITHIN_S = 1.5
-"""How long the running reply waits at most until a message behind it is durable enough, or refused."""
 _NO_QUEUE = "`on_busy` can't be enqueue for a translation: wait for the running reply, or interrupt it."
-_LATE = "The store does not answer in time; send again in a moment."
 
 
 class TurnQueue:
@@ -90,15 +88,8 @@ class TurnQueue:
         message = placement.answered or await stored_message(
             self._images, conversation.owner, conversation.keys, live.record, live.send
         )
-        choice = self._prompts.choice
         kept = await self._history.load(conversation.keys) or Meta.new("")
-        requested = choice.requested(
-            generation.model,
-            placement.model,
-            kept.model,
-            only=generation.only,
-            translates=generation.translation,
-        )
+        requested = self._prompts.requested(generation, placement.model, kept.model)
         live.record = msgspec.structs.replace(live.record, model=requested)
         client = client_key(conversation.owner, live.send.group)
         messages = placement.prompt_tail(message)
@@ -113,7 +104,7 @@ class TurnQueue:
         )
         head = conversation.live
         try:
-            named = choice.named(generation.model)
+            named = self._prompts.choice.named(generation.model)
             if await self._write(conversation, live, placement, message, named):
                 return True
         except OwnershipLost:  # this message was not written; the running turn will notice it, too
@@ -144,7 +135,7 @@ class TurnQueue:
             if journal is None:
                 return False
             if not await journal.catch_up():
-                raise StoreDown(_LATE)
+                raise StoreDown(LATE)
             if _head(conversation) is not journal:
                 return False
             if live.revoked:
@@ -186,12 +177,8 @@ class TurnQueue:
         if not await journal.write(event, patch):
             if conversation.live is not None:  # while it waits for calls, it has nothing else to write
                 conversation.live.tool_round.news.set()
-            raise StoreDown(_LATE)
-        try:
-            async with asyncio.timeout(CONFIRMED_WITHIN_S):
-                await self._history.confirm(conversation.keys, term=term)
-        except TimeoutError:
-            raise StoreDown(_LATE) from None
+            raise StoreDown(LATE)
+        await self._history.confirm_in_time(conversation.keys, term=term)
 
     async def _take_back(self, conversation: Conversation, live: Turn, journal: TurnJournal) -> None:
         """Undo a message that was not published, after its own writes: it may be sent again under the same id."""
@@ -203,7 +190,7 @@ class TurnQueue:
             seq=conversation.next_seq(),
         )
         with suppress(OwnershipLost):  # the new owner of the conversation ends what waits there
-            await journal.write(removed, _undoing(conversation, live))
+            await journal.write(removed, withdrawal(live.record, "queue", _ids(conversation)))
         conversation.publish_removed(msgspec.structs.replace(removed, first_seq=seq))
 
     async def next(
@@ -216,7 +203,7 @@ class TurnQueue:
         try:
             return await self._started(conversation, live, generation)
         except StoreFault as fault:  # its `done` says so
-            live.failure = Failure(code=fault.code, message=str(fault))
+            live.failure = Failure.of(fault)
         return turn_request(
             conversation.owner,
             live,
@@ -227,7 +214,7 @@ class TurnQueue:
         )
 
     async def _started(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> Request:
-        meta = await self._lasting_meta(conversation)
+        meta = await until_answered(partial(known_meta, self._history, conversation))
         system = self._prompts.system(meta, generation)
         prompt = await self._prompt(conversation, live, generation, meta)
         context_from = prompt.context_from if prompt else meta.context_from or live.record.message_id
@@ -259,25 +246,13 @@ class TurnQueue:
                     reserve_images(live, made)
                 return made
         except Refused as refused:  # too late to refuse it: its `done` says why
-            live.failure = Failure(
-                code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms
-            )
+            live.failure = Failure.of(refused)
         return None
-
-    async def _lasting_meta(self, conversation: Conversation) -> Meta:
-        """Return the facts of a conversation with an accepted turn; wait if the store does not answer."""
-        while True:
-            try:
-                return await known_meta(self._history, conversation)
-            except StoreFault:
-                raise
-            except StoreDown:
-                await asyncio.sleep(AGAIN_S)
 
     async def _begin(self, conversation: Conversation, live: Turn) -> bool:
         """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
-            await _first(before.released, live.engine.stopping)
+            await first_of(before.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
                 if await self._end(conversation, live):
                     return False
@@ -286,16 +261,12 @@ class TurnQueue:
 
     async def _start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
         """Start it. `named`: the conversation's system prompt. Raises OwnershipLost."""
-        keys, turn_id = conversation.keys, live.record.turn_id
-        while True:
-            try:
-                if await self._history.start(keys, turn_id, system=named, context_from=context_from):
-                    return
-                raise OwnershipLost(turn_id)
-            except StoreFault:
-                raise
-            except StoreDown:
-                await asyncio.sleep(AGAIN_S)
+        turn_id = live.record.turn_id
+        start = partial(
+            self._history.start, conversation.keys, turn_id, system=named, context_from=context_from
+        )
+        if not await until_answered(start):
+            raise OwnershipLost(turn_id)
 
     async def _end(self, conversation: Conversation, live: Turn) -> bool:
         """End a turn that never ran; False if the running one is about to end: then this one ends after it."""
@@ -355,7 +326,7 @@ async def _has_head(conversation: Conversation) -> bool:
         if head.turn.is_over:
             await runner.ended(head)
         elif head.journal is None:
-            await _first(head.ready, head.engine.stopping, head.released)
+            await first_of(head.ready, head.engine.stopping, head.released)
         else:
             return True
     return False
@@ -365,15 +336,6 @@ async def _accepted_before(conversation: Conversation, live: Turn) -> None:
     """Wait until the fate of all earlier messages is known: their order is that of the seqs."""
     for before in conversation.turns[: conversation.turns.index(live)]:
         await asyncio.shield(before.accepted)
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
 
 
 def _ids(conversation: Conversation) -> str:
@@ -407,28 +369,8 @@ def _entry(conversation: Conversation, live: Turn, message: MessageRecord | None
 def _exit(conversation: Conversation, live: Turn, done: Done) -> bytes:
     """Return what else the store changes when a turn ends in the queue."""
     record = msgspec.structs.replace(live.record, done=done)
-    ended = [record.turn_id, encode_turn(record).decode()]
-    reply = [record.message_id, record.reply_id]
-    tree: dict[str, object] = {}
-    if done.removed:
-        tree = {"take_out": reply}
-    elif record.continues is None:
-        tree = {"reply": [*reply, encode_message(reply_of(live, done)).decode()]}
-    return msgspec.json.encode({"set": ["queue", _ids(conversation)], "ended": ended, **tree})
-
-
-def _undoing(conversation: Conversation, live: Turn) -> bytes:
-    """Return what the store changes when a message leaves the queue that was refused after all."""
-    record = live.record
-    return msgspec.json.encode(
-        {
-            "set": ["queue", _ids(conversation)],
-            "unset": [f"sent:{record.client_msg_id}", f"turn:{record.turn_id}"],
-            "refused": [record.turn_id, record.message_id, record.reply_id],
-            "removed": record.turn_id,
-        }
-        | ({"take_out": [record.message_id, record.reply_id]} if record.continues is None else {})
-    )
+    ending = Ending(reply=reply_of(live, done), turn=record, stays=record.continues is not None)
+    return queue_exit(ending, _ids(conversation))
 
 
 def _flat(fields: dict[str, str]) -> list[str]:

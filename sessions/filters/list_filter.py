@@ -37,8 +37,8 @@ _SPACED = regex.compile(
 )
 _MARK = regex.compile(r"\p{M}")
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
-_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - the parser of `re`
-_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - the character classes of `re`, with case
+_parser: Any = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - `re` has no public parser
+_compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - nor public character classes, with case
 
 
 class FilterLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
+from sessions.conversation.conversation import ConversationRegistry
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
-from sessions.events import (
-    Journalled,
-    Removed,
-)
+from sessions.events import Removed
 from sessions.limits.slots import as_service
 from sessions.records import Meta, TurnRecord
+from sessions.replicas.relay import Relay
 from sessions.running.runner import close_orphaned
 from sessions.store.codec import Keys
 from sessions.store.ownership import RunningTurn
 from sessions.store.storage import Storage
+from sessions.tool_round import Failover
 
 REAP_S = 1.0
 """Together with a dead replica's lease, less than ten seconds."""
@@ -27,28 +27,23 @@ FAULTS = 3
 """Attempts to close a turn whose conversation can't be read, before it is left as it is."""
 
 _log = structlog.get_logger("midstream.reaper")
-Runs = Callable[[RunningTurn], bool]
-Publish = Callable[[RunningTurn, Sequence[Journalled]], None]
-ResumeTurn = Callable[[RunningTurn], Awaitable[bool]]
 
 
 class Reaper:
-    """Closes orphaned turns, and withdraws unsettled ones, whose senders were told of a failure.
+    """Closes orphaned turns, takes over those that wait for calls, and withdraws unsettled ones, whose senders saw a failure."""
 
-    `runs` returns whether a turn runs here; `publish` is given the events for attached connections; `continue_turn` takes over a turn that
-    waits for calls, and returns whether it was one.
-    """
-
-    def __init__(self, storage: Storage, *, runs: Runs, publish: Publish, continue_turn: ResumeTurn) -> None:
+    def __init__(
+        self, storage: Storage, *, directory: ConversationRegistry, relay: Relay, failover: Failover
+    ) -> None:
         self._history = storage.history
         self._ownership = storage.ownership
         self._compaction = storage.compaction
         self._unsettled = storage.unsettled
         self._faults: Counter[str] = Counter()
         self._reaping = asyncio.Lock()
-        self._runs = runs
-        self._publish = publish
-        self._resume = continue_turn
+        self._directory = directory
+        self._relay = relay
+        self._failover = failover
         self.closed = 0
         """Turns that nobody ran any more, closed or gone on with here."""
 
@@ -77,7 +72,7 @@ class Reaper:
     async def _reap(self, within_s: float | None) -> int:
         try:
             async with asyncio.timeout(within_s):
-                orphans = await self._ownership.orphans(self._runs)
+                orphans = await self._ownership.orphans(self._directory.runs)
         except TimeoutError:
             raise StoreDown("The store is too slow to say which servers are alive.") from None
         await self._close_in_order(orphans)
@@ -118,7 +113,7 @@ class Reaper:
 
     async def _try_to_close(self, orphan: RunningTurn) -> bool:
         keys = Keys.of(orphan.owner, orphan.conversation_id)
-        if await self._resume(orphan):
+        if await self._failover.take_over(orphan):
             self.closed += 1
             await self._forget(orphan)
             return True
@@ -144,7 +139,8 @@ class Reaper:
         await self._history.withdraw(keys, record, removed)
         self.closed += 1
         _log.info("refused turn withdrawn", turn_id=orphan.turn_id)
-        self._publish(orphan, await self._history.journal(keys, after_seq=record.accepted_seq - 1))
+        events = await self._history.journal(keys, after_seq=record.accepted_seq - 1)
+        self._relay.publish_turn(orphan, events)
 
     async def _end(self, orphan: RunningTurn, keys: Keys, record: TurnRecord, *, seq: int) -> None:
         events = await self._history.journal(keys, after_seq=record.accepted_seq)
@@ -156,4 +152,4 @@ class Reaper:
             return  # another reaper was faster
         self.closed += 1
         _log.info("orphaned turn closed", turn_id=orphan.turn_id, replica=orphan.replica)
-        self._publish(orphan, [ending.done])
+        self._relay.publish_turn(orphan, [ending.done])

@@ -18,6 +18,8 @@ from sessions.conversation.catch_up import catch_up_to
 from sessions.conversation.conversation import Conversation, ConversationRegistry
 from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
+from sessions.replicas.rpc import Rpc
+from sessions.running import runner
 from sessions.store.client import LEAVE, WATCH, run_script
 from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
@@ -38,8 +40,7 @@ def channel_of(replica: str) -> str:
 class Relay:
     """Listens on this replica's channel, and in a cluster on the sharded channel of each live conversation.
 
-    `on_inbox` is called when a message of another replica waits, `on_unwatched` when others began or stopped watching a turn,
-    `branched` when another branch became active.
+    `branched` is called when another branch became active.
 
     These are events of conversations with connections here, and changes of who watches. Messages can be lost while the channel
     reconnects. A gap shows by its seq, and is filled from the journal.
@@ -52,8 +53,7 @@ class Relay:
         replica: str,
         directory: ConversationRegistry,
         history: History,
-        on_inbox: Callable[[], None],
-        on_unwatched: Callable[[Conversation], None],
+        rpc: Rpc,
         branched: Callable[[Conversation], object],
         channels: ShardChannels | None = None,
     ) -> None:
@@ -62,8 +62,7 @@ class Relay:
         self._channel = channel_of(replica)
         self._directory = directory
         self._history = history
-        self._on_inbox = on_inbox
-        self._on_unwatched = on_unwatched
+        self._rpc = rpc
         self._branched = branched
         self._stale: list[Conversation] = []
         self._wake = asyncio.Event()
@@ -97,13 +96,13 @@ class Relay:
             if messages.message is not None:
                 self._try_to_take(messages.message)
             elif (conversation := self._directory.by_key(messages.key)) is None:
-                self._on_inbox()
+                self._rpc.wake()
             elif conversation.published.followed and conversation.live is None:
                 self.catch_up(conversation)
 
     def _begin(self) -> None:
         """Handle a subscription of the channel. It may be a repeated one: the client reconnects by itself, and loses messages."""
-        self._on_inbox()
+        self._rpc.wake()
         for conversation in self._directory.followed():
             self.catch_up(conversation)
 
@@ -136,7 +135,7 @@ class Relay:
     def _take(self, message: bytes) -> None:
         kind, _, rest = message.partition(b" ")
         if kind == b"mail":
-            self._on_inbox()
+            self._rpc.wake()
             return
         size, _, rest = rest.partition(b" ")
         conversation = self._directory.by_key(rest[: int(size)].decode())
@@ -184,7 +183,7 @@ class Relay:
     def _watchers(self, conversation: Conversation, names: list[str]) -> None:
         others = [name for name in names if channel_of(name) != self._channel]
         conversation.others.note_watched(watched=bool(others))
-        self._on_unwatched(conversation)
+        runner.cancel_unattended(conversation)
 
 
 class Subscriptions:

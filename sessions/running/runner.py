@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 
 import msgspec
 import structlog
 
 from engine.messages import Request
-from sessions.conversation.catch_up import gap_before
+from sessions.conversation.catch_up import gap_before, partial_reply
 from sessions.conversation.conversation import Conversation
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import (
@@ -40,7 +39,7 @@ from sessions.store.storage import Storage
 from sessions.titles import TitleGenerator
 from sessions.turn.message_request import GenerationConfig, ProvidedReply
 from sessions.turn.policy import ToolLimits
-from sessions.turn.tool_calls import calls_of, cancelled
+from sessions.turn.tool_calls import cancelled
 from sessions.turn.turn import Turn, WaitingTurn
 from sessions.turn.turn_state import TurnMessageIds
 
@@ -187,7 +186,8 @@ class TurnRunner:
             self._journal,
             keys=conversation.keys.pair(),
             turn_id=live.turn.ids.turn_id,
-            wrote=partial(self._ledger.journalled, live.send.subject(conversation.owner)),
+            ledger=self._ledger,
+            subject=live.send.subject(conversation.owner),
         )
         live.ready.set()
 
@@ -436,8 +436,7 @@ def _given_up(done: Done, fault: StoreFault) -> Done:
     """Return the end of a turn that can't be stored; a cancel stays a cancel."""
     if done.cancel is None:
         done = msgspec.structs.replace(done, reason=Reason.ERROR)
-    error = Failure(code=fault.code, message=str(fault))
-    return msgspec.structs.replace(done, saved=False, error=error, open=())
+    return msgspec.structs.replace(done, saved=False, error=Failure.of(fault), open=())
 
 
 async def ended(live: Turn) -> None:
@@ -513,10 +512,8 @@ def close_orphaned(
     own = [event for event in events if getattr(event, "turn_id", None) == record.turn_id]
     deltas = [event for event in own if isinstance(event, Delta)]
     thoughts = [event for event in own if isinstance(event, Reasoning)]
-    text, reasoning = ("".join(part.text for part in parts) for parts in (deltas, thoughts))
-    if base is not None:
-        text, reasoning = base.content + text, base.reasoning + reasoning
-    calls = tuple(map(cancelled, calls_of(own)))
+    known = partial_reply(own, record.turn_id, base)
+    text, reasoning, calls = known.text, known.reasoning, tuple(map(cancelled, known.calls))
     thought = sum(part.tokens for part in thoughts)
     tokens = thought + sum(part.tokens for part in deltas) + sum(call.tokens for call in calls)
     done = Done(

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Self, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import redis.exceptions as errors
-from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio import Connection, ConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import ClusterNode, ClusterPipeline, PipelineCommand
@@ -330,6 +329,7 @@ class _InlineConnection(AbstractConnection):
         whole = command.encode() if isinstance(command, str) else command
         try:
             async with asyncio.timeout(self.socket_timeout):
+                # private: the public method, which this replaces, wraps it into `asyncio.wait_for`
                 await self._send_packed_command([whole] if isinstance(whole, bytes) else whole)
         except BaseException as error:
             await self.disconnect(nowait=True)
@@ -424,23 +424,26 @@ class _SentinelPool(FairPool):
         await super().aclose()
 
 
-class _Commands(AsyncCommandsParser):
-    """The commands that the servers know, told by any master that answers: the client asks one alone, even if that one is down."""
+class _Commands:
+    """The commands that the servers know, read from any master that answers: the client asks only one, even if that one is down."""
 
-    def __init__(self, masters: Callable[[], list[Any]]) -> None:
-        super().__init__()
-        self._masters = masters
+    def __init__(self, cluster: RedisCluster) -> None:
+        self._parser = cluster.commands_parser
+        self._cluster = cluster
 
-    async def initialize(self, node: Any = None) -> None:
-        candidates = [node, *(master for master in self._masters() if master is not node)]
+    async def initialize(self, node: ClusterNode) -> None:
+        candidates = [node, *(master for master in self._cluster.get_primaries() if master is not node)]
         for one in candidates:
             try:
-                await super().initialize(one)
+                await self._parser.initialize(one)
             except (ConnectionLost, TimedOut):
                 if one is candidates[-1]:
                     raise
             else:
                 break
+
+    async def get_keys(self, *args: Any) -> Any:
+        return await self._parser.get_keys(*args)
 
 
 class _Cluster(RedisCluster):
@@ -448,8 +451,9 @@ class _Cluster(RedisCluster):
 
     def __init__(self, stats: StoreStats, **options: Any) -> None:
         super().__init__(max_connections=2 * AT_ONCE, **options)
-        self.commands_parser = _Commands(self.get_primaries)
+        self.commands_parser = _Commands(self)  # type: ignore[assignment]
         self.stats = stats
+        self._users = 0
         self._slots = FairSlots(AT_ONCE)  # a node's pool refuses instead of waiting
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
@@ -474,13 +478,18 @@ class _Cluster(RedisCluster):
 
         Then the connections to these stay: commands are under way on them. At the end all are closed, even if it was to look anew.
         """
-        self._initialize = self._usage_counter > 0
+        self._initialize = self._users > 0  # private: whether the next command reads the nodes anew
         if not self._initialize:
             await super().aclose()
 
     async def __aenter__(self) -> Self:
-        await self._increment_usage()
+        self._users += 1
         return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._users -= 1
+        if not self._users:
+            await asyncio.shield(self.aclose())
 
 
 class Durability(StrEnum):

@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from engine.vision.image import Image
 from sessions.events import (
-    CallState,
     CancelFacts,
     Done,
     Failure,
     Languages,
-    Needs,
-    Question,
     Reason,
     Timing,
     Usage,
-    Where,
 )
 from sessions.records import (
     CallRecord,
     ContinuedReply,
     MessageRecord,
     Owner,
-    QuestionAnswer,
     SourceState,
     TurnRecord,
     with_model,
@@ -74,15 +70,8 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Usage(msgspec.Struct, array_like=True, frozen=True):
-    prompt_tokens: int
-    cached_tokens: int
-    generated_tokens: int
-    sent_tokens: int
-    wasted_tokens: int
-    acked_tokens: int | None
-    reasoning_tokens: int = 0
-    reasoning_ms: float | None = None
+_Usage = tuple[int | float | None, ...]
+"""The values of a `Usage`, in its order."""
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
@@ -96,26 +85,6 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     reasoning: str = ""
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
-
-
-class _Call(msgspec.Struct, array_like=True, frozen=True):
-    index: int
-    name: str
-    args: str
-    where: Where
-    needs: Needs
-    off: int
-    tokens: int
-    seq: int
-    expires_at: int | None
-    state: CallState
-    state_seq: int | None
-    allowed: str | None
-    content: str | None
-    error: str | None
-    runner: str
-    question: Question | None = None
-    answer: QuestionAnswer | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,15 +126,16 @@ class _Turn(msgspec.Struct, array_like=True, frozen=True):
     source: SourceState | None = None
 
 
+S = TypeVar("S", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
 _message = msgspec.json.Decoder(_Message).decode
-_call = msgspec.json.Decoder(_Call).decode
+_call = msgspec.json.Decoder(list[Any]).decode
 _turn = msgspec.json.Decoder(_Turn).decode
 
 
 def encode_message(message: MessageRecord) -> bytes:
     """A message without its id and parent, which the surrounding fields name."""
-    usage = None if message.usage is None else _Usage(*msgspec.structs.astuple(message.usage))
+    usage = None if message.usage is None else msgspec.structs.astuple(message.usage)
     return _encode(
         _Message(
             message.turn_id,
@@ -184,12 +154,12 @@ def encode_message(message: MessageRecord) -> bytes:
 
 def encode_call(call: CallRecord) -> bytes:
     """A call without its id, which the surrounding field names."""
-    return _encode(_Call(*msgspec.structs.astuple(call)[1:]))
+    return _encode(msgspec.structs.astuple(call)[1:])
 
 
 def decode_call(kept: bytes, *, call_id: str) -> CallRecord:
     """Return the record of a call."""
-    return CallRecord(call_id=call_id, **msgspec.structs.asdict(_call(kept)))
+    return _named(CallRecord, (call_id, *_call(kept)))
 
 
 def decode_message(
@@ -205,7 +175,7 @@ def decode_message(
         content=short.content,
         status=short.status,
         created_at=short.created_at,
-        usage=None if short.usage is None else _usage(short.usage),
+        usage=None if short.usage is None else _named(Usage, short.usage),
         model=short.model,
         reasoning=short.reasoning,
         calls=calls,
@@ -269,7 +239,7 @@ def _end(done: Done, text_seq: int | None, reasoning_seq: int | None) -> _End:
         done.reason,
         done.chars,
         _shorter(done.text_sha256),
-        _Usage(*msgspec.structs.astuple(done.usage)),
+        msgspec.structs.astuple(done.usage),
         (timing.queued_ms, timing.first_token_ms, timing.total_ms),
         _Rest(
             saved=done.saved,
@@ -293,7 +263,7 @@ def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Do
         seq=end.seq,
         reason=end.reason,
         chars=end.chars,
-        usage=_usage(end.usage),
+        usage=_named(Usage, end.usage),
         timing=Timing(queued_ms=queued_ms, first_token_ms=first_token_ms, total_ms=total_ms),
         text_sha256=_longer(end.text_sha256),
         saved=end.rest.saved,
@@ -306,8 +276,9 @@ def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Do
     )
 
 
-def _usage(short: _Usage) -> Usage:
-    return Usage(**msgspec.structs.asdict(short))
+def _named(kind: type[S], values: Sequence[Any]) -> S:
+    """Return a struct of its fields' values, in their order; those that are missing at the end have defaults."""
+    return msgspec.convert(dict(zip(kind.__struct_fields__, values, strict=False)), kind)
 
 
 def _shorter(sha256_hex: str) -> str:

@@ -6,6 +6,7 @@ One hash and one stream a conversation, under one hash tag (Redis Cluster keeps 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from redis.asyncio import Redis
 
-from sessions.errors import Conflict, OwnershipLost, SessionError
+from sessions.errors import Conflict, OwnershipLost, SessionError, StoreDown
 from sessions.events import Accepted, Done, Journalled, Languages, Removed, decode_journalled, encode
 from sessions.limits.shares import Subject
 from sessions.records import CallRecord, MessageRecord, Meta, Owner, TurnRecord
@@ -51,6 +52,9 @@ from sessions.store.journal import READ_BYTES, JournalSlice, OlderTurn, rebuilt
 from sessions.store.ledger import Ledger
 from sessions.store_errors import store_error_of, store_errors
 
+CONFIRMED_WITHIN_S = 1.5
+"""How long a running reply, and whoever sends a message behind it or a result, wait until that is durable enough."""
+LATE = "The store does not answer in time; send it again in a moment."
 MAX_SIBLINGS = 200
 """Siblings of a message that a reader gets, so that a page stays small."""
 JOURNAL_KEPT = 10_000
@@ -349,6 +353,14 @@ class History:
         if self._confirmer is not None:
             await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
+    async def confirm_in_time(self, keys: Keys, *, term: int) -> None:
+        """Like `confirm`, for `CONFIRMED_WITHIN_S` at most. Raises StoreDown."""
+        try:
+            async with asyncio.timeout(CONFIRMED_WITHIN_S):
+                await self.confirm(keys, term=term)
+        except TimeoutError:
+            raise StoreDown(LATE) from None
+
     async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
@@ -416,23 +428,8 @@ class History:
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
         """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
-        patch: dict[str, object] = {
-            "set": ["running", ""],
-            "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
-            "refused": [turn.turn_id, turn.message_id, turn.reply_id],
-            "removed": turn.turn_id,
-            "over": self._ttl_ms,
-        }
-        if turn.continues is None:
-            patch["take_out"] = [turn.message_id, turn.reply_id]
-        written: list[str | bytes | int] = [
-            self._replica,
-            turn.turn_id,
-            1,
-            event.seq,
-            encode(event),
-            msgspec.json.encode(patch),
-        ]
+        patch = withdrawal(turn, "running", "", over=self._ttl_ms)
+        written: list[str | bytes | int] = [self._replica, turn.turn_id, 1, event.seq, encode(event), patch]
         [answer] = await run_script(self._client, APPEND, keys.pair(), written)
         if isinstance(answer, BaseException):
             raise store_error_of(answer)
@@ -527,6 +524,38 @@ class History:
         epoch, *charged = answer
         await self._ledger.deleted(keys.owner, charged)
         return epoch.decode() or None
+
+
+def withdrawal(turn: TurnRecord, *fields: str, over: int | None = None) -> bytes:
+    """Return what the store changes with the removal of a turn that was refused after all (see `append.lua`).
+
+    `fields`: of the conversation, with their new values; `over`: the milliseconds that the journal is kept, if no turn runs then.
+    """
+    patch: dict[str, object] = {
+        "set": fields,
+        "unset": [f"sent:{turn.client_msg_id}", f"turn:{turn.turn_id}"],
+        "refused": [turn.turn_id, turn.message_id, turn.reply_id],
+        "removed": turn.turn_id,
+    }
+    if over is not None:
+        patch["over"] = over
+    if turn.continues is None:
+        patch["take_out"] = [turn.message_id, turn.reply_id]
+    return msgspec.json.encode(patch)
+
+
+def queue_exit(ending: Ending, queue: str) -> bytes:
+    """Return what the store changes with the end of a turn in the queue. `queue`: the turns that are left there."""
+    turn = ending.turn
+    patch: dict[str, object] = {
+        "set": ["queue", queue],
+        "ended": [turn.turn_id, encode_turn(turn).decode()],
+    }
+    if ending.done.removed:
+        patch["take_out"] = [turn.message_id, turn.reply_id]
+    elif not ending.stays:
+        patch["reply"] = [turn.message_id, turn.reply_id, encode_message(ending.reply).decode()]
+    return msgspec.json.encode(patch)
 
 
 class Notes:

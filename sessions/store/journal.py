@@ -42,10 +42,11 @@ from sessions.events import (
     kept_length,
     merge_text,
 )
+from sessions.limits.shares import Subject
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord, digest
 from sessions.store.client import APPEND, COMPACT, SCHEDULE, TAKE_DUE, load_scripts, queue_script, run_script
 from sessions.store.codec import Keys
-from sessions.store.ledger import EVENT_BYTES
+from sessions.store.ledger import EVENT_BYTES, Ledger
 from sessions.store_errors import store_error_of, store_errors
 
 AT_ONCE = 32
@@ -86,9 +87,10 @@ class TurnJournal:
         *,
         keys: tuple[str, str],
         turn_id: str,
-        wrote: Callable[[int], None] = lambda _: None,
+        ledger: Ledger,
+        subject: Subject,
     ) -> None:
-        """`wrote`: is given the bytes of its events, many at a time."""
+        """`ledger` counts the bytes of its events for the subject, many at a time."""
         self._journal = journal
         self._keys = keys
         self._turn_id = turn_id
@@ -99,7 +101,8 @@ class TurnJournal:
         self._late = False
         self._dropped = False
         self._faults = 0
-        self._wrote = wrote
+        self._ledger = ledger
+        self._subject = subject
         self._uncounted = 0
         self.watched = False
         """Whether other replicas watched the conversation at the last write."""
@@ -153,14 +156,16 @@ class TurnJournal:
     def _count(self, size: int) -> None:
         self._uncounted += size
         if self._uncounted >= COUNTED_BYTES:
-            self._wrote(self._uncounted)
+            self._charge()
+
+    def _charge(self) -> None:
+        if self._uncounted:
+            self._ledger.journalled(self._subject, self._uncounted)
             self._uncounted = 0
 
     def drop(self) -> None:
         """Stop writing; a write under way does not count."""
-        if self._uncounted:
-            self._wrote(self._uncounted)
-            self._uncounted = 0
+        self._charge()
         self._dropped = True
         if self._writing is not None:
             self._writing.cancel()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Self
 
-import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
@@ -21,25 +21,11 @@ from sessions.store.owner_data import OwnerData, Sharing
 from sessions.store.ownership import Ownership, RunningTurn
 
 
-class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica's storage. `unsettled`: its turns of which it is not known whether the store accepted them."""
+class Storage:
+    """One replica's access to the store."""
 
-    history: History
-    notes: Notes
-    index: Index
-    images: Images
-    search: Search
-    sharing: Sharing
-    belongings: OwnerData
-    journal: Journal
-    ownership: Ownership
-    compaction: Compaction
-    ledger: Ledger
-    unsettled: set[str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         client: Redis,
         *,
         replica: str,
@@ -47,32 +33,26 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         durability: Durability = Durability.MEMORY,
         priority_client: Redis | None = None,
         most_bytes: int | None = None,
-    ) -> Self:
+    ) -> None:
         """`ttl_s`: seconds for which a conversation is kept after its last turn.
 
         `most_bytes`: how much each of the store's servers may hold; None: its own limit.
 
         `priority_client`: a separate client for the lease and for ends of turns, so that they do not wait behind requests.
         """
-        index = Index(client, ttl_s=ttl_s)
-        ledger = Ledger(client, Memory(client, most_bytes=most_bytes))
-        ownership = Ownership(client, replica=replica, priority_client=priority_client)
-        history = History(client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=ledger)
-        images = Images(client, ledger=ledger)
-        return cls(
-            history=history,
-            notes=Notes(client, ttl_s=ttl_s, ledger=ledger),
-            index=index,
-            images=images,
-            search=Search(client),
-            sharing=Sharing(client, history=history, ttl_s=ttl_s),
-            belongings=OwnerData(client, history=history, images=images),
-            journal=Journal(client, replica=replica),
-            ownership=ownership,
-            compaction=Compaction(client, ttl_s=ttl_s),
-            ledger=ledger,
-            unsettled=set(),
-        )
+        self.ledger = ledger = Ledger(client, Memory(client, most_bytes=most_bytes))
+        self.history = History(client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=ledger)
+        self.notes = Notes(client, ttl_s=ttl_s, ledger=ledger)
+        self.index = Index(client, ttl_s=ttl_s)
+        self.images = Images(client, ledger=ledger)
+        self.search = Search(client)
+        self.sharing = Sharing(client, history=self.history, ttl_s=ttl_s)
+        self.belongings = OwnerData(client, history=self.history, images=self.images)
+        self.journal = Journal(client, replica=replica)
+        self.ownership = Ownership(client, replica=replica, priority_client=priority_client)
+        self.compaction = Compaction(client, ttl_s=ttl_s)
+        self.unsettled: set[str] = set()
+        """Its turns of which it is not known whether the store accepted them."""
 
     async def register_turn(
         self,
@@ -111,11 +91,10 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     def over(self, priority_client: Redis, *, ttl_s: float, durability: Durability) -> Self:
         """Return the same, with a separate client for the writes of running turns."""
         replica = self.ownership.replica
-        return msgspec.structs.replace(
-            self,
-            history=History(
-                priority_client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger
-            ),
-            journal=Journal(priority_client, replica=replica),
-            compaction=Compaction(priority_client, ttl_s=ttl_s),
+        same = copy(self)
+        same.history = History(
+            priority_client, ttl_s=ttl_s, replica=replica, durability=durability, ledger=self.ledger
         )
+        same.journal = Journal(priority_client, replica=replica)
+        same.compaction = Compaction(priority_client, ttl_s=ttl_s)
+        return same

@@ -10,13 +10,13 @@ from sessions.conversation.conversation import Conversation
 from sessions.errors import Conflict, NotFound, OwnershipLost, StoreDown, StoreFault
 from sessions.events import SourceText
 from sessions.filters.chain import Filters
-from sessions.replicas.rpc import Forwarder
+from sessions.replicas.forwarder import Forwarder
 from sessions.store.codec import encode_message, encode_turn
-from sessions.store.history import History
+from sessions.store.history import LATE, History
 from sessions.translation.interpretation import GrowingText
 from sessions.translation.translator import Interpretation, interpretation_of
 from sessions.turn.interfaces import Grown, Growth
-from sessions.turn.turn import Turn
+from sessions.turn.turn import Turn, first_of
 
 ATTEMPTS = 3
 FILTERED_CHARS = 1000
@@ -24,7 +24,6 @@ FILTERED_CHARS = 1000
 _MOVES = "The interpretation is moving to another server; send it again in a moment."
 _ENDED = "The interpretation has ended; later text is not translated."
 _OVER = "The interpretation was ended; further text is not translated."
-_LATE = "The store does not answer in time; send it again in a moment."
 
 
 class SourceUpdateHandler:
@@ -55,7 +54,7 @@ class SourceUpdateHandler:
         while (live := _target_turn(conversation, growth)) is not None:
             if not await asyncio.shield(live.accepted):
                 continue
-            await _ready(live)
+            await first_of(live.ready, live.released)
             if (interpretation := interpretation_of(live)) is None:
                 return None
             try:
@@ -112,7 +111,7 @@ class SourceUpdateHandler:
             raise
         conversation.publish_control(event)
         if not saved:
-            raise StoreDown(_LATE)
+            raise StoreDown(LATE)
 
     async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
         """Return the outcome from the store, for an interpretation that has ended."""
@@ -141,20 +140,10 @@ def _may_translate(live: Turn) -> bool:
     return live.source is not None or live.send.source is not None or goes_on
 
 
-async def _ready(live: Turn) -> None:
-    """Wait until an accepted turn can use its journal, or has ended."""
-    waits = [asyncio.ensure_future(one.wait()) for one in (live.ready, live.released)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-
-
 async def _write_rest(live: Turn) -> None:
     """Write earlier events, which may include this growth. Raises StoreDown if that is impossible now."""
     if live.journal is not None and not live.turn.is_over and not await live.journal.catch_up():
-        raise StoreDown(_LATE)
+        raise StoreDown(LATE)
 
 
 def _patch(live: Turn, interpretation: Interpretation) -> bytes:

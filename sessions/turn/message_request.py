@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from engine.messages import Format, Params, ReplySpec, Tool, ToolCall, Translation
 from engine.vision.image import Detail
-from sessions.events import Needs, Where
+from sessions.events import Cause, Needs, Where
 from sessions.limits.shares import Subject
 from sessions.records import MessageRecord, Owner, SourceState, TurnRecord, digest, user_message
 from sessions.store.codec import Keys, now_ms
@@ -61,6 +61,32 @@ def digest_of(content: str, placement: Placement, images: Sequence[str] = ()) ->
 
 
 OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
+
+
+class BusyPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a message that arrives while a turn runs in its conversation, and of that turn."""
+
+    refused: bool = False
+    """The message is refused; otherwise it is accepted."""
+    queued: bool = False
+    """It is accepted at once, and runs after the turns that were accepted before it."""
+    ends: Cause | None = None
+    """Those turns are cancelled for this cause before it is accepted; None: they continue."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether the turns that it ends leave the history, with the messages that they answer."""
+        return self.ends is Cause.ROLLBACK
+
+
+BUSY_POLICIES: dict[OnBusy, BusyPolicy] = {
+    "reject": BusyPolicy(refused=True),
+    "enqueue": BusyPolicy(queued=True),
+    "interrupt": BusyPolicy(ends=Cause.INTERRUPT),
+    "rollback": BusyPolicy(ends=Cause.ROLLBACK),
+}
+"""Each `on_busy`. If nothing runs, all are the same."""
+
 OnDisconnect = Literal["cancel", "continue"]
 
 
@@ -92,6 +118,11 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     untitled: bool = False
     source: SourceState | None = msgspec.field(default=None, name="interprets")
+
+    @property
+    def busy(self) -> BusyPolicy:
+        """Return what happens if a turn runs in its conversation."""
+        return BUSY_POLICIES[self.on_busy]
 
     def subject(self, owner: Owner) -> Subject:
         """Return whose limits and ledgers count it."""

@@ -347,6 +347,15 @@ class HistoryPromptBuilder:
         self._images = images
         self._operators = operators
 
+    def requested(self, generation: GenerationConfig, *kept: str, source: SourceState | None = None) -> str:
+        """Return the requested model of a turn. `kept`: earlier choices; `source`: what it answers, if that grows.
+
+        Raises ModelNotFound, Forbidden.
+        """
+        return self.choice.requested(
+            generation.model, *kept, only=generation.only, translates=source or generation.translation
+        )
+
     def system(self, meta: Meta, generation: GenerationConfig) -> SystemPrompt:
         """Return the system prompt of a conversation's next turn."""
         named = meta.system if generation.system is None else generation.system
@@ -596,8 +605,9 @@ def client_key(owner: Owner, group: str) -> str:
 
 def reserve_images(live: Turn, prompt: Prompt) -> None:
     """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
-    if size := sum(len(image.data) for message in prompt.messages for image in message.images):
-        live.hold(size)
+    size = sum(len(image.data) for message in prompt.messages for image in message.images)
+    if size and live.admitted is not None:
+        live.admitted.hold(size)
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.api import Streamer
 from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.limits.shares import Admitted
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.journal import TurnJournal
 from sessions.turn.interfaces import Player, Source
@@ -63,6 +64,16 @@ class EngineWait:
             self.stream.cancel()
 
 
+async def first_of(*events: asyncio.Event, within_s: float | None = None) -> None:
+    """Wait until one of the events is set, or the time is up."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 class SentOffsets:
     """The furthest offsets of a turn's text and reasoning that any transport was handed. Connections report them."""
 
@@ -112,10 +123,6 @@ class NullSubscriber:
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
         """Nothing waits here."""
-
-
-def _no_count(_: int) -> None:
-    """Of turns that were counted elsewhere."""
 
 
 class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +239,7 @@ class Turn:
 
     __slots__ = (
         "accepted",
+        "admitted",
         "end",
         "ended",
         "engine",
@@ -240,7 +248,6 @@ class Turn:
         "followers",
         "forwarded",
         "grace",
-        "hold",
         "journal",
         "player",
         "published_off",
@@ -286,7 +293,7 @@ class Turn:
         self.was_attached = False  # its sender was attached before it arrived
         self.forwarded: str | None = None  # the replica that it was forwarded to
         self.revoked = False  # its conversation was deleted before it was accepted
-        self.hold: Callable[[int], None] = _no_count  # counts the bytes of the images that it is to show
+        self.admitted: Admitted | None = None  # its slots; None: another replica admitted it
 
         self.accepted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ready = asyncio.Event()  # messages can be accepted after it

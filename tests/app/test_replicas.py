@@ -11,7 +11,7 @@ import pytest
 from engine.scripted import ScriptedEngine
 from sessions.conversation.conversation import Conversation
 from sessions.errors import StoreDown
-from sessions.replicas.rpc import Forwarder
+from sessions.replicas.forwarder import Forwarder
 from sessions.store.ownership import RunningTurn
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 

@@ -187,7 +187,7 @@ async def test_no_path_has_a_control_character(running: InProcessService, path: 
     assert (await running.get(path))[0] == 404
 
 
-@pytest.mark.parametrize("name", ["_unset_keepalive_if_required", "_should_upgrade", "_start_asgi_task"])
-def test_uvicorn_has_the_private_methods_that_are_called_or_replaced(name: str) -> None:
+@pytest.mark.parametrize("name", ["_should_upgrade", "_start_asgi_task"])
+def test_uvicorn_has_the_private_methods_that_are_replaced(name: str) -> None:
     assert name in vars(HttpToolsProtocol)
     assert f"self.{name}(" in inspect.getsource(HttpToolsProtocol)

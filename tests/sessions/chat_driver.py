@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 from redis.asyncio import Redis
@@ -17,6 +18,9 @@ from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import HistoryPage, PageWithStatus
 from sessions.errors import Refused
 from sessions.events import Accepted, Done, ToolCall
+from sessions.filters.chain import Filters
+from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
 from sessions.store.codec import Keys
@@ -29,6 +33,7 @@ from sessions.turn.message_request import (
     OnDisconnect,
     Placement,
 )
+from sessions.turn.policy import Policy
 from sessions.turn.tool_calls import Decision, Result
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sessions.recorder import WAIT_S, Recorder
@@ -253,6 +258,32 @@ class Chat:
     async def wait_idle(self) -> None:
         """Waits until no turn is left."""
         await eventually(lambda: self.sessions.statistics().turns == 0)
+
+
+@asynccontextmanager
+async def serving(
+    store: Redis,
+    engine: ScriptedEngine,
+    *,
+    alone: bool = True,
+    observer: Observer | None = None,
+    **policy: Any,
+) -> AsyncIterator[Chat]:
+    """A chat of alice on a replica with a policy of its own."""
+    rules = Policy(**({"ttl_s": 60, "max_turns": 10} | policy))
+    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer)
+    async with sessions.running(alone=alone):
+        yield Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
+    assert sessions.statistics().turns == 0
+
+
+def filtering(*, incoming: Sequence[str] = (), outgoing: Sequence[str] = ()) -> Filters:
+    """Filters of these words."""
+    lists = {
+        direction: MatchLists(words, [], max_chars=9)
+        for direction, words in (("incoming", incoming), ("outgoing", outgoing))
+    }
+    return Filters([ListFilter(**lists)])
 
 
 async def eventually(happened: Callable[[], bool]) -> None:

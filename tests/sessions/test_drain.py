@@ -13,7 +13,7 @@ from sessions.service import Sessions
 from sessions.store.codec import Keys
 from sessions.store.history import History
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
 
 
@@ -59,9 +59,7 @@ async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) 
 
 
 async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         await chat.running("Hello?", "This")
     assert chat.reader.of(Done)[0].saved
     meta = await History(store, ttl_s=60, replica="here").load(Keys.of(owner, CONVERSATION_ID))

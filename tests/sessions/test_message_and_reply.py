@@ -12,11 +12,11 @@ from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
-from sessions.records import Owner, digest
+from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
+from tests.sessions.recorder import Recorder
 
 
 class Miscounting(ScriptedEngine):
@@ -37,47 +37,9 @@ class Prim(ScriptedEngine):
         raise PromptRejected("unspeakable")
 
 
-async def test_a_reply_is_told_and_kept(chat: Chat, reader: Recorder) -> None:
-    done = await chat.exchange("Hello?", "Hello there.")
-    assert reader.text(done.turn_id) == "Hello there."
-    assert (done.reason, done.chars, done.saved) == (Reason.STOP, 12, True)
-    assert done.text_sha256 == digest("Hello there.")
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello there.")]
-
-
-async def test_seqs_have_no_hole_and_the_journal_has_them_all(
-    chat: Chat, reader: Recorder, owner: Owner
-) -> None:
-    await chat.exchange("One?")
-    await chat.exchange("Two?", "Two, of course.")
-    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
-    assert continuous(reader.events)
-    assert continuous(journal)
-    assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
-
-
-async def test_usage_and_timing_are_told_at_the_end(chat: Chat) -> None:
-    done = await chat.exchange("Hello?", "Hello there.")
-    usage = done.usage
-    assert (usage.prompt_tokens, usage.generated_tokens, usage.sent_tokens) == (5, 3, 2)
-    assert usage.wasted_tokens == 0
-    assert done.timing.queued_ms is not None
-    assert done.timing.first_token_ms is not None
-    assert 0 <= done.timing.queued_ms <= done.timing.first_token_ms <= done.timing.total_ms
-
-
-async def test_a_reply_may_end_by_its_length(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This", max_new_tokens=1)
-    assert (await reader.next(Done)).reason is Reason.LENGTH
-
-
-async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(
-    store: Redis, owner: Owner
-) -> None:
+async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(store: Redis) -> None:
     engine = Miscounting(by_hand=True, context_tokens=20)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, max_turns=1) as chat:
         await chat.running("word " * 30)
         engine.step()
         done = await chat.reader.next(Done)
@@ -135,12 +97,8 @@ async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) 
     assert await running_turns_in_store(store) == 0
 
 
-async def test_a_server_with_all_its_turns_refuses_one_more(
-    store: Redis, engine: ScriptedEngine, owner: Owner
-) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, max_turns=1) as chat:
         await chat.running("Hello?")
         with pytest.raises(Overloaded):
             chat.begin_send("Hello!", conversation_id="other")

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions import replica
+from sessions.conversation.conversation import ConversationRegistry
 from sessions.errors import StoreDown
 from sessions.events import Done, Reason, Resumed, Status
 from sessions.records import Owner
@@ -15,9 +16,9 @@ from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import journal, ownership
 from sessions.store.journal import Compaction
-from sessions.store.ownership import RunningTurn
+from sessions.tool_round import Failover
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat
+from tests.sessions.chat_driver import Chat, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.store_faults import without_memory
 
@@ -56,14 +57,12 @@ async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
 
 
 async def test_a_reader_comes_back_and_is_told_what_happens(
-    chat: Chat, store: Redis, owner: Owner, reader: Recorder
+    chat: Chat, store: Redis, reader: Recorder
 ) -> None:
     """On a replica that the store can't note as watching until it has memory again."""
     await chat.exchange("Hello?", "Hello.")
     engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=False):
-        other = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, alone=False) as other:
         async with without_memory(store):
             await other.resume(other.reader, 1)
             assert other.reader.of(Resumed)[0].replayed == 2
@@ -106,7 +105,9 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
     parts = chat.sessions.parts
     async with without_memory(store):
         orphan = next(iter(parts.storage.ownership._own.values()))
-        reaper = Reaper(parts.storage, runs=lambda _: False, publish=lambda *_: None, continue_turn=no_wait)
+        nowhere = ConversationRegistry()  # as this process has started again, no turn runs in it
+        failover = Failover(directory=nowhere, storage=parts.storage)
+        reaper = Reaper(parts.storage, directory=nowhere, relay=parts.relay, failover=failover)
         assert await reaper.reap() == 1
         record = await parts.storage.history.turn(chat.keys, orphan.turn_id)
         assert record is not None
@@ -114,8 +115,3 @@ async def test_a_dead_replicas_turn_is_ended(chat: Chat, store: Redis) -> None:
         assert record.done.reason is Reason.INTERRUPTED
     chat.cancel()
     await chat.wait_idle()
-
-
-async def no_wait(_: RunningTurn) -> bool:
-    """No turn waits for calls."""
-    return False

@@ -31,7 +31,7 @@ from sessions.store.journal import TurnJournal
 from sessions.store.pool import CALL_S
 from sessions.turn.message_request import Continue, Regenerate
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import node
 from tests.store_faults import pid_of, refusing_writes, stalled
@@ -325,7 +325,7 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
         await chat.exchange("And now?", "Now.", client_msg_id="lost")
         assert continuous(chat.reader.events)
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
-        assert await sessions.parts.reaper.reap() == 0
+        assert await chat.sessions.parts.reaper.reap() == 0
 
 
 async def test_a_stalled_store_does_not_say_who_is_dead(chat: Chat, pid: int) -> None:
@@ -365,40 +365,30 @@ class Hasty(NullObserver):
 
 
 async def test_a_defect_within_a_reply_ends_it_and_stops_the_engine(
-    store: Redis, engine: ScriptedEngine, owner: Owner
+    store: Redis, engine: ScriptedEngine
 ) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10), observer=Hasty())
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, observer=Hasty()) as chat:
         await chat.running("Hello?", "This")
         done = await chat.reader.next(Done)
         assert (done.reason, done.chars) == (Reason.ERROR, 4)
         await eventually(lambda: engine.statistics().cancels == 1)
 
 
-async def test_a_defect_at_an_end_costs_nobody_else_anything(
-    store: Redis, engine: ScriptedEngine, owner: Owner
-) -> None:
-    sessions = Sessions(
-        client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10), observer=AbruptEngine()
-    )
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+async def test_a_defect_at_an_end_costs_nobody_else_anything(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, observer=AbruptEngine()) as chat:
         await chat.exchange("Hello?", "Hello.")
         await chat.exchange("And now?", "Now.")
         await chat.wait_idle()
-        assert await sessions.parts.reaper.reap() == 0
+        assert await chat.sessions.parts.reaper.reap() == 0
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
-    store: Redis, pid: int, owner: Owner, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    store: Redis, pid: int, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica, "SAVE_S", 0.1)
     monkeypatch.setattr(turn_manager, "DRAIN_CANCEL_S", 0.1)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         await chat.running("One?", "This")
         chat.begin_send("Two?", on_busy="enqueue")
         await chat.reader.next(Accepted, count=2)

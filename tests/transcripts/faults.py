@@ -16,6 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 STATE, PROMPT = "sessions/turn/turn_state.py", "sessions/turn/prompt.py"
 ACCEPTANCE, RUNNER = "sessions/commands/acceptance.py", "sessions/running/runner.py"
+REQUEST = "sessions/turn/message_request.py"
 RESUMPTION = "sessions/commands/resumption.py"
 JOURNAL, CONVERSATION = "sessions/store/journal.py", "sessions/conversation/conversation.py"
 
@@ -31,13 +32,8 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault("duplicate", ACCEPTANCE, "if record.digest != send.digest:", "if False:"),
-    Fault(
-        "busy",
-        ACCEPTANCE,
-        'Cause.ROLLBACK if send.on_busy == "rollback" else Cause.INTERRUPT',
-        "Cause.CLIENT",
-    ),
-    Fault("queue", ACCEPTANCE, 'if live.send.on_busy == "enqueue" and', "if False and"),
+    Fault("busy", REQUEST, "BusyPolicy(ends=Cause.INTERRUPT)", "BusyPolicy(ends=Cause.CLIENT)"),
+    Fault("queue", ACCEPTANCE, "if live.send.busy.queued and", "if False and"),
     Fault("placement", ACCEPTANCE, "parent_id=placement.parent_id,", "parent_id=None,"),
     Fault("prompt: system", PROMPT, '[Message("system", system)] if system else []', "list[Message]()"),
     Fault(

@@ -56,6 +56,7 @@ from sessions.conversation.history_page import ShownMessage
 from sessions.errors import NotFound, Refused
 from sessions.limits.shares import Subject
 from sessions.service import Sessions
+from sessions.turn.message_request import OnBusy, OnDisconnect
 
 Trigger = Literal["submit-message", "regenerate-message"]
 _SHA256_CHARS = 64
@@ -98,8 +99,8 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
     params: Params = Params()
     tools: tuple[OfferedTool, ...] | dict[ToolName, ToolOfAMap] = ()
     tool_choice: ToolName = "auto"
-    on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] = "interrupt"
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    on_busy: OnBusy = "interrupt"
+    on_disconnect: OnDisconnect = "cancel"
     grace_s: float | None = None
     model: ModelName | None = None
     system: str | None = None

@@ -57,14 +57,6 @@ async def test_an_edit_stands_beside_the_old_message(chat: Chat, engine: Scripte
     assert await count(chat) == 6
 
 
-async def test_the_first_message_can_be_edited(chat: Chat) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    (first, _) = await ids(chat)
-    await chat.exchange("Hi?", "Hi.", place=Edit(first))
-    assert await history_texts(chat) == ["Hi?", "Hi."]
-    assert chat.reader.of(Accepted)[-1].parent_id is None
-
-
 async def test_another_reply_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:
     """No message of the user's is written; the prompt ends with the one that is answered again."""
     await chat.exchange("Hello?", "Hello.")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
-from sessions.events import Accepted, Cause, Done, Reason
+from sessions.events import Accepted, Cause, Done
+from sessions.turn.message_request import BUSY_POLICIES, OnBusy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.recorder import Recorder
 
 
-async def test_a_message_into_a_running_reply_is_refused(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This")
-    with pytest.raises(Busy):
-        await chat.send("And now?")
-    assert len(reader.of(Accepted)) == 1
-    chat.cancel()
+def test_every_value_of_on_busy_has_its_row() -> None:
+    assert tuple(BUSY_POLICIES) == get_args(OnBusy)
 
 
 async def test_a_refused_sender_is_not_attached(chat: Chat) -> None:
@@ -35,28 +34,6 @@ async def test_of_two_at_once_the_first_wins(chat: Chat, reader: Recorder) -> No
     assert isinstance(await second, Busy)
     assert await chat.messages() == [("user", "One?"), ("assistant", "")]
     chat.cancel()
-
-
-async def test_an_interruption_ends_the_running_reply_first(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    first = await chat.running("Hello?", "This")
-    engine.script("Stopped.")
-    second = await chat.running("No, wait!", "Stopped.", on_busy="interrupt")
-    engine.step()
-    await reader.next(Done, count=2)
-    interrupted, answered = reader.of(Done)
-    assert (interrupted.turn_id, interrupted.reason) == (first.turn_id, Reason.CANCELLED)
-    assert interrupted.cancel is not None
-    assert interrupted.cancel.cause is Cause.INTERRUPT
-    assert (answered.turn_id, answered.reason) == (second.turn_id, Reason.STOP)
-    assert continuous(reader.events)
-    assert await chat.messages() == [
-        ("user", "Hello?"),
-        ("assistant", "This"),
-        ("user", "No, wait!"),
-        ("assistant", "Stopped."),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -28,33 +28,10 @@ async def test_between_tokens_what_was_handed_is_kept(chat: Chat, reader: Record
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This reply")]
 
 
-async def test_what_was_seen_cuts_where_it_is_less(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This reply")
-    chat.cancel(seen_off=4)
-    assert (await reader.next(Done)).chars == 4
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
-
-
 async def test_nobody_saw_more_than_was_handed(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This")
     chat.cancel(seen_off=10_000)
     assert (await reader.next(Done)).chars == 4
-
-
-async def test_a_cut_falls_between_characters(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
-    """A family of four is one character of seven code points."""
-    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
-    engine.script([f"Hi {family}!"])
-    await chat.running("Hello?", f"Hi {family}!")
-    chat.cancel(seen_off=6)
-    assert (await reader.next(Done)).chars == 3
-
-
-async def test_usage_counts_what_was_sent_kept_and_wasted(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This reply was")
-    chat.cancel(seen_off=4)
-    usage = (await reader.next(Done)).usage
-    assert (usage.generated_tokens, usage.sent_tokens, usage.wasted_tokens) == (3, 3, 2)
 
 
 async def test_before_the_first_token(chat: Chat, reader: Recorder) -> None:
@@ -147,17 +124,6 @@ async def test_twice(chat: Chat, reader: Recorder) -> None:
     assert (await reader.next(Done)).chars == 2
     await chat.wait_idle()
     assert len(reader.of(Done)) == 1
-
-
-async def test_by_its_id(chat: Chat, reader: Recorder) -> None:
-    accepted = await chat.running("Hello?", "This")
-    assert chat.cancel(accepted.turn_id) == Cancelled(accepted.turn_id, already=False)
-    assert (await reader.next(Done)).reason is Reason.CANCELLED
-
-
-async def test_of_nothing_is_no_error(chat: Chat) -> None:
-    assert chat.cancel("turn_x") == Cancelled("turn_x", already=True)
-    assert chat.cancel() == Cancelled(None, already=True)
 
 
 async def test_of_someone_elses_turn_does_nothing(chat: Chat, reader: Recorder) -> None:

@@ -22,10 +22,7 @@ from sessions.events import (
     Snapshot,
     ToolCall,
 )
-from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
-from sessions.records import Owner, digest
-from sessions.service import Sessions
+from sessions.records import digest
 from sessions.turn.message_request import (
     Append,
     Continue,
@@ -34,8 +31,7 @@ from sessions.turn.message_request import (
     Placement,
     Regenerate,
 )
-from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually, filtering, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, TOOLS
 
@@ -347,14 +343,6 @@ async def test_a_wait_is_told_before_its_first_text(chat: Chat, engine: Scripted
     chat.leave(late)
 
 
-async def test_a_reply_that_has_come_to_its_end_does_not_go_on(chat: Chat) -> None:
-    done = await chat.exchange("Hello?")
-    await chat.wait_idle()
-    with pytest.raises(Conflict, match="is complete"):
-        await chat.send("", place=Continue(done.message_id))
-    assert len(chat.engine.requests) == 1
-
-
 async def test_an_empty_reply_does_not_go_on(chat: Chat) -> None:
     accepted = await chat.send("Hello?")
     chat.cancel(accepted.turn_id)
@@ -640,11 +628,7 @@ async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine)
 
 
 async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: ScriptedEngine) -> None:
-    nothing, words = MatchLists([], [], max_chars=128), MatchLists(["darn"], [], max_chars=128)
-    filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
-    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, filters=filters))
-    async with floor.running(alone=True):
-        chat = Chat(floor, engine, Owner("anonymous", "alice"), Recorder())
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
         done = await chat.play("Hm?", "Oh da", "y.", max_new_tokens=1)
         assert (done.reason, done.chars) == (Reason.LENGTH, 5)
         await chat.wait_idle()

@@ -11,35 +11,6 @@ from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
 
 
-async def test_of_a_running_turn_on_an_attached_connection(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    first = await chat.running("Hello?", "This", client_msg_id="one")
-    again = await chat.send("Hello?", client_msg_id="one")
-    assert (again.duplicate, again.ref, again.seq, again.turn_id) == (True, "ref", first.seq, first.turn_id)
-    await chat.step()
-    assert reader.text(first.turn_id) == "This reply"
-    assert len(engine.requests) == 1
-    chat.cancel()
-
-
-async def test_of_a_running_turn_on_a_new_connection(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    """It gets the text so far as one delta from the beginning, then what follows."""
-    first = await chat.running("Hello?", "This reply", client_msg_id="one")
-    second = Recorder()
-    again = await chat.send("Hello?", client_msg_id="one", reader=second)
-    assert again.duplicate
-    so_far = second.of(Delta)[0]
-    assert (so_far.off, so_far.text, so_far.tokens) == (0, "This reply", 2)
-    assert (so_far.first_seq, so_far.seq) == (again.seq + 1, reader.of(Delta)[-1].seq)
-    engine.step(20)
-    await second.next(Done)
-    assert second.text(first.turn_id) == engine._reply
-    chat.sessions.disconnect(second)
-
-
 async def test_of_a_turn_that_has_no_text_yet(chat: Chat) -> None:
     await chat.running("Hello?", client_msg_id="one")
     second = Recorder()
@@ -85,24 +56,6 @@ async def test_of_an_ended_turn_that_was_taken_back(chat: Chat, reader: Recorder
     again = await second.next(Done)
     assert (again.turn_id, again.removed) == (done.turn_id, True)
     assert second.of(Delta) == []
-    chat.sessions.disconnect(second)
-
-
-async def test_of_an_ended_turn(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
-    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
-    await chat.wait_idle()
-    second = Recorder()
-    again = await chat.send("Hello?", client_msg_id="one", reader=second)
-    assert [type(event) for event in second.events] == [Accepted, Delta, Done]
-    delta = second.of(Delta)[0]
-    assert (delta.text, delta.off, delta.first_seq, delta.seq) == (
-        "Hello there.",
-        0,
-        again.seq + 1,
-        done.seq - 1,
-    )
-    assert second.of(Done) == [done]
-    assert len(engine.requests) == 1
     chat.sessions.disconnect(second)
 
 

@@ -16,7 +16,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.message_request import Edit
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, running_turns_in_store
+from tests.sessions.chat_driver import Chat, running_turns_in_store, serving
 from tests.sessions.recorder import WAIT_S, Recorder, continuous
 
 
@@ -38,30 +38,8 @@ async def end(chat: Chat, turn_id: str) -> Done:
     return ends[0]
 
 
-async def test_a_message_is_accepted_behind_the_reply_and_answered_after_it(
-    chat: Chat, reader: Recorder
-) -> None:
-    first = await chat.running("One?", "This")
-    second = await queued(chat, "Two?")
-    third = await queued(chat, "Three?", place=2)
-    page = await chat.history()
-    assert [message.content for message in page.messages] == ["One?", "This", "Two?", "Three?"]
-    for accepted in (first, second, third):
-        await end(chat, accepted.turn_id)
-    await chat.wait_idle()
-    assert [done.turn_id for done in reader.of(Done)] == [first.turn_id, second.turn_id, third.turn_id]
-    assert continuous(reader.events)
-    reply = chat.engine._reply
-    contents = [content for _, content in await chat.messages()]
-    assert contents == ["One?", reply, "Two?", reply, "Three?", reply]
-    assert (second.parent_id, third.parent_id) == tuple(done.message_id for done in reader.of(Done)[:2])
-    assert [message.content for message in chat.engine.requests[-1].messages] == contents[:-1]
-
-
-async def test_only_so_many_wait(store: Redis, owner: Owner, engine: ScriptedEngine) -> None:
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10, max_queued=1))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+async def test_only_so_many_wait(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, max_queued=1) as chat:
         await chat.running("One?", "This")
         await queued(chat, "Two?")
         with pytest.raises(QueueFull):

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import NotFound
-from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot, Status
+from sessions.events import Accepted, Delta, Done, Event, Gap, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
 from sessions.store import journal
@@ -99,26 +99,6 @@ async def test_what_is_sent_behind_a_resume_and_again_by_another_connection_is_a
     assert (await returned.next(Accepted)).client_msg_id == "two"
     chat.cancel()
     for connection in (returned, second, witness):
-        chat.leave(connection)
-
-
-async def test_missed_events_come_once_and_in_order_and_then_the_live_ones(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
-    accepted = await chat.running("Hello?", "This")
-    chat.leave()
-    await chat.step(witness)
-    await chat.step(witness)
-    returned = await back(chat, reader)
-    resumed = returned.of(Resumed)[0]
-    assert (resumed.ref, resumed.replayed, resumed.live) == ("back", 2, accepted.turn_id)
-    chat.engine.step(20)
-    done = await returned.next(Done)
-    events = all_of(reader, returned)
-    assert continuous(events)
-    assert digest(text(events, accepted.turn_id)) == done.text_sha256
-    assert done.reason is Reason.STOP
-    for connection in (returned, witness):
         chat.leave(connection)
 
 

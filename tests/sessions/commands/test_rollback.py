@@ -9,31 +9,11 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, Conflict
-from sessions.events import Cause, Done, Reason, Removed
+from sessions.events import Done, Removed
 from sessions.records import Meta
 from sessions.store.codec import Keys
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
-
-
-async def test_a_running_exchange_leaves_without_a_trace(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await chat.running("And now?", "This")
-    chat.cancel(rollback=True)
-    done = await reader.next(Done, count=2)
-    assert (done.removed, done.chars, done.reason) == (True, 0, Reason.CANCELLED)
-    assert done.cancel is not None
-    assert done.cancel.cause is Cause.ROLLBACK
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
-
-
-async def test_the_next_prompt_knows_nothing_of_it(chat: Chat, engine: ScriptedEngine) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await chat.running("A secret!", "This")
-    chat.cancel(rollback=True)
-    await chat.running("And now?", "This")
-    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "And now?"]
-    chat.cancel()
 
 
 async def test_one_that_is_not_accepted_yet(chat: Chat, reader: Recorder) -> None:

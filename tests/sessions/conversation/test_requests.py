@@ -11,28 +11,21 @@ from redis.asyncio import Redis
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow
-from sessions.records import Owner
-from sessions.service import Sessions
-from sessions.turn.policy import Policy
 from sessions.turn.prompt import OPERATOR_SALT
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat
-from tests.sessions.recorder import Recorder
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, serving
 
 Served = Callable[[str], AbstractAsyncContextManager[Chat]]
 
 
 @pytest.fixture
-def served(store: Redis, engine: ScriptedEngine, owner: Owner) -> Served:
+def served(store: Redis, engine: ScriptedEngine) -> Served:
     """A replica whose operator says what the system prompt is."""
 
     @asynccontextmanager
     async def serve(system_prompt: str) -> AsyncIterator[Chat]:
-        policy = Policy(ttl_s=60, max_turns=10, system_prompt=system_prompt)
-        sessions = Sessions(client=store, engine=engine, policy=policy)
-        async with sessions.running(alone=True):
-            chat = Chat(sessions, engine, owner, Recorder())
+        async with serving(store, engine, system_prompt=system_prompt) as chat:
             yield chat
-            sessions.disconnect(chat.reader)
+            chat.sessions.disconnect(chat.reader)
 
     return serve
 

@@ -271,7 +271,7 @@ async def test_a_letter_that_was_not_announced_is_found(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
-    monkeypatch.setattr(chat.sessions.parts.relay, "_on_inbox", lambda: None)
+    monkeypatch.setattr(chat.sessions.parts.rpc, "wake", lambda: None)
     assert (await asyncio.wait_for(cancelled_there(other), 10)).already is False
 
 

@@ -13,15 +13,6 @@ def leave(chat: Chat, reader: Recorder) -> None:
     chat.sessions.disconnect(reader)
 
 
-async def test_the_last_connection_that_leaves_cancels_the_turn(chat: Chat) -> None:
-    await chat.running("Hello?", "This reply")
-    leave(chat, chat.reader)
-    await chat.wait_idle()
-    page = await chat.history(Recorder())
-    assert page.messages[-1].content == "This reply"
-    assert page.messages[-1].status == "cancelled"
-
-
 async def test_a_turn_goes_on_while_another_connection_looks_on(chat: Chat) -> None:
     await chat.running("Hello?", "This")
     other = Recorder()

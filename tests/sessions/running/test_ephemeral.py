@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
@@ -13,34 +11,15 @@ from engine.messages import Message, Params
 from engine.scripted import Call, ScriptedEngine, Step, Thought
 from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
 from sessions.events import Cause, Done, Reason
-from sessions.filters.chain import Filter, Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.chain import Filters
 from sessions.records import Owner
 from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralReply, EphemeralRequest, TextPiece
 from sessions.service import Sessions
-from sessions.turn.policy import Policy
 from tests.sessions.broken_filter import Broken
-from tests.sessions.chat_driver import eventually
+from tests.sessions.chat_driver import eventually, filtering, serving
 
 ALICE = Owner("anonymous", "alice")
 HELLO = EphemeralRequest((Message("user", "Hello!"),))
-
-Floor = Callable[..., AbstractAsyncContextManager[Sessions]]
-
-
-@pytest.fixture
-def make_sessions(store: Redis, engine: ScriptedEngine) -> Floor:
-    """Makes a sessions floor; it must have let go of all turns at its end."""
-
-    @asynccontextmanager
-    async def made(*filters: Filter, **policy: str) -> AsyncIterator[Sessions]:
-        rules = Policy(ttl_s=60, max_turns=9, filters=Filters(filters), **policy)  # type: ignore[arg-type]
-        sessions = Sessions(client=store, engine=engine, policy=rules)
-        async with sessions.running(alone=True):
-            yield sessions
-        assert sessions.statistics().turns == 0
-
-    return made
 
 
 async def start_reply(
@@ -127,37 +106,30 @@ async def test_an_engine_that_does_not_confirm_holds_no_end_up(
 
 
 async def test_nor_the_end_that_a_filter_makes(
-    make_sessions: Floor, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    store: Redis, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.01)
     engine.hold_cancels = True
-    words = ListFilter(
-        incoming=MatchLists([], [], max_chars=9), outgoing=MatchLists(["two"], [], max_chars=9)
-    )
-    async with make_sessions(words) as sessions:
-        reply = await start_reply(sessions, engine)
+    async with serving(store, engine, filters=filtering(outgoing=["two"])) as chat:
+        reply = await start_reply(chat.sessions, engine)
         engine.step(3)
         assert [piece async for piece in reply] == [TextPiece("One ")]
         assert reply.ended.reason is Reason.FILTERED
         engine.step()
 
 
-async def test_a_filter_with_a_defect_ends_this_turn_alone(
-    make_sessions: Floor, engine: ScriptedEngine
-) -> None:
-    async with make_sessions(Broken()) as sessions:
-        reply = await start_reply(sessions, engine)
+async def test_a_filter_with_a_defect_ends_this_turn_alone(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, filters=Filters([Broken()])) as chat:
+        reply = await start_reply(chat.sessions, engine)
         engine.step()
         done = await end_of(reply)
         assert (done.reason, done.error and done.error.code) == (Reason.ERROR, "internal")
         await eventually(lambda: engine.statistics().cancels == 1)
 
 
-async def test_what_can_not_be_answered_is_refused(make_sessions: Floor, engine: ScriptedEngine) -> None:
-    words = ListFilter(
-        incoming=MatchLists(["darn"], [], max_chars=9), outgoing=MatchLists([], [], max_chars=9)
-    )
-    async with make_sessions(words) as sessions:
+async def test_what_can_not_be_answered_is_refused(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, filters=filtering(incoming=["darn"])) as chat:
+        sessions = chat.sessions
         for messages, refusal in (
             ([Message("user", "word " * 200)], ContextOverflow),
             ([Message("assistant", "Oh darn."), Message("user", "What?")], Filtered),
@@ -251,10 +223,9 @@ async def test_who_leaves_before_the_engine_was_asked_leaves_nothing(
 
 
 async def test_chats_meet_by_how_their_first_message_begins(
-    make_sessions: Floor, engine: ScriptedEngine
+    sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     """Megabytes of it would be read while everybody's text waits."""
-    async with make_sessions() as sessions:
-        one = await conversation_of(sessions, engine, "a" * AFFINITY_CHARS)
-        assert await conversation_of(sessions, engine, "a" * AFFINITY_CHARS + "b") == one
-        assert await conversation_of(sessions, engine, "b" + "a" * AFFINITY_CHARS) != one
+    one = await conversation_of(sessions, engine, "a" * AFFINITY_CHARS)
+    assert await conversation_of(sessions, engine, "a" * AFFINITY_CHARS + "b") == one
+    assert await conversation_of(sessions, engine, "b" + "a" * AFFINITY_CHARS) != one

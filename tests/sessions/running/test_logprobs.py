@@ -7,8 +7,7 @@ from redis.asyncio import Redis
 from engine.messages import ChosenToken, Message, Params, TokenLogprob
 from engine.scripted import ScriptedEngine
 from sessions.events import Reason
-from sessions.filters.chain import Filters, ReleasedText
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.chain import ReleasedText
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     MAX_PIECE_LOGPROBS,
@@ -20,8 +19,7 @@ from sessions.running.ephemeral import (
     TextPiece,
 )
 from sessions.service import Sessions
-from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import eventually
+from tests.sessions.chat_driver import eventually, filtering, serving
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
@@ -59,11 +57,8 @@ async def test_who_does_not_ask_is_told_nothing(sessions: Sessions, engine: Scri
 
 async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: ScriptedEngine) -> None:
     """Its space left, and its name would tell the rest."""
-    nothing, words = MatchLists([], [], max_chars=128), MatchLists(["darn"], [], max_chars=128)
-    filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
-    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, filters=filters))
-    async with floor.running(alone=True):
-        reply = await start_reply(floor, engine, Params(top_logprobs=0))
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
+        reply = await start_reply(chat.sessions, engine, Params(top_logprobs=0))
         engine.step(4)
         pieces = [text_and_tokens(piece) async for piece in reply]
     assert "".join(text for text, _ in pieces) == "One two "

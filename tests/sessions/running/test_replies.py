@@ -11,13 +11,11 @@ from engine.messages import Message, Params, Regex, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine
 from sessions.errors import BadParams, ContextOverflow, Filtered, Overloaded
 from sessions.events import Reason
-from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReplySet, TextPiece
 from sessions.service import Sessions
-from sessions.turn.policy import Policy, ToolLimits
-from tests.sessions.chat_driver import eventually
+from sessions.turn.policy import ToolLimits
+from tests.sessions.chat_driver import eventually, filtering, serving
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
@@ -84,19 +82,15 @@ async def test_a_request_that_is_refused_leaves_nothing_of_any(
 
 
 async def test_each_takes_a_place(store: Redis, engine: ScriptedEngine) -> None:
-    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=2))
-    async with floor.running(alone=True):
+    async with serving(store, engine, max_turns=2) as chat:
         with pytest.raises(Overloaded):
-            await floor.ephemeral.answers(ALICE, [EphemeralRequest(HELLO, replies=3)])
-        assert floor.statistics().turns == 0
+            await chat.sessions.ephemeral.answers(ALICE, [EphemeralRequest(HELLO, replies=3)])
+        assert chat.sessions.statistics().turns == 0
 
 
 async def test_a_raw_prompt_has_no_system_prompt(store: Redis, engine: ScriptedEngine) -> None:
-    floor = Sessions(
-        client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, system_prompt="Be kind.")
-    )
-    async with floor.running(alone=True):
-        await start_replies(floor, engine, EphemeralRequest(HELLO, spec=ReplySpec(raw=True)))
+    async with serving(store, engine, system_prompt="Be kind.") as chat:
+        await start_replies(chat.sessions, engine, EphemeralRequest(HELLO, spec=ReplySpec(raw=True)))
         (request,) = engine.requests
     assert (request.messages, request.spec.raw, request.shares_system) == (HELLO, True, False)
 
@@ -106,32 +100,28 @@ async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the
 ) -> None:
     engine = ScriptedEngine(features=())
     for unsupported in ("ignore", "refuse"):
-        policy = Policy(ttl_s=60, max_turns=9, unsupported_tools=unsupported)  # type: ignore[arg-type]
-        floor = Sessions(client=store, engine=engine, policy=policy)
-        async with floor.running(alone=True):
+        async with serving(store, engine, unsupported_tools=unsupported) as chat:
             for choice in ("required", "named"):
                 spec = ReplySpec(tools=(LOOK,), tool_choice=choice, tool_name="look")  # type: ignore[arg-type]
                 with pytest.raises(BadParams) as refused:
-                    await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=spec))
+                    await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=spec))
                 assert refused.value.field == "tools"
             free = EphemeralRequest(HELLO, spec=ReplySpec(tools=(LOOK,)))
             if unsupported == "refuse":
                 with pytest.raises(BadParams):
-                    await floor.ephemeral.answer(ALICE, free)
+                    await chat.sessions.ephemeral.answer(ALICE, free)
             else:
-                reply = await floor.ephemeral.answer(ALICE, free)
+                reply = await chat.sessions.ephemeral.answer(ALICE, free)
                 assert reply.ignored == ("tools",)
                 assert [request.spec for request in engine.requests] in ([], [ReplySpec()])
 
 
 async def test_a_clients_loop_of_calls_ends_in_words(store: Redis, engine: ScriptedEngine) -> None:
     """The rounds of one message of the user count, and begin anew with the next one."""
-    policy = Policy(ttl_s=60, max_turns=99, tools=ToolLimits(max_rounds=2))
-    floor = Sessions(client=store, engine=engine, policy=policy)
     requested = (HELLO + ROUND, HELLO + ROUND + ROUND + HELLO, HELLO + ROUND + ROUND)
-    async with floor.running(alone=True):
+    async with serving(store, engine, max_turns=99, tools=ToolLimits(max_rounds=2)) as chat:
         replies = [
-            await floor.ephemeral.answer(ALICE, EphemeralRequest(messages, spec=FREE))
+            await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(messages, spec=FREE))
             for messages in requested
         ]
         await eventually(lambda: len(engine.requests) == len(requested))
@@ -147,25 +137,22 @@ async def test_a_loop_that_can_not_end_in_words_is_refused(
     store: Redis, engine: ScriptedEngine, unsupported: Literal["ignore", "refuse"], spec: ReplySpec
 ) -> None:
     limits = ToolLimits(max_rounds=2)
-    policy = Policy(ttl_s=60, max_turns=99, tools=limits, unsupported_tools=unsupported)
-    floor = Sessions(client=store, engine=engine, policy=policy)
-    async with floor.running(alone=True):
+    async with serving(store, engine, tools=limits, unsupported_tools=unsupported) as chat:
         with pytest.raises(BadParams, match="2 replies to the last message of the user did") as refused:
-            await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO + ROUND + ROUND, spec=spec))
+            await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(HELLO + ROUND + ROUND, spec=spec))
     assert (refused.value.field, engine.requests) == ("tools", [])
 
 
 async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Redis) -> None:
     engine = ScriptedEngine(features=())
-    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9))
     called = Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),))
-    async with floor.running(alone=True):
+    async with serving(store, engine) as chat:
         for messages, field in (
             ((*HELLO, called), "tool_calls"),
             ((*HELLO, Message("tool", "A tree.", call_id="c1")), "role"),
         ):
             with pytest.raises(BadParams) as refused:
-                await floor.ephemeral.answer(ALICE, EphemeralRequest(messages))
+                await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(messages))
             assert refused.value.field == field
     assert engine.requests == []
 
@@ -173,26 +160,23 @@ async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Red
 async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_window(
     store: Redis, engine: ScriptedEngine
 ) -> None:
-    words = ListFilter(
-        incoming=MatchLists(["darn"], [], max_chars=9), outgoing=MatchLists([], [], max_chars=9)
-    )
-    policy = Policy(ttl_s=60, max_turns=9, filters=Filters([words]))
-    floor = Sessions(client=store, engine=engine, policy=policy)
     called = Message("assistant", "", calls=(ToolCall("c1", "look", '{"at":"darn"}'),))
-    async with floor.running(alone=True):
+    async with serving(store, engine, filters=filtering(incoming=["darn"])) as chat:
         for ask in (
             EphemeralRequest((*HELLO, called)),
             EphemeralRequest((Message("assistant", "", reasoning="Oh darn."), *HELLO)),
             EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
         ):
             with pytest.raises(Filtered):
-                await floor.ephemeral.answer(ALICE, ask)
+                await chat.sessions.ephemeral.answer(ALICE, ask)
         with pytest.raises(ContextOverflow):
-            await floor.ephemeral.answer(
+            await chat.sessions.ephemeral.answer(
                 ALICE, EphemeralRequest(HELLO, spec=ReplySpec(tools=(Tool("look", "word " * 200),)))
             )
         with pytest.raises(BadParams) as refused:
-            await floor.ephemeral.answer(ALICE, EphemeralRequest(HELLO, spec=ReplySpec(format=Regex("("))))
+            await chat.sessions.ephemeral.answer(
+                ALICE, EphemeralRequest(HELLO, spec=ReplySpec(format=Regex("(")))
+            )
         assert refused.value.field == "format"
     assert engine.requests == []
 

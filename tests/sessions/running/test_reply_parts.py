@@ -13,8 +13,7 @@ from engine.messages import Message, ReplySpec, Tool, ToolCall
 from engine.scripted import Call, ScriptedEngine, Step
 from engine.scripted import Thought as Thinks
 from sessions.events import Reason
-from sessions.filters.chain import Filters, ReleasedText
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions.filters.chain import ReleasedText
 from sessions.records import Owner
 from sessions.running.ephemeral import (
     MAX_WAITING_BYTES,
@@ -26,8 +25,7 @@ from sessions.running.ephemeral import (
     TextPiece,
 )
 from sessions.service import Sessions
-from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import eventually
+from tests.sessions.chat_driver import eventually, filtering, serving
 
 ALICE = Owner("anonymous", "alice")
 HELLO = (Message("user", "Hello!"),)
@@ -96,12 +94,9 @@ async def test_calls_that_nobody_takes_cut_their_reader_off(
 
 
 async def test_filters_read_thoughts_and_the_arguments_of_calls(store: Redis, engine: ScriptedEngine) -> None:
-    nothing, words = MatchLists([], [], max_chars=128), MatchLists(["darn"], [], max_chars=128)
-    filters = Filters([ListFilter(incoming=nothing, outgoing=words)])
-    floor = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=9, filters=filters))
-    async with floor.running(alone=True):
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
         for step in (Thinks("Oh darn."), Call("look", '{"at":"darn"}')):
-            reply = await start_reply(floor, engine, "So:", step, "More.")
+            reply = await start_reply(chat.sessions, engine, "So:", step, "More.")
             engine.step(4)
             await eventually(lambda reply=reply: reply.done is not None)  # type: ignore[misc]
             pieces = [piece async for piece in reply]

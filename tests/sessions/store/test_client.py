@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 import pytest
 import uvloop
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import AbstractConnection
 
 from sessions.errors import StoreDown
 from sessions.limits.slots import on_behalf_of, with_heaviness
@@ -56,6 +58,13 @@ def test_a_connection_that_was_lost_a_moment_ago_is_a_store_that_is_down() -> No
 async def test_any_other_defect_stays_one() -> None:
     with pytest.raises(RuntimeError, match="ours"), store_errors():
         raise RuntimeError("ours")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(AbstractConnection, "_send_packed_command"), (RedisCluster, "_initialize")]
+)
+def test_redis_py_has_the_private_names_that_are_used(owner: type, name: str) -> None:
+    assert f"self.{name}" in inspect.getsource(owner)
 
 
 async def test_a_connection_that_another_task_found_lost_is_an_outage(store: Redis) -> None:

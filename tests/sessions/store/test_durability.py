@@ -16,12 +16,11 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
 from engine.scripted import ScriptedEngine
-from sessions.commands import turn_queue
 from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store import embedded
+from sessions.store import embedded, history
 from sessions.store.client import Durability, DurabilityUnsupported, WriteConfirmer, connect
 from sessions.store.embedded import embedded_store
 from sessions.store.server_config import checked_server_configs
@@ -156,7 +155,7 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
 ) -> None:
     """It goes on while the replica stands still, which is asked for a second."""
     master, replica = pair
-    monkeypatch.setattr(turn_queue, "CONFIRMED_WITHIN_S", 0.05)
+    monkeypatch.setattr(history, "CONFIRMED_WITHIN_S", 0.05)
     async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
         accepted = await chat.running("One?", "This")
         with stalled(replica.process.pid):

@@ -11,8 +11,10 @@ from redis.asyncio import Redis
 
 from sessions.errors import OwnershipLost, StoreDown, StoreFault
 from sessions.events import Removed
+from sessions.limits.shares import Subject
 from sessions.store.client import load_scripts
 from sessions.store.journal import AT_ONCE, Entry, Journal, TurnJournal
+from sessions.store.ledger import Ledger
 from tests.sessions.chat_driver import eventually
 from tests.store_faults import refusing_writes
 
@@ -35,6 +37,12 @@ async def seqs(store: Redis, name: str) -> list[bytes]:
 
 def event(seq: int) -> Removed:
     return Removed(conversation_id="a", turn_id="a", seq=seq)
+
+
+def turn_of(journal: Journal) -> TurnJournal:
+    """The journal of turn `a`."""
+    subject = Subject("anonymous/alice")
+    return TurnJournal(journal, keys=keys("a"), turn_id="a", ledger=Ledger(journal._client), subject=subject)
 
 
 @pytest.fixture
@@ -119,7 +127,7 @@ async def test_a_writer_that_no_longer_waits_is_left_alone(store: Redis, journal
 
 async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, journal: Journal) -> None:
     await open_turns(store, "a")
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     async with refusing_writes(store):
         assert not await turn.write(event(2))
         assert not await turn.write(event(3))
@@ -131,7 +139,7 @@ async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, j
 
 async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, journal: Journal) -> None:
     await open_turns(store, "a")
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     async with refusing_writes(store):
         assert not await turn.write(event(2))
         with pytest.raises(StoreDown):
@@ -141,7 +149,7 @@ async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, 
 
 
 async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Journal) -> None:
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
         await turn.write(event(2))
@@ -151,7 +159,7 @@ async def test_a_lost_turn_stays_lost_though_the_store_is_late(
     store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else events would be told as unsaved behind a seq that nobody was told."""
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     await load_scripts(store)
     with pytest.raises(OwnershipLost):
         await turn.write(event(2))
@@ -166,7 +174,7 @@ async def test_what_is_dropped_is_never_waited_for_and_does_not_count_as_written
     store: Redis, journal: Journal
 ) -> None:
     await open_turns(store, "a")
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     writing = asyncio.ensure_future(turn.write(event(2)))
     await eventually(lambda: turn._writing is not None)
     turn.drop()
@@ -195,7 +203,7 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
 
     taking = asyncio.create_task(take_turns())
     monkeypatch.setattr(journal, "_resolve", noted)
-    assert await TurnJournal(journal, keys=keys("a"), turn_id="a").write(event(2))
+    assert await turn_of(journal).write(event(2))
     taking.cancel()
     assert turns <= answered + 1
 
@@ -203,7 +211,7 @@ async def test_a_turn_goes_on_in_the_turn_of_the_loop_behind_the_stores_answer(
 async def test_all_who_wait_for_a_write_of_a_turn_go_on(store: Redis, journal: Journal) -> None:
     """A tool's outcome is written beside the text, and a wait for it has no limit."""
     await open_turns(store, "a")
-    turn = TurnJournal(journal, keys=keys("a"), turn_id="a")
+    turn = turn_of(journal)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(turn.write(event(2)))
         tasks.create_task(turn.write_rest())

@@ -24,13 +24,11 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
-from sessions.records import Owner, digest
-from sessions.service import Sessions
 from sessions.turn.message_request import Regenerate
-from sessions.turn.policy import Policy, ToolLimits
+from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import RESULTS_CHARS
 from sessions.turn.turn import Cancelled
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEATHER
 
@@ -48,34 +46,6 @@ async def states(chat: Chat) -> list[list[CallState]]:
         for message in page.messages
         if message.calls is not msgspec.UNSET
     ]
-
-
-async def test_a_call_is_told_whole_and_the_turn_ends_with_tools(chat: Chat, reader: Recorder) -> None:
-    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-    call = reader.of(ToolCall)[0]
-    assert (done.reason, done.open) == (Reason.TOOLS, (call.call_id,))
-    assert (call.name, call.args, call.args_sha256) == ("weather", BERN.arguments, digest(BERN.arguments))
-    assert (call.index, call.off, call.where, call.needs) == (0, 7, "client", "none")
-    chat.cancel()
-    await chat.wait_idle()
-
-
-async def test_the_next_turn_begins_when_the_call_is_settled_and_reads_its_result(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-    outcome = await chat.result(done.open[0], "Rain.")
-    assert (outcome.state, outcome.already) == (CallState.DONE, False)
-    end = await chat.follow("It", " rains.")
-    following = reader.of(Accepted)[1]
-    assert (following.follows, following.message_id) == (done.turn_id, done.message_id)
-    assert (end.reason, reader.text(end.turn_id)) == (Reason.STOP, "It rains.")
-    messages = engine.requests[-1].messages
-    assert [message.role for message in messages] == ["user", "assistant", "tool"]
-    assert messages[1].calls[0].call_id == messages[2].call_id == done.open[0]
-    assert (messages[1].content, messages[2].content) == ("I look.", "Rain.")
-    assert engine.requests[-1].spec.tools == engine.requests[0].spec.tools == tuple(one.tool for one in TOOLS)
-    assert continuous(reader.events)
 
 
 async def test_the_next_prompt_has_the_reasoning_and_the_arguments_as_the_model_wrote_them(
@@ -212,12 +182,9 @@ async def test_where_all_results_came_before_the_end_the_next_turn_begins_at_onc
 
 
 async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
-    store: Redis, owner: Owner, engine: ScriptedEngine
+    store: Redis, engine: ScriptedEngine
 ) -> None:
-    policy = Policy(ttl_s=60, max_turns=10, tools=ToolLimits(max_rounds=2))
-    sessions = Sessions(client=store, engine=engine, policy=policy)
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine, tools=ToolLimits(max_rounds=2)) as chat:
         done = await chat.play("Weather?", BERN, tools=TOOLS, tool_choice="required")
         await chat.result(done.open[0], "Rain.")
         again = await chat.follow(ROME)
@@ -594,11 +561,9 @@ async def test_what_is_called_beyond_the_bound_is_left_out(
     assert len(engine.requests[-1].messages[1].calls) == 2
 
 
-async def test_a_model_without_tools_is_not_asked_to_call(store: Redis, owner: Owner) -> None:
+async def test_a_model_without_tools_is_not_asked_to_call(store: Redis) -> None:
     engine = ScriptedEngine(by_hand=True, features=())
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         with pytest.raises(BadParams, match="tools"):
             await chat.send("Weather?", tools=TOOLS)
 

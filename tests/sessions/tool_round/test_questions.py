@@ -12,14 +12,12 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions.errors import BadParams, Conflict, NotFound
 from sessions.events import CallState, Question, ShownCall, ToolState
-from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.records import Owner
 from sessions.tool_round import AnswerOutcome
 from sessions.tools.tool_registry import Accepted, Answer, Declined, Dismissed, Elicitation, ToolFailed
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import Decision
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, filtering
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import CLOCK
 from tests.sessions.tool_round.test_server_tools import TICK, Bench, die, replica
@@ -207,9 +205,7 @@ async def test_a_question_that_its_tool_gave_up_is_taken_back(served: Chat, benc
 async def test_a_filter_holds_a_question_back(
     store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench
 ) -> None:
-    nothing = MatchLists([], [], max_chars=9)
-    filters = Filters([ListFilter(incoming=MatchLists(["zone"], [], max_chars=9), outgoing=nothing)])
-    async with replica(store, owner, engine, bench, filters=filters) as chat:
+    async with replica(store, owner, engine, bench, filters=filtering(incoming=["zone"])) as chat:
         done = await chat.play("Time?", TICK, tools=[CLOCK])
         await eventually(lambda: bool(bench.contexts))
         with pytest.raises(ToolFailed, match="holds the question back"):

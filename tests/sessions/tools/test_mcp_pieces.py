@@ -16,7 +16,6 @@ from engine.upstream.http_client import EventReader
 from sessions.tools.mcp_options import (
     DESCRIPTION_BYTES,
     LIST_BYTES,
-    MOST_TOOLS,
     RemoteTool,
     listing_of,
 )
@@ -108,11 +107,6 @@ def test_the_operators_word_outranks_the_servers() -> None:
         "b": Approval.NEVER,
         "c": Approval.ALWAYS,
     }
-
-
-def test_a_server_has_so_many_tools_and_no_more() -> None:
-    listing = listing_of([remote(f"t{number}") for number in range(MOST_TOOLS + 3)], options_of("http://a/"))
-    assert (len(listing.tools), len(listing.left_out)) == (MOST_TOOLS, 3)
 
 
 def test_all_descriptions_of_a_server_have_a_bound() -> None:

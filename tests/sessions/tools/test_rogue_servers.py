@@ -126,10 +126,6 @@ LISTS: list[tuple[Any, str]] = [
         "its schema is not valid JSON Schema",
     ),
     (
-        tool_of("work", inputSchema={"type": "object", "$ref": "http://10.0.0.1/"}),
-        "its schema refers to another document",
-    ),
-    (
         tool_of("work", inputSchema={"type": "object", "description": "x" * 40_000}),
         "its schema has more than 32768 bytes",
     ),

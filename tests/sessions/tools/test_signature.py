@@ -32,10 +32,6 @@ class Point:
     y: int = 0
 
 
-class Arguments:
-    """Is called as the struct behind a signature is."""
-
-
 def schema_of(function: Callable[..., Any], **described: str) -> dict[str, Any]:
     schema: dict[str, Any] = json.loads(Signature(function, described).schema)
     return schema

@@ -6,10 +6,8 @@ from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import ScriptedEngine
 from sessions.events import Done, Reason, Status
-from sessions.filters.chain import Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
 from sessions.generation import Generator
-from tests.sessions.chat_driver import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually, filtering
 from tests.sessions.recorder import Recorder, continuous
 
 
@@ -25,19 +23,6 @@ async def test_a_death_before_the_first_word_is_retried(
     assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, engine._reply)
     assert continuous(reader.events)
     assert [request.messages[-1].content for request in engine.requests] == ["Hello?", "Hello?"]
-
-
-async def test_a_death_after_the_first_word_interrupts(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    await chat.running("Hello?", "This")
-    engine.die()
-    done = await reader.next(Done)
-    assert (done.reason, done.chars, done.cancel) == (Reason.INTERRUPTED, 4, None)
-    assert done.error is not None
-    assert done.error.code == "engine_unavailable"
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
-    await chat.exchange("Still there?")
 
 
 async def test_a_second_death_is_not_retried(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
@@ -76,10 +61,7 @@ async def test_a_reply_that_a_filter_ended_before_its_first_word_is_not_made_aga
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
     """The engine dies before it confirms that it stopped."""
-    darn = ListFilter(
-        incoming=MatchLists([], [], max_chars=128), outgoing=MatchLists(["darn"], [], max_chars=128)
-    )
-    chat.sessions.parts.turns._runner._generator = Generator(engine, Filters([darn]))
+    chat.sessions.parts.turns._runner._generator = Generator(engine, filtering(outgoing=["darn"]))
     engine.hold_cancels = True
     engine.script("Darn it!")
     await chat.running("Hello?")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -13,7 +12,6 @@ from engine.served_models import ServedModel, ServedModels
 from sessions.events import Accepted, Done, Reason, Status
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.codec import decode_message, decode_turn
 from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
@@ -169,11 +167,3 @@ async def test_the_longest_window_is_known_once_all_are(two_models: TwoModels, s
     assert sessions.choice.longest_window == 200
     two_models.small._facts = None  # type: ignore[assignment]
     assert sessions.choice.longest_window is None
-
-
-def test_records_of_before_there_were_models_are_read() -> None:
-    message = msgspec.json.encode(["turn", "assistant", "complete", 1, "Hi.", None])
-    assert decode_message(message, message_id="m", parent_id=None).model is None
-    turn = msgspec.json.encode(["id", "", "m", "r", None, 1, None])
-    record = decode_turn(turn, conversation_id="c", turn_id="t")
-    assert (record.model, record.fallback, record.writer) == ("", "", None)

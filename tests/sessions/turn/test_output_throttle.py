@@ -37,7 +37,7 @@ def test_no_character_is_torn(characters: list[str], chars: int) -> None:
 
 
 def test_a_flag_is_one_character() -> None:
-    assert [part.text for part in parts_of(ReleasedText(f"{FLAG} x", 1), 1)] == [FLAG, " ", "x"]
+    assert [part.text for part in parts_of(ReleasedText(f"{FLAG}{FLAG} x", 1), 1)] == [FLAG, FLAG, " ", "x"]
 
 
 class RecordingReader:
