@@ -81,7 +81,7 @@ def _web_tokens(settings: Settings) -> JsonWebTokens | None:
     return JsonWebTokens(
         secret=settings.jwt_secret,
         key_set=key_set,
-        claims=Claims(audience=audience, issuer=settings.oidc_issuer or settings.jwt_issuer),
+        claims=Claims(audience=audience, issuer=settings.jwt_issuer),
     )
 
 

@@ -47,6 +47,8 @@ DEMO_CHARS_PER_S = 100.0
 """The bundled model's pace: some 35 tokens a second, as fast as text can be skimmed, and slow enough to press Stop."""
 _TEXTS = {"system_prompt", "engine_arg"}
 """Settings whose values may begin and end with a quotation mark."""
+_SHOWN = {"device", "engine"}
+"""Settings whose values are texts that hold no secrets."""
 _LISTS = {"allowed_origins", "allowed_hosts", "allowed_ips", "trusted_proxies", "tools", "upstream"}
 """Settings whose values are separated by commas."""
 _DURATION = {"unit": "duration"}
@@ -630,7 +632,8 @@ def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any],
         names = ", ".join(kind.cls.__struct_fields__)
         return f"{called(name)}: {f'{rest}: ' if rest else ''}{text}. The limits are {names}."
     if isinstance(kind, inspect.StrType | inspect.VarTupleType):
-        return f"{called(name)} takes {wanted(kind)}: {description_of(kinds[name])}"
+        refused = f": {values[name]!r} can't be used. It" if name in _SHOWN else ""
+        return f"{called(name)}{refused} takes {wanted(kind)}: {description_of(kinds[name])}"
     meant = _meant(str(values[name]), wanted_words(kind))
     return f"{called(name)}: {str(values[name])!r} is not {wanted(kind, unit_of(kinds[name]))}.{meant}"
 
@@ -666,7 +669,7 @@ def wanted(kind: Any, unit: str = "") -> str:  # noqa: PLR0911 - one line for ea
         case inspect.StrType(min_length=int() as fewest):
             return f"a text of {fewest} characters or more"
         case _:
-            return "this text"
+            return "one of these"
 
 
 def wanted_words(kind: Any) -> tuple[str, ...]:

@@ -64,7 +64,10 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"engine": "/nowhere/python"}, r"no Python at /nowhere/python\. `make vllm` makes"),
         ({"engine": __file__}, "`make vllm` makes"),
         ({"engine": "midstream", "engine_arg": ("x",)}, "is for --engine vllm"),
-        ({"engine": "sglang"}, r"\(--engine\) takes this text: midstream: the built-in engine; vllm: "),
+        (
+            {"engine": "sglang"},
+            r"\(--engine\): 'sglang' can't be used. It takes one of these: midstream: the built-in engine; vllm: ",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], message: str) -> None:

@@ -116,7 +116,7 @@ def test_a_prompt_may_be_in_quotation_marks() -> None:
         ("insecure", "perhaps", "'perhaps' is not true or false."),
         ("log_level", "warn", "'warn' is not one of debug, error, info, warning. Did you mean warning?"),
         ("jwt_secret", "sesame", " takes a text of 32 characters or more: "),
-        ("device", "cuda,", " takes this text: auto, cpu, cuda"),
+        ("device", "cuda,", ": 'cuda,' can't be used. It takes one of these: auto, cpu, cuda"),
     ],
 )
 def test_what_a_setting_takes_is_told_in_plain_words(name: str, value: str, message: str) -> None:
