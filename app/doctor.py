@@ -98,12 +98,12 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`subject`: a word or two; `words`: a sentence; `mend`: what to do about it, if anything."""
+    """`subject`: a word or two; `words`: a sentence; `fix`: what to do about it, if anything."""
 
     subject: str
     verdict: Verdict
     words: str
-    mend: str = ""
+    fix: str = ""
 
 
 def good(subject: str, words: str) -> Finding:
@@ -111,14 +111,14 @@ def good(subject: str, words: str) -> Finding:
     return Finding(subject, Verdict.GOOD, words)
 
 
-def poor(subject: str, words: str, mend: str = "") -> Finding:
+def poor(subject: str, words: str, fix: str = "") -> Finding:
     """Return that a thing works, with a warning."""
-    return Finding(subject, Verdict.POOR, words, mend)
+    return Finding(subject, Verdict.POOR, words, fix)
 
 
-def bad(subject: str, words: str, mend: str = "") -> Finding:
+def bad(subject: str, words: str, fix: str = "") -> Finding:
     """Return that a thing stops the service."""
-    return Finding(subject, Verdict.BAD, words, mend)
+    return Finding(subject, Verdict.BAD, words, fix)
 
 
 _COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
@@ -150,15 +150,15 @@ async def report(settings: Settings, *, as_json: bool) -> bool:
 def _print_finding(finding: Finding) -> None:
     mark = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
     click.echo(f"{mark}  {finding.subject}: {printable(finding.words)}")
-    if finding.mend:
-        click.echo(f"{'':{_WIDTH}}  → {printable(finding.mend)}")
+    if finding.fix:
+        click.echo(f"{'':{_WIDTH}}  → {printable(finding.fix)}")
 
 
 def _summary(found: list[Finding]) -> str:
     counts = Counter(finding.verdict for finding in found)
     if not counts[Verdict.BAD] and not counts[Verdict.POOR]:
-        return "All is well: midstream serve."
-    return f"{counts[Verdict.BAD]} to mend, {counts[Verdict.POOR]} to know."
+        return "No errors and no warnings: midstream serve."
+    return f"{counts[Verdict.BAD]} errors, {counts[Verdict.POOR]} warnings."
 
 
 class Torch(msgspec.Struct, frozen=True):
@@ -374,12 +374,14 @@ def _port(settings: Settings) -> Finding:
 
 def _authentication(settings: Settings) -> Finding:
     if settings.authenticates:
-        return good("entrance", "Clients must authenticate.")
+        return good("authentication", "Clients must authenticate.")
     if settings.insecure:
         return poor(
-            "entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help."
+            "authentication",
+            "Anybody who can reach the port may chat.",
+            "Make keys: midstream keys add --help.",
         )
-    return good("entrance", "There is no authentication, but it listens on this machine alone.")
+    return good("authentication", "There is no authentication, but it listens on this machine alone.")
 
 
 def _hooks(settings: Settings) -> Finding:
@@ -389,7 +391,7 @@ def _hooks(settings: Settings) -> Finding:
         if "filters" in settings.tables:
             filters_from(settings.tables["filters"])
     except (SettingsError, InvalidFilters) as error:
-        return bad("filters and tools", str(error), "Mend the file or module that is named.")
+        return bad("filters and tools", str(error), "Fix the file or module that is named.")
     return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
 
 

@@ -61,7 +61,7 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     assert [line.split()[1] for line in reported] == ["model:", "store:"]
     assert "no config.json" in reported[0]
     assert "127.0.0.1:1" in reported[1]
-    assert ended.stdout.splitlines()[-1].startswith("2 to mend")
+    assert ended.stdout.splitlines()[-1].startswith("2 errors, ")
 
 
 def model_found(tmp_path: Path, model: str | Path | None, **more: Any) -> Finding:
@@ -92,8 +92,8 @@ def test_a_model_that_does_not_run_here_is_told_why_and_what_else_does(tmp_path:
     found = model_found(tmp_path, folder)
     assert found.verdict is BAD
     assert "attention that can't be replaced" in found.words
-    assert "--engine vllm" in found.mend
-    assert "--upstream" in found.mend
+    assert "--engine vllm" in found.fix
+    assert "--upstream" in found.fix
 
 
 @pytest.mark.long
@@ -155,8 +155,8 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
 
 
 def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
-    assert local_findings(tmp_path)["entrance"].verdict is GOOD
-    assert local_findings(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
+    assert local_findings(tmp_path)["authentication"].verdict is GOOD
+    assert local_findings(tmp_path, host="0.0.0.0", insecure=True)["authentication"].verdict is POOR
 
 
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_cuda_device_without_a_c_compiler_is_an_error(
     assert doctor._kernels({"cuda"}).verdict is GOOD
     monkeypatch.setenv("PATH", str(tmp_path))
     found = doctor._kernels({"cuda"})
-    assert (found.verdict, found.mend) == (BAD, "Install gcc and libc6-dev.")
+    assert (found.verdict, found.fix) == (BAD, "Install gcc and libc6-dev.")
     assert doctor._kernels({"cpu"}).verdict is GOOD
 
 
