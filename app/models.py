@@ -28,7 +28,7 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from app.settings import Settings, SettingsError, called, in_base_unit, naming, secret_of, variable
+from app.settings import Settings, SettingsError, called, hinted, in_base_unit, naming, secret_of, variable
 from engine import loading
 from engine.api import Embedder, Engine
 from engine.errors import ModelNotUsable
@@ -38,7 +38,7 @@ from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
 from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
-from engine.upstream.options import UpstreamOptions, with_preset
+from engine.upstream.options import Features, Timeouts, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
 UPSTREAM_KEY = "UPSTREAM_API_KEY"
@@ -130,7 +130,7 @@ def tables_of(settings: Settings) -> ModelTables:
     try:
         tables = msgspec.convert(_completed(given), ModelTables)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{_source(settings)}: {error}") from error
+        raise SettingsError(f"{_source(settings)}: {hinted(str(error), *_TABLES)}") from error
     for why in _wrong(tables):
         raise SettingsError(f"{_source(settings)}: {why}.")
     return tables
@@ -413,6 +413,9 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         overrides = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         overrides.pop("served_name", None)
         return with_folder(msgspec.structs.replace(settings, **overrides))
+
+
+_TABLES = (ModelTable, EngineTable, EmbedderOptions, UpstreamOptions, Features, Timeouts)
 
 
 def check_engines(settings: Settings) -> None:

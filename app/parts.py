@@ -14,7 +14,17 @@ from urllib.parse import urlsplit
 import structlog
 from redis.asyncio import Redis
 
-from app.settings import Limits, Settings, SettingsError, called, limits_in, naming, secret_of, variable
+from app.settings import (
+    Limits,
+    Settings,
+    SettingsError,
+    called,
+    hinted,
+    limits_in,
+    naming,
+    secret_of,
+    variable,
+)
 from connections.authentication.access import AccessControl, Tickets
 from connections.authentication.api_keys import ApiKeyStore, file_state
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set
@@ -34,7 +44,7 @@ from sessions.store.ownership import older_replicas
 from sessions.store.pool import HEAVY_SLOTS, StoreStats
 from sessions.store.server_config import checked_server_configs, config_warnings, retry_until_available
 from sessions.tools.function_tools import FunctionTools, InvalidToolFunction, discover_functions
-from sessions.tools.mcp_options import InvalidServers, servers_from
+from sessions.tools.mcp_options import InvalidServers, ServerOptions, servers_from
 from sessions.tools.tool_registry import ToolRegistry, ToolSource
 
 FLUSH_S = 1.0
@@ -313,7 +323,7 @@ def _servers(settings: Settings) -> Iterator[ToolSource]:
     try:
         servers = servers_from(settings.tables["mcp_server"])
     except InvalidServers as error:
-        raise SettingsError(f"{where}: {error}") from error
+        raise SettingsError(f"{where}: {hinted(str(error), ServerOptions)}") from error
     try:
         from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - needed only if MCP servers are configured
     except ModuleNotFoundError as error:

@@ -54,7 +54,7 @@ from app.server import (
     start_listening,
     tls_of,
 )
-from app.settings import Settings, SettingsError
+from app.settings import Settings, SettingsError, hinted
 from app.speech import audio_of, spoken_of
 from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
@@ -69,7 +69,7 @@ from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS
-from sessions.filters.list_filter import InvalidFilters, filters_from
+from sessions.filters.list_filter import FilterLists, FilterOptions, InvalidFilters, filters_from
 from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
 from sessions.observer import CompositeObserver
 from sessions.service import Sessions
@@ -254,7 +254,8 @@ def _policy(settings: Settings) -> Policy:
         try:
             filters = filters_from(settings.tables["filters"])
         except InvalidFilters as error:
-            raise SettingsError(f"{settings.config}: [filters]: {error}") from error
+            why = hinted(str(error), FilterOptions, FilterLists)
+            raise SettingsError(f"{settings.config}: [filters]: {why}") from error
     # The bundled model has not learned to write them.
     writes_titles = settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
     return Policy(

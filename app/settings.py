@@ -629,13 +629,20 @@ def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any],
         return text
     kind = plain(kinds[name])
     if isinstance(kind, inspect.StructType):
-        names = ", ".join(kind.cls.__struct_fields__)
-        return f"{called(name)}: {f'{rest}: ' if rest else ''}{text}. The limits are {names}."
+        return f"{called(name)}: {f'{rest}: ' if rest else ''}{hinted(text, kind.cls)}"
     if isinstance(kind, inspect.StrType | inspect.VarTupleType):
         refused = f": {values[name]!r} can't be used. It" if name in _SHOWN else ""
         return f"{called(name)}{refused} takes {wanted(kind)}: {description_of(kinds[name])}"
     meant = _meant(str(values[name]), wanted_words(kind))
     return f"{called(name)}: {str(values[name])!r} is not {wanted(kind, unit_of(kinds[name]))}.{meant}"
+
+
+def hinted(message: str, *types: type[msgspec.Struct]) -> str:
+    """Return a message from msgspec with the field of these types that an unknown one is like. Pure."""
+    unknown = re.search(r"unknown field `(\w+)`", message)
+    names = {name for struct in types for name in struct.__struct_fields__}
+    close = get_close_matches(unknown[1], names, n=1) if unknown else ()
+    return f"{message}. Did you mean {close[0]}?" if close else message
 
 
 def plain(kind: Any) -> Any:

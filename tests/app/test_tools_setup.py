@@ -46,6 +46,7 @@ def test_a_function_that_can_not_be_a_tool_stops_the_start(named: str, words: st
 FILES = [
     (f"{SERVER}[[mcp_server\n", "line 5"),
     (f"{SERVER}colour = 3\n", "unknown field `colour` - at `$[0]`"),
+    (f"{SERVER}never_asked = []\n", "Did you mean never_ask?"),
     ('[[mcp_server]]\nname = "shop"\nurl = "http://a/"\n', "missing required field `tools` - at `$[0]`"),
     (SERVER.replace('["price"]', "[]"), "length >= 1 - at `$[0].tools`"),
     (SERVER.replace("http:", "ftp:"), "`$[0].url`"),

@@ -330,6 +330,8 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("[[upstream", "upstreams.toml"),
         (ONE + "adress = 1", "adress"),
+        (ONE + "max_request = 5", r"upstreams\.toml: .*`max_request` .*Did you mean max_requests\?"),
+        ("[[engine]]\nmodel = 'm'\nkv_memry = 5", r"Did you mean kv_memory\?"),
         (ONE + "features = {cache = true}", "cache"),
         (ONE + 'server = "other"', "server"),
         (ONE + 'server = "vllm"\nfeatures = 5', "features"),
