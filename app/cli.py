@@ -23,6 +23,7 @@ from app.settings import (
     Settings,
     SettingsError,
     described,
+    option_defaults,
     option_kinds,
     plain,
     unit_of,
@@ -101,7 +102,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
         callback=_show_all,
         help="Show all options and exit.",
     )(command)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    defaults = option_defaults()
     for name, kind in reversed(option_kinds().items()):
         command = _option(name, kind, defaults[name])(command)
     return command
@@ -149,14 +150,18 @@ def serve(**options: Any) -> None:
     from app.service import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
     with _complaints():
-        given = {name: None if value == () else value for name, value in options.items()}
         signal.signal(
             signal.SIGHUP, signal.SIG_IGN
         )  # its default action would end a process that still starts
-        settings = Settings.read(os.environ, given)
+        settings = _settings(options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
         uvloop.run(serve_forever(with_models(settings)))
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """Return the settings. A repeated option that was not given is an empty tuple. Raises SettingsError."""
+    return Settings.read(os.environ, {name: value for name, value in options.items() if value != ()})
 
 
 @contextmanager
@@ -181,8 +186,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
     from app.doctor import report  # noqa: PLC0415 - the other commands need none of it
 
     try:
-        given = {name: None if value == () else value for name, value in options.items()}
-        serves = uvloop.run(report(Settings.read(os.environ, given), as_json=as_json))
+        serves = uvloop.run(report(_settings(options), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False

@@ -28,7 +28,17 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from app.settings import Settings, SettingsError, called, hinted, in_base_unit, naming, secret_of, variable
+from app.settings import (
+    Settings,
+    SettingsError,
+    called,
+    hinted,
+    in_base_unit,
+    naming,
+    option_defaults,
+    secret_of,
+    variable,
+)
 from engine import loading
 from engine.api import Embedder, Engine
 from engine.errors import ModelNotUsable
@@ -485,7 +495,7 @@ def launched_engine(settings: Settings) -> LaunchedEngine | None:
             f"{_source(settings)} does not go with --engine vllm: a vLLM that runs elsewhere is an upstream; --engine vllm "
             "starts one here."
         )
-    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    defaults = option_defaults()
     for name, instead in _NOT_FOR_VLLM.items():
         if getattr(settings, name) != defaults[name]:
             raise SettingsError(f"{called(name)} does not go with --engine vllm: {instead}.")

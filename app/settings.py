@@ -484,6 +484,11 @@ def option_kinds() -> dict[str, Any]:
     return {field.name: field.type for field in fields if description_of(field.type)}
 
 
+def option_defaults() -> dict[str, Any]:
+    """Return the defaults of all fields."""
+    return {field.name: field.default for field in msgspec.structs.fields(Settings)}
+
+
 def description_of(kind: Any) -> str:
     """Return what a setting is for; an empty text for fields that are no settings."""
     return str((getattr(kind, "extra_json_schema", None) or {}).get("description", ""))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-import msgspec
-
 from app.cli import GROUPS, metavar
-from app.settings import PREFIX, Limits, Settings, described, option_kinds
+from app.settings import PREFIX, Limits, described, option_defaults, option_kinds
 
 _COLUMNS = 100
 _HEAD = """\
@@ -41,7 +39,7 @@ def page() -> str:
 
 
 def _entries() -> Iterator[str]:
-    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    defaults = option_defaults()
     for name, kind in option_kinds().items():
         if name in GROUPS:
             yield f"## {GROUPS[name]}\n"
