@@ -180,7 +180,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
         if file:
             Path(file).write_text(done.stdout)
     (limits,) = snippets(GUIDE, "toml")
-    Path("limits.toml").write_text(limits)
+    Path("midstream.toml").write_text(limits)
     return commands, Path("admin-key").read_text().strip()
 
 
