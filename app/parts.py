@@ -110,7 +110,7 @@ async def limiters_of(
         max_per_client=settings.max_client_connections if is_shared else None,
         max_per_key=settings.limits.key_connections,
     )
-    is_seated = is_shared or settings.limits.key_connections is not None or settings.limits_file is not None
+    is_seated = is_shared or settings.limits.key_connections is not None
     async with _running(counts, leases if is_seated else None):
         yield Limiters(
             quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
@@ -147,7 +147,7 @@ async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> As
 
 
 class LimitsReload:
-    """Applies the limits, and those of the settings' file again whenever it changes.
+    """Applies the limits, and those of the settings' file again whenever it changes, but for `key_connections`.
 
     A file that becomes unusable changes nothing and is logged. What else is in it needs a restart.
     """
@@ -182,8 +182,6 @@ class LimitsReload:
             self._limits = limits
             if self._limiters.quota_limiter is not None:
                 self._limiters.quota_limiter.quotas = quotas_of(limits)
-            if self._limiters.leases is not None:
-                self._limiters.leases.max_per_key = limits.key_connections
             self._limiters.rates.change(messages=limits.message_rate, reads=limits.read_rate)
             _limits_log.info("limits reloaded")
 

@@ -80,6 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Tokens of prompts and replies, until midnight UTC."""
     key_tokens_per_day: Annotated[int, Meta(ge=1)] | None = None
     key_connections: Annotated[int, Meta(ge=1)] | None = None
+    """Connections of a key at once, as it was at the start."""
     message_rate: Annotated[float, Meta(gt=0)] = MESSAGES_PER_S
     """Messages a second of one owner, which each replica counts alone."""
     read_rate: Annotated[float, Meta(gt=0)] = READS_PER_S
@@ -292,7 +293,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and rates a second of one owner, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes."
+            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and rates a second of one owner, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
         ),
     ] = Limits()
     unsupported_tools: Annotated[

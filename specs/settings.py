@@ -24,8 +24,8 @@ list. The image and the files of [deploy](../deploy/README.md) set some of them.
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
 and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. It is read at the
-start; `[limits]` is read again whenever the file changes. The files that `api_keys`,
-`allowed_origins` and `tls_cert` name are read again on SIGHUP, too.
+start; `[limits]` is read again whenever the file changes, but for `key_connections`. The files that
+`api_keys`, `allowed_origins` and `tls_cert` name are read again on SIGHUP, too.
 """
 _LIMITS = """\
 The limits: {names}. In the file they are the table `[limits]`; `--limits

@@ -366,12 +366,11 @@ class ConnectionLeases:
         max_per_key: int | None,
         replica: str | None = None,
     ) -> None:
-        """`max_per_client`, `max_per_key`: None: no limit. The latter may change at any time."""
+        """`max_per_client`, `max_per_key`: None: no limit."""
         self._client = client
         self._is_cluster = isinstance(cast("object", client), RedisCluster)
         self._replica = replica or secrets.token_hex(8)
-        self._max_per_client = max_per_client
-        self.max_per_key = max_per_key
+        self._limits = (max_per_client, max_per_key)
         self._others: list[str] = []
         self._held: dict[str, set[str]] = {}
         self._released: dict[str, set[str]] = {}
@@ -433,8 +432,7 @@ class ConnectionLeases:
 
     def _limits_of(self, client: Client) -> dict[str, tuple[str, int]]:
         """Return what a connection counts for, by its name in the store: a client or a key, and its limit."""
-        limits = (self._max_per_client, self.max_per_key)
-        named = zip(("client", "key"), quota_subjects(client), limits, strict=True)
+        named = zip(("client", "key"), quota_subjects(client), self._limits, strict=True)
         return {subject: (whose, limit) for whose, subject, limit in named if limit is not None}
 
     async def _count(self, limits: dict[str, tuple[str, int]], connection_id: str) -> None:
