@@ -21,10 +21,8 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, NoReturn
-from urllib.parse import urlsplit
 
 import click
-import httpx
 import msgspec
 from msgspec import Meta
 
@@ -47,26 +45,13 @@ from engine.machine import EngineOptions, ForwardOptions, child_environment, sha
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
+from engine.upstream.discovery import ListingFailed, listed_models
 from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.options import Features, Timeouts, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
 UPSTREAM_KEY = "UPSTREAM_API_KEY"
 """The variable with the API key of the servers that `--upstream` names."""
-LIST_S = 10.0
-"""How long such a server may take to list its models."""
-_UNKNOWN_WINDOW = 4096
-"""Tokens of context of a model whose server does not report it."""
-_SERVERS = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "llamacpp": "llama-server",
-    "library": "ollama",
-    "midstream": "midstream",
-    "openai": "openai",
-    "system": "openai",
-}
-"""Kinds of servers, by what each writes into `owned_by` of its models."""
 VLLM_PYTHON = Path(__file__).parents[1] / ".cache" / "vllm" / "bin" / "python"
 """The Python of the environment that `make vllm` makes."""
 _NOT_FOR_VLLM = {
@@ -167,94 +152,14 @@ def _with_bytes(table: dict[str, Any]) -> dict[str, Any]:
 
 def with_upstreams(settings: Settings) -> Settings:
     """Return the settings with a table for each model of the servers that `upstream` names. Raises SettingsError."""
-    urls = dict.fromkeys(url.rstrip("/") for url in settings.upstream)
-    tables = [table for url in urls for table in _listed(url)]
-    if not tables:
+    if not settings.upstream:
         return settings
+    key = secret_of(UPSTREAM_KEY, setting=called("upstream")) if variable(UPSTREAM_KEY) else None
+    tables: list[dict[str, Any]] = []
+    for url in dict.fromkeys(url.rstrip("/") for url in settings.upstream):
+        with naming("upstream", ListingFailed):
+            tables += listed_models(url, key=key, key_variable=UPSTREAM_KEY)
     return msgspec.structs.replace(settings, tables=settings.tables | {"upstream": tables})
-
-
-class _ListedModel(msgspec.Struct, frozen=True):
-    """A model as servers list it. vLLM and Midstream report `max_model_len`, OpenRouter `context_length`."""
-
-    id: str
-    owned_by: str = ""
-    max_model_len: int | None = None
-    context_length: int | None = None
-
-
-class _ModelList(msgspec.Struct, frozen=True):
-    data: tuple[_ListedModel, ...]
-
-
-class _Generation(msgspec.Struct, frozen=True):
-    n_ctx: int
-
-
-class _LlamaServer(msgspec.Struct, frozen=True):
-    """What llama-server reports of itself: the window that each of its slots has."""
-
-    default_generation_settings: _Generation
-
-
-def _listed(url: str) -> list[dict[str, Any]]:
-    """Ask a server for its models; return a table for each. Raises SettingsError."""
-    key = variable(UPSTREAM_KEY)
-    headers = (
-        {}
-        if key is None
-        else {"Authorization": f"Bearer {secret_of(UPSTREAM_KEY, setting=called('upstream'))}"}
-    )
-    try:
-        with httpx.Client(headers=headers, timeout=LIST_S) as client:
-            answer = client.get(f"{url}/models")
-            if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-                raise SettingsError(
-                    f"{called('upstream')}: {url} answers {answer.status_code}: give its API key in the variable {UPSTREAM_KEY}."
-                )
-            models = msgspec.json.decode(answer.raise_for_status().content, type=_ModelList).data
-            is_llama = any(model.owned_by == "llamacpp" for model in models)
-            slot = _slot_window(client, url) if is_llama else None
-    except httpx.HTTPStatusError as error:
-        raise SettingsError(
-            f"{called('upstream')}: {url}/models answers {error.response.status_code}. The URL needs its base path, "
-            "which is usually /v1."
-        ) from error
-    except (httpx.HTTPError, OSError) as error:
-        raise SettingsError(
-            f"{called('upstream')}: {url} does not answer: {error or type(error).__name__}. Is it running there?"
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"{called('upstream')}: {url}/models is not a list of models: {error}."
-        ) from error
-    if not models:
-        raise SettingsError(f"{called('upstream')}: {url} lists no models.")
-    windows = [slot or model.max_model_len or model.context_length for model in models]
-    largest = max(
-        (window for window in windows if window), default=None
-    )  # vLLM's adapters have none of their own
-    if largest is None:
-        _print(
-            f"{url} does not report the context of its models: {_UNKNOWN_WINDOW} tokens are assumed. A table [[upstream]] of "
-            "--config can say more."
-        )
-    return [
-        {"name": f"{urlsplit(url).netloc} {model.id}", "url": url, "model": model.id}
-        | {"context_tokens": window or largest or _UNKNOWN_WINDOW}
-        | ({"server": _SERVERS[model.owned_by]} if model.owned_by in _SERVERS else {})
-        | ({} if key is None else {"key_variable": UPSTREAM_KEY})
-        for model, window in zip(models, windows, strict=True)
-    ]
-
-
-def _slot_window(client: httpx.Client, url: str) -> int | None:
-    """Return the window of llama-server's slots; None if it does not report it. Raises httpx.HTTPError."""
-    answer = client.get(f"{url.removesuffix('/v1')}/props")
-    try:
-        return msgspec.json.decode(answer.content, type=_LlamaServer).default_generation_settings.n_ctx
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
 
 
 def engine_of_tables(settings: Settings) -> Engine:
