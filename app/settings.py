@@ -53,7 +53,7 @@ _LISTS = {"allowed_origins", "allowed_hosts", "allowed_ips", "trusted_proxies", 
 """Settings whose values are separated by commas."""
 _DURATION = {"unit": "duration"}
 _SIZE = {"unit": "size"}
-_UNITS = {
+_UNITS: Mapping[str, Mapping[str, float]] = {
     "duration": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400},
     "size": {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
 }
@@ -394,7 +394,10 @@ class Settings(Fixed, frozen=True, kw_only=True):
             name: value for name, value in (options or {}).items() if value is not None
         }
         path = given.get("config")
-        named, tables = ({}, {}) if path is None else read_file(Path(path))
+        named: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
+        if path is not None:
+            named, tables = read_file(Path(path))
         if "upstream" in given:
             tables.pop("upstream", None)
         values = named | given
@@ -522,7 +525,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         content = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:  # TOML, UTF-8, too long numbers, nesting
         raise SettingsError(f"{called('config')}: {path} can't be used: {error}.") from None
-    settings, tables = {}, {}
+    settings: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     known = option_kinds().keys() - {"config"}
     for name, value in content.items():
         is_table = isinstance(value, dict) or (

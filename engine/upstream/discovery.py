@@ -90,12 +90,23 @@ def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[
             "%s does not report the context of its models: %d tokens are assumed", url, UNKNOWN_WINDOW
         )
     return [
-        {"name": f"{urlsplit(url).netloc} {model.id}", "url": url, "model": model.id}
-        | {"context_tokens": window or largest or UNKNOWN_WINDOW}
-        | ({"server": _SERVERS[model.owned_by]} if model.owned_by in _SERVERS else {})
-        | ({} if key is None else {"key_variable": key_variable})
+        _table(url, model, window or largest or UNKNOWN_WINDOW, key_variable=key_variable if key else None)
         for model, window in zip(models, windows, strict=True)
     ]
+
+
+def _table(url: str, model: _ListedModel, window: int, *, key_variable: str | None) -> dict[str, Any]:
+    table: dict[str, Any] = {
+        "name": f"{urlsplit(url).netloc} {model.id}",
+        "url": url,
+        "model": model.id,
+        "context_tokens": window,
+    }
+    if (server := _SERVERS.get(model.owned_by)) is not None:
+        table["server"] = server
+    if key_variable is not None:
+        table["key_variable"] = key_variable
+    return table
 
 
 def _slot_window(client: httpx.Client, url: str) -> int | None:
