@@ -18,7 +18,17 @@ from app import logs, memory
 from app.administration import admin
 from app.keys import keys
 from app.models import with_models
-from app.settings import PREFIX, Settings, SettingsError, plain, wanted_words
+from app.settings import (
+    PREFIX,
+    Settings,
+    SettingsError,
+    described,
+    option_defaults,
+    option_kinds,
+    plain,
+    unit_of,
+    wanted_words,
+)
 from app.sizing import size
 from connections.protocol.errors import leaves
 from engine.errors import EngineError
@@ -26,20 +36,25 @@ from midstream.terminal import chat
 from sessions.errors import StoreDown
 from sessions.store.embedded import EmbeddedStoreFailed
 
-_REPEATED = {"engine_arg"}
+_REPEATED = {"engine_arg", "upstream"}
 GROUPS = {
-    "host": "Address and network",
+    "config": "Address and network",
     "model": "Model",
     "redis_url": "Store",
-    "allowed_origins": "Who may come in",
+    "allowed_origins": "Authentication and origins",
     "device": "Engine",
-    "max_turns": "Turns",
-    "max_connections": "Limits",
+    "max_turns": "Limits",
     "unsupported_tools": "Chats",
-    "tools": "Tools on the server",
-    "conversation_ttl_s": "Operation",
+    "speech": "Speech",
+    "conversation_ttl": "Operation",
 }
 """The first setting of each group, and the group's title."""
+USUAL = {
+    *("config", "host", "port", "allowed_hosts", "tls_cert", "model", "upstream", "system_prompt"),
+    *("redis_url", "data_dir", "allowed_origins", "api_keys", "insecure", "device", "log_level"),
+}
+"""The settings that `--help` shows; `--help-all` shows all."""
+_HELP_ALL = "midstream.help_all"
 _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
@@ -53,12 +68,16 @@ class _Grouped(click.Command):
     """A command whose options are listed in groups, each of which begins with one of `GROUPS`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options below the titles of their groups."""
+        """Write the options below the titles of their groups: the usual ones, or all."""
         groups: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
+        settings = option_kinds()
         for option in self.get_params(ctx):
-            if option.name == "help" or option.name in GROUPS:
-                groups.append((GROUPS.get(option.name, "Help"), []))
-            if (row := option.get_help_record(ctx)) is not None:
+            if option.name not in settings and groups[-1][0] != "Help":
+                groups.append(("Help", []))
+            elif option.name in GROUPS:
+                groups.append((GROUPS[option.name], []))
+            is_shown = ctx.meta.get(_HELP_ALL) or option.name not in settings or option.name in USUAL
+            if is_shown and (row := option.get_help_record(ctx)) is not None:
                 groups[-1][1].append(row)
         for title, rows in groups:
             if rows:
@@ -66,10 +85,26 @@ class _Grouped(click.Command):
                     formatter.write_dl(rows, col_max=34)
 
 
+def _show_all(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
 def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each setting, with the same name."""
-    for field in reversed(msgspec.inspect.type_info(Settings).fields):  # type: ignore[attr-defined]
-        command = _option(field.name, field.type, field.default)(command)
+    """Add an option for each setting, with the same name, and `--help-all`."""
+    command = click.option(
+        "--help-all",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="Show all options and exit.",
+    )(command)
+    defaults = option_defaults()
+    for name, kind in reversed(option_kinds().items()):
+        command = _option(name, kind, defaults[name])(command)
     return command
 
 
@@ -80,33 +115,28 @@ def _option(name: str, kind: Any, default: Any) -> Callable[[Callable[..., None]
         default=None,
         multiple=name in _REPEATED,
         is_flag=is_flag,
-        metavar=None if is_flag else "TEXT" if name in _REPEATED else _metavar(plain(kind)),
-        help=_help(name, kind, default),
+        metavar=None if is_flag else "TEXT" if name in _REPEATED else metavar(kind),
+        help=f"{described(kind, default)} [{PREFIX}{name.upper()}]",
     )
 
 
-def _metavar(kind: Any) -> str:
-    match kind:
-        case msgspec.inspect.LiteralType():
-            return f"[{'|'.join(wanted_words(kind))}]"
+def metavar(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
+    """Return what stands for the value of an option."""
+    if unit := unit_of(kind):
+        return unit.upper()
+    match plain(kind):
+        case msgspec.inspect.LiteralType() as words:
+            return f"[{'|'.join(wanted_words(words))}]"
         case msgspec.inspect.IntType():
             return "INTEGER"
         case msgspec.inspect.FloatType():
             return "NUMBER"
-        case msgspec.inspect.VarTupleType():
+        case msgspec.inspect.BoolType():
+            return "FLAG"
+        case msgspec.inspect.VarTupleType() | msgspec.inspect.StructType():
             return "LIST"
         case _:
             return "TEXT"
-
-
-def _help(name: str, kind: Any, default: Any) -> str:
-    description = (kind.extra_json_schema or {}).get("description", "")
-    default_note = "" if default in (None, False, (), msgspec.NODEFAULT) else f" Default: {_shown(default)}."
-    return f"{description}{default_note} [{PREFIX}{name.upper()}]"
-
-
-def _shown(default: Any) -> Any:
-    return str(default).lower() if isinstance(default, bool) else default
 
 
 main.add_command(keys)
@@ -120,14 +150,18 @@ def serve(**options: Any) -> None:
     from app.service import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
     with _complaints():
-        given = {name: None if value == () else value for name, value in options.items()}
         signal.signal(
             signal.SIGHUP, signal.SIG_IGN
         )  # its default action would end a process that still starts
-        settings = Settings.read(os.environ, given)
+        settings = _settings(options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
         uvloop.run(serve_forever(with_models(settings)))
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """Return the settings. A repeated option that was not given is an empty tuple. Raises SettingsError."""
+    return Settings.read(os.environ, {name: value for name, value in options.items() if value != ()})
 
 
 @contextmanager
@@ -152,8 +186,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
     from app.doctor import report  # noqa: PLC0415 - the other commands need none of it
 
     try:
-        given = {name: None if value == () else value for name, value in options.items()}
-        serves = uvloop.run(report(Settings.read(os.environ, given), as_json=as_json))
+        serves = uvloop.run(report(_settings(options), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False

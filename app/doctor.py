@@ -37,15 +37,16 @@ from app.models import (
     check_models,
     converted_folder,
     encoded_options,
-    file_of,
     in_cache,
     serves_translator,
+    tables_of,
     weights_of,
     with_folder,
+    with_upstreams,
 )
 from app.parts import durability_of, tool_box_of
 from app.server import HTTP_SOCKETS, SPARE, tls_of
-from app.settings import Settings, SettingsError, in_bytes, variable
+from app.settings import Settings, SettingsError, called, in_bytes, variable
 from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
@@ -55,7 +56,7 @@ from engine.loading.preflight import PreflightResult
 from engine.machine import free_memory, printable, triton_trouble
 from engine.upstream.options import UpstreamOptions
 from sessions.errors import StoreDown
-from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.filters.list_filter import InvalidFilters, filters_from
 from sessions.store.client import Durability, DurabilityUnsupported, connect
 from sessions.store.embedded import EmbeddedStoreFailed, binary
 from sessions.store.server_config import checked_server_configs, config_warnings
@@ -63,7 +64,7 @@ from sessions.store.server_config import checked_server_configs, config_warnings
 TORCH_S = 60.0
 VERDICT_S = 300.0
 WAYS_OUT = (
-    "Use --engine vllm, name a server that has the model in --upstreams, or choose a model of docs/models.md. "
+    "Use --engine vllm, name a server that has the model by --upstream, or choose a model of docs/models.md. "
     "llama-server serves GGUF files."
 )
 SOON_S = 14 * 86_400
@@ -97,12 +98,12 @@ class Verdict(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`subject`: a word or two; `words`: a sentence; `mend`: what to do about it, if anything."""
+    """`subject`: a word or two; `words`: a sentence; `fix`: what to do about it, if anything."""
 
     subject: str
     verdict: Verdict
     words: str
-    mend: str = ""
+    fix: str = ""
 
 
 def good(subject: str, words: str) -> Finding:
@@ -110,14 +111,14 @@ def good(subject: str, words: str) -> Finding:
     return Finding(subject, Verdict.GOOD, words)
 
 
-def poor(subject: str, words: str, mend: str = "") -> Finding:
+def poor(subject: str, words: str, fix: str = "") -> Finding:
     """Return that a thing works, with a warning."""
-    return Finding(subject, Verdict.POOR, words, mend)
+    return Finding(subject, Verdict.POOR, words, fix)
 
 
-def bad(subject: str, words: str, mend: str = "") -> Finding:
+def bad(subject: str, words: str, fix: str = "") -> Finding:
     """Return that a thing stops the service."""
-    return Finding(subject, Verdict.BAD, words, mend)
+    return Finding(subject, Verdict.BAD, words, fix)
 
 
 _COLOURS = {Verdict.GOOD: "green", Verdict.POOR: "yellow", Verdict.BAD: "red"}
@@ -149,15 +150,15 @@ async def report(settings: Settings, *, as_json: bool) -> bool:
 def _print_finding(finding: Finding) -> None:
     mark = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
     click.echo(f"{mark}  {finding.subject}: {printable(finding.words)}")
-    if finding.mend:
-        click.echo(f"{'':{_WIDTH}}  → {printable(finding.mend)}")
+    if finding.fix:
+        click.echo(f"{'':{_WIDTH}}  → {printable(finding.fix)}")
 
 
 def _summary(found: list[Finding]) -> str:
     counts = Counter(finding.verdict for finding in found)
     if not counts[Verdict.BAD] and not counts[Verdict.POOR]:
-        return "All is well: midstream serve."
-    return f"{counts[Verdict.BAD]} to mend, {counts[Verdict.POOR]} to know."
+        return "No errors and no warnings: midstream serve."
+    return f"{counts[Verdict.BAD]} errors, {counts[Verdict.POOR]} warnings."
 
 
 class Torch(msgspec.Struct, frozen=True):
@@ -175,7 +176,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     waits = folder is not None and not folder.is_dir()
     settings = settings if waits else with_folder(settings)
     yield _python()
-    computes_here = settings.upstreams is None and settings.engine == "midstream"
+    computes_here = not (settings.lists_models or settings.runs_vllm)
     torch = None
     if computes_here:
         torch, found = _torch(settings)
@@ -191,7 +192,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
     yield _open_files(settings)
     yield _port(settings)
     yield _authentication(settings)
-    if settings.filters is not None or settings.tools or settings.tools_file is not None:
+    if settings.tools or settings.tables.keys() & {"filters", "mcp_server"}:
         yield _hooks(settings)
     if settings.tls_cert is not None or settings.tls_key is not None:
         yield _certificate(settings)
@@ -233,12 +234,12 @@ def _model(settings: Settings) -> Finding:
         check_models(settings)
     except (EngineError, SettingsError) as error:
         return bad("model", str(error), "Name a folder with a model, or a model of the hub, by --model.")
-    if settings.upstreams is not None:
-        return good("model", f"Replies are made by what {settings.upstreams} names.")
+    if settings.lists_models:
+        return good("model", f"Replies are made by what {settings.config or called('upstream')} names.")
     path = Path(settings.model_path)
     if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
         return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
-    if not settings.is_bundled and settings.engine == "midstream":
+    if not (settings.is_bundled or settings.runs_vllm):
         return _verdict(settings)
     if not path.exists() and not in_cache(settings.model_path):
         words = f"{settings.model_path} is fetched at the start."
@@ -296,7 +297,7 @@ def _verdict(settings: Settings) -> Finding:
 
 def _translator() -> Finding:
     words = f"{TRANSLATOR_NAME}, {in_bytes(weights_of(TRANSLATOR))} of weights; its process starts with its first use"
-    return good("translator", f"{words} (--no-translator leaves it out).")
+    return good("translator", f"{words}.")
 
 
 def _kinds(settings: Settings, torch: Torch | None) -> set[str]:
@@ -330,17 +331,17 @@ def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding
     weights = weights_of(folder) if folder is not None else 0
     if free is None:
         return poor("memory", "The system does not say how much is free.")
-    wanted = weights * settings.engines + (settings.kv_bytes or 0)
+    wanted = weights * len(settings.devices) + (settings.kv_memory or 0)
     where = " on the device" if on_card else ""
     words = f"{in_bytes(free)} are free{where}, the weights take {in_bytes(weights)}"
     if free < wanted:
         return poor(
             "memory",
             f"{words}: that may not fit.",
-            "Choose a smaller model, --quantize int8, or a smaller --kv-bytes.",
+            "Choose a smaller model, --quantize int8, or a smaller --kv-memory.",
         )
     if free < 2 * wanted:
-        return poor("memory", f"{words}: little is left for conversations.", "Set --kv-bytes, or free some.")
+        return poor("memory", f"{words}: little is left for conversations.", "Set --kv-memory, or free some.")
     return good("memory", f"{words}.")
 
 
@@ -373,22 +374,24 @@ def _port(settings: Settings) -> Finding:
 
 def _authentication(settings: Settings) -> Finding:
     if settings.authenticates:
-        return good("entrance", "Clients must authenticate.")
+        return good("authentication", "Clients must authenticate.")
     if settings.insecure:
         return poor(
-            "entrance", "Anybody who can reach the port may chat.", "Make keys: midstream keys add --help."
+            "authentication",
+            "Anybody who can reach the port may chat.",
+            "Make keys: midstream keys add --help.",
         )
-    return good("entrance", "There is no authentication, but it listens on this machine alone.")
+    return good("authentication", "There is no authentication, but it listens on this machine alone.")
 
 
 def _hooks(settings: Settings) -> Finding:
     """Check the operator's own files and modules that the start loads."""
     try:
         tools = tool_box_of(settings)
-        if settings.filters is not None:
-            filters_from(Path(settings.filters).expanduser())
-    except (SettingsError, InvalidFilterFile) as error:
-        return bad("filters and tools", str(error), "Mend the file or module that is named.")
+        if "filters" in settings.tables:
+            filters_from(settings.tables["filters"])
+    except (SettingsError, InvalidFilters) as error:
+        return bad("filters and tools", str(error), "Fix the file or module that is named.")
     return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
 
 
@@ -439,9 +442,10 @@ async def network(settings: Settings) -> AsyncIterator[Finding]:
     else:
         async for finding in _store(settings, settings.redis_url):
             yield finding
-    if settings.upstreams is not None:
+    if settings.lists_models:
         try:
-            upstreams = file_of(settings).upstream
+            settings = await asyncio.to_thread(with_upstreams, settings)
+            upstreams = tables_of(settings).upstream
         except SettingsError as error:
             yield bad("upstreams", str(error))
             return
@@ -504,7 +508,7 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
     try:
         client = connect(url)
     except ValueError as error:
-        yield bad("store", f"{error}.", "See MIDSTREAM_REDIS_URL in deploy/README.md.")
+        yield bad("store", f"{error}.", "See MIDSTREAM_REDIS_URL in docs/settings.md.")
         return
     async with client:
         try:

@@ -26,31 +26,39 @@ import click
 import msgspec
 from msgspec import Meta
 
-from app.settings import Settings, SettingsError, called, naming, secret_of
+from app.settings import (
+    Settings,
+    SettingsError,
+    called,
+    hinted,
+    in_base_unit,
+    naming,
+    option_defaults,
+    secret_of,
+    variable,
+)
 from engine import loading
 from engine.api import Engine
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
-from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
+from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
-from engine.process.supervision import HeartbeatOptions
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
+from engine.upstream.discovery import ListingFailed, listed_models
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
-from engine.upstream.options import EmbedderOptions, UpstreamOptions, with_preset
+from engine.upstream.options import EmbedderOptions, Features, Timeouts, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
-SETTING = called("upstreams")
+UPSTREAM_KEY = "UPSTREAM_API_KEY"
+"""The variable with the API key of the servers that `--upstream` names."""
 VLLM_PYTHON = Path(__file__).parents[1] / ".cache" / "vllm" / "bin" / "python"
 """The Python of the environment that `make vllm` makes."""
 _NOT_FOR_VLLM = {
-    "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
-    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
-    "engines": "use --engine-arg data-parallel-size=2",
+    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES; --engine-arg data-parallel-size=2 serves on two",
     "attn": "use --engine-arg attention-backend=…",
     "quantize": "use --engine-arg quantization=…",
-    "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
-    "kv_idle_s": "vLLM takes its memory at the start, and keeps it",
+    "kv_memory": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
 }
 """Settings of Midstream's own engine, with vLLM's counterparts."""
 TRANSLATOR = Path(__file__).parents[1] / "demo_translator" / "checkpoint"
@@ -87,8 +95,8 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fallbacks: tuple[Name, ...] = ()
 
 
-class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: a table `[[upstream]]` for each server, `[[engine]]` for each model that runs here, `[[model]]`.
+class ModelTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tables of the settings' file: `[[upstream]]` for each server, `[[engine]]` for each model that runs here, `[[model]]`.
 
     `[[embedder]]`: for each embedding model of a server.
     """
@@ -107,47 +115,68 @@ class ModelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return list(dict.fromkeys([*tables, *upstream, *own]))
 
 
-def file_of(settings: Settings) -> ModelFile:
-    """Read the file; an empty one if none is named. Raises SettingsError."""
-    if settings.upstreams is None:
-        return ModelFile()
-    path = Path(settings.upstreams).expanduser()
-    if settings.model is not None:
-        raise SettingsError(f"{SETTING} and MIDSTREAM_MODEL (--model) exclude each other: who serves?")
+def tables_of(settings: Settings) -> ModelTables:
+    """Return the tables; empty ones if the file has none. Raises SettingsError."""
+    given = {name: settings.tables[name] for name in ModelTables.__struct_fields__ if name in settings.tables}
+    if settings.model is not None and given.keys() & {"upstream", "engine", "model"}:
+        raise SettingsError(
+            f"{called('model')} names the only model, and {_source(settings)} names others: give one of both."
+        )
     try:
-        file = msgspec.convert(with_presets(msgspec.toml.decode(path.read_bytes())), ModelFile)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise SettingsError(f"{SETTING}: {path}: {error}") from error
-    for why in _wrong(file):
-        raise SettingsError(f"{SETTING}: {path}: {why}.")
-    return file
+        tables = msgspec.convert(_completed(given), ModelTables)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{_source(settings)}: {hinted(str(error), *_TABLES)}") from error
+    for why in _wrong(tables):
+        raise SettingsError(f"{_source(settings)}: {why}.")
+    return tables
 
 
-def with_presets(file: dict[str, Any]) -> dict[str, Any]:
-    """Return the file; its upstreams get the features of their kind of server."""
-    upstreams = file.get("upstream")
-    if not isinstance(upstreams, list):
-        return file
-    tables = [with_preset(table) if isinstance(table, dict) else table for table in upstreams]
-    return {**file, "upstream": tables}
+def _source(settings: Settings) -> str:
+    """Return where an operator named servers and models."""
+    return settings.config or called("upstream")
 
 
-def engine_of_file(settings: Settings) -> Engine:
-    """Return one interface for all models of the file; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
-    file = file_of(settings)
-    engines = _engines(file, settings)
-    if len(engines) == 1 and not file.model:
+def _completed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables; upstreams get the features of their kind of server, and sizes are in bytes."""
+    complete: dict[str, Any] = dict(given)
+    for name, completed in (("upstream", with_preset), ("engine", _with_bytes)):
+        if isinstance(tables := given.get(name), list):
+            complete[name] = [completed(table) if isinstance(table, dict) else table for table in tables]
+    return complete
+
+
+def _with_bytes(table: dict[str, Any]) -> dict[str, Any]:
+    size = table.get("kv_memory")
+    return table | {"kv_memory": in_base_unit(size, "size")} if isinstance(size, str) else table
+
+
+def with_upstreams(settings: Settings) -> Settings:
+    """Return the settings with a table for each model of the servers that `upstream` names. Raises SettingsError."""
+    if not settings.upstream:
+        return settings
+    key = secret_of(UPSTREAM_KEY, setting=called("upstream")) if variable(UPSTREAM_KEY) else None
+    tables: list[dict[str, Any]] = []
+    for url in dict.fromkeys(url.rstrip("/") for url in settings.upstream):
+        with naming("upstream", ListingFailed):
+            tables += listed_models(url, key=key, key_variable=UPSTREAM_KEY)
+    return msgspec.structs.replace(settings, tables=settings.tables | {"upstream": tables})
+
+
+def engine_of_tables(settings: Settings) -> Engine:
+    """Return one interface for all models of the tables; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
+    tables = tables_of(settings)
+    engines = _engines(tables, settings)
+    if len(engines) == 1 and not tables.model:
         return next(iter(engines.values()))
-    tables = {table.name: table for table in file.model}
-    ordered = [tables.get(name, ModelTable(name)) for name in file.names]
-    aliases = _aliases(settings, file.names)
+    known = {table.name: table for table in tables.model}
+    ordered = [known.get(name, ModelTable(name)) for name in tables.names]
     try:
         return ServedModels(
             [
                 ServedModel(
                     name=table.name,
                     engine=engines[table.name],
-                    aliases=(*table.aliases, *aliases.get(table.name, ())),
+                    aliases=table.aliases,
                     fallbacks=table.fallbacks,
                     chars_per_s=settings.default_pace,
                 )
@@ -155,23 +184,27 @@ def engine_of_file(settings: Settings) -> Engine:
             ]
         )
     except InvalidModels as error:
-        raise SettingsError(f"{SETTING}: {settings.upstreams}: {error}.") from error
+        raise SettingsError(f"{_source(settings)}: {error}.") from error
 
 
 def check_models(settings: Settings) -> None:
     """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
-    if settings.upstreams is not None:
-        for table in file_of(settings).engine:
+    if settings.lists_models:
+        for table in tables_of(settings).engine:
             folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
             if folder is None or folder.is_dir():  # what is still to be converted is checked then
                 check_engines(table.over(settings))
-    elif settings.engine == "midstream":
+    elif not settings.runs_vllm:
         check_engines(settings)
 
 
 def with_models(settings: Settings) -> Settings:
-    """Fetch and convert the models that need it; return the settings that name the results. Raises ModelNotUsable."""
-    for table in file_of(settings).engine:
+    """Ask servers for their models, and fetch and convert those that need it; return the settings that name the results.
+
+    Raises ModelNotUsable, SettingsError.
+    """
+    settings = with_upstreams(settings)
+    for table in tables_of(settings).engine:
         convert(msgspec.structs.replace(settings, model=table.model))
     convert(settings)
     return with_folder(settings)
@@ -182,84 +215,58 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
     if isinstance(engine, ServedModels):
         return engine
     name = shown_model(settings)
-    aliases = _aliases(settings, [name]).get(name, ())
-    with naming("served_names", InvalidModels, end="."):
-        return ServedModels(
-            [ServedModel(name=name, engine=engine, aliases=aliases, chars_per_s=settings.default_pace)]
-        )
+    return ServedModels([ServedModel(name=name, engine=engine, chars_per_s=settings.default_pace)])
 
 
 def with_translator(settings: Settings, engine: Engine) -> Engine:
-    """Return the engine of the settings' model, with the bundled translator if that is served. Raises SettingsError."""
+    """Return the engine of the settings' model, with the bundled translator beside the bundled model."""
     if not serves_translator(settings):
         return engine
-    aliases = _aliases(settings, [settings.model_name, TRANSLATOR_NAME])
-
-    def served(name: str, engine: Engine, chars_per_s: float) -> ServedModel:
-        return ServedModel(name=name, engine=engine, aliases=aliases.get(name, ()), chars_per_s=chars_per_s)
-
-    with naming("served_names", InvalidModels, end="."):
-        return ServedModels(
-            [
-                served(settings.model_name, engine, settings.default_pace),
-                served(TRANSLATOR_NAME, translator(settings), 0.0),
-            ]
-        )
+    return ServedModels(
+        [
+            ServedModel(name=settings.model_name, engine=engine, chars_per_s=settings.default_pace),
+            ServedModel(name=TRANSLATOR_NAME, engine=translator(settings), chars_per_s=0.0),
+        ]
+    )
 
 
 def shown_model(settings: Settings) -> str:
-    """Return the default model's name for people: the first of the file, if there is one."""
-    names = file_of(settings).names
+    """Return the default model's name for people: the first of the tables, if there are any."""
+    names = tables_of(settings).names
     return names[0] if names else settings.model_name
 
 
-def _engines(file: ModelFile, settings: Settings) -> dict[str, Engine]:
+def _engines(tables: ModelTables, settings: Settings) -> dict[str, Engine]:
     engines: dict[str, Engine] = {}
-    by_name = sorted(file.upstream, key=lambda upstream: file.names.index(upstream.public_name))
+    by_name = sorted(tables.upstream, key=lambda upstream: tables.names.index(upstream.public_name))
     for name, upstreams in groupby(by_name, key=lambda upstream: upstream.public_name):
         engines[name] = upstream_engine(tuple(upstreams))
-    for table, engine in zip(file.engine, engines_of_tables(file.engine, settings), strict=True):
+    for table, engine in zip(tables.engine, engines_of_tables(tables.engine, settings), strict=True):
         engines[table.public_name] = engine
     return engines
 
 
-def _wrong(file: ModelFile) -> Iterable[str]:
+def _wrong(tables: ModelTables) -> Iterable[str]:
     """Yield why the tables contradict each other."""
-    if not (file.upstream or file.engine):
-        yield "it names no [[upstream]] and no [[engine]]"
-    names = [options.name for options in file.upstream]
+    if tables.model and not (tables.upstream or tables.engine):
+        yield "it has no [[upstream]] and no [[engine]]"
+    names = [options.name for options in tables.upstream]
     if len(set(names)) < len(names):
         yield "two upstreams have one name"
-    own = [table.public_name for table in file.engine]
-    vectors = [options.public_name for options in file.embedder]
-    if len(set(vectors)) < len(vectors) or set(vectors) & set(file.names):
+    own = [table.public_name for table in tables.engine]
+    vectors = [options.public_name for options in tables.embedder]
+    if len(set(vectors)) < len(vectors) or set(vectors) & set(tables.names):
         yield "a model of [[embedder]] has the name of another one: give it a served_name"
-    upstream = {options.public_name for options in file.upstream}
+    upstream = {options.public_name for options in tables.upstream}
     for name in own:
         if own.count(name) > 1 or name in upstream:
             yield f"{name!r} is served twice: give one another served_name; it can be the other's fallback"
-    declared = [table.name for table in file.model]
+    declared = [table.name for table in tables.model]
     for name in declared:
         if declared.count(name) > 1:
             yield f"two tables [[model]] have the name {name!r}"
         if name not in upstream and name not in own:
             yield f"[[model]] {name!r} is served by no [[upstream]] and no [[engine]]"
-
-
-def _aliases(settings: Settings, names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the aliases of each model. Raises SettingsError."""
-    aliases: dict[str, tuple[str, ...]] = {}
-    for given in settings.served_names:
-        alias, _, model = given.partition("=")
-        model = model or names[0]
-        if not alias:
-            raise SettingsError(
-                f"{called('served_names')}: {given!r} is not a name; write NAME or NAME=MODEL."
-            )
-        if model not in names:
-            raise SettingsError(f"{called('served_names')}: there is no model {model!r} for {alias!r}.")
-        aliases[model] = (*aliases.get(model, ()), alias)
-    return aliases
 
 
 def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
@@ -270,18 +277,18 @@ def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | Up
             return UpstreamFleet(keyed)
         return UpstreamEngine(keyed[0][0], key=keyed[0][1])
     except OSError as error:
-        raise SettingsError(f"{SETTING}: a ca_file can't be used: {error}.") from error
+        raise SettingsError(f"[[upstream]]: a ca_file can't be used: {error}.") from error
 
 
 def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
     name = options.key_variable
-    return None if name is None else secret_of(name, setting=f"{SETTING}: {options.name}")
+    return None if name is None else secret_of(name, setting=options.name)
 
 
 @asynccontextmanager
 async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
-    """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
-    embedders = [_embedder(options) for options in file_of(settings).embedder]
+    """Yield the tables' embedding models, in their order, while they serve. Raises SettingsError."""
+    embedders = [_embedder(options) for options in tables_of(settings).embedder]
     async with AsyncExitStack() as stack:
         for one in embedders:
             await stack.enter_async_context(one.running())
@@ -293,7 +300,7 @@ def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
     try:
         return UpstreamEmbedder(options, key=key)
     except OSError as error:
-        raise SettingsError(f"{SETTING}: {options.name}: the ca_file can't be used: {error}.") from error
+        raise SettingsError(f"{options.name}: the ca_file can't be used: {error}.") from error
 
 
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -305,12 +312,11 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Annotated[str, Meta(min_length=1)]
     served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
-    engines: Annotated[int, Meta(ge=1, le=64)] | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     attn: str | None = None
     quantize: str | None = None
     max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
-    kv_bytes: Annotated[int, Meta(ge=1)] | None = None
+    kv_memory: Annotated[int, Meta(ge=1)] | None = None
 
     @property
     def public_name(self) -> str:
@@ -322,6 +328,9 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         overrides = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         overrides.pop("served_name", None)
         return with_folder(msgspec.structs.replace(settings, **overrides))
+
+
+_TABLES = (ModelTable, EngineTable, EmbedderOptions, UpstreamOptions, Features, Timeouts)
 
 
 def check_engines(settings: Settings) -> None:
@@ -339,26 +348,19 @@ def encoded_options(settings: Settings) -> str:
 
 def own_engines(settings: Settings) -> EngineClient | EngineFleet:
     """Return the engines of the model that the settings name."""
-    options = spread(
-        _engine_options(settings), devices=settings.devices, each=settings.engines, cores=_cores()
-    )
-    return _together(options, settings)
+    return _together(shared_out(_options_per_device(settings), cores=_cores()))
 
 
 def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
     """Return the engines of each model; they share the machine."""
     each = [_options_per_device(table.over(settings)) for table in tables]
     shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
-    return [_together([next(shared) for _ in engines], settings) for engines in each]
+    return [_together([next(shared) for _ in engines]) for engines in each]
 
 
 def _options_per_device(settings: Settings) -> list[EngineOptions]:
     options = _engine_options(settings)
-    return [
-        msgspec.structs.replace(options, device=device)
-        for device in settings.devices
-        for _ in range(settings.engines)
-    ]
+    return [msgspec.structs.replace(options, device=device) for device in settings.devices]
 
 
 def _engine_options(settings: Settings) -> EngineOptions:
@@ -368,7 +370,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         pickled_weights=settings.pickled_weights,
         reply_tokens=settings.reply_tokens,
         max_batch=settings.max_batch,
-        kv_bytes=settings.kv_bytes,
+        kv_bytes=settings.kv_memory,
         kv_idle_s=settings.kv_idle_s,
         forward=ForwardOptions(
             attn=settings.attn,
@@ -378,11 +380,8 @@ def _engine_options(settings: Settings) -> EngineOptions:
     )
 
 
-def _together(options: Sequence[EngineOptions], settings: Settings) -> EngineClient | EngineFleet:
-    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
-    if len(options) == 1:
-        return EngineClient(options[0], heartbeat=heartbeat)
-    return EngineFleet(options, heartbeat=heartbeat)
+def _together(options: Sequence[EngineOptions]) -> EngineClient | EngineFleet:
+    return EngineClient(options[0]) if len(options) == 1 else EngineFleet(options)
 
 
 def _cores() -> int:
@@ -392,11 +391,16 @@ def _cores() -> int:
 
 def launched_engine(settings: Settings) -> LaunchedEngine | None:
     """Return a vLLM to start; None if another engine is asked for. Raises SettingsError."""
-    if settings.engine != "vllm":
+    if not settings.runs_vllm:
         if settings.engine_arg:
             raise SettingsError(f"{called('engine_arg')} is for --engine vllm.")
         return None
-    defaults = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+    if settings.lists_models:
+        raise SettingsError(
+            f"{_source(settings)} does not go with --engine vllm: a vLLM that runs elsewhere is an upstream; --engine vllm "
+            "starts one here."
+        )
+    defaults = option_defaults()
     for name, instead in _NOT_FOR_VLLM.items():
         if getattr(settings, name) != defaults[name]:
             raise SettingsError(f"{called(name)} does not go with --engine vllm: {instead}.")
@@ -417,19 +421,15 @@ def launched_engine(settings: Settings) -> LaunchedEngine | None:
 
 def _vllm_python(settings: Settings) -> str:
     """Return the Python of vLLM's environment. A link is not resolved: Python finds its packages by the link's place."""
-    chosen = (
-        VLLM_PYTHON
-        if settings.engine_python is None
-        else Path(settings.engine_python).expanduser().absolute()
-    )
+    chosen = VLLM_PYTHON if settings.engine == "vllm" else Path(settings.engine).expanduser().absolute()
     if not (chosen.is_file() and os.access(chosen, os.X_OK)):
         raise SettingsError(f"--engine vllm: there is no Python at {chosen}. {MAKE}.")
     return str(chosen)
 
 
 def serves_translator(settings: Settings) -> bool:
-    """Return whether it is served: with the bundled model, unless the operator disables it."""
-    return settings.translator and settings.is_bundled and settings.engine == "midstream"
+    """Return whether it is served: with the bundled model."""
+    return settings.is_bundled and not settings.runs_vllm
 
 
 def translator(settings: Settings) -> EngineOnDemand:
@@ -442,8 +442,7 @@ def translator(settings: Settings) -> EngineOnDemand:
         kv_bytes=_TRANSLATOR_KV_BYTES,
         threads=1,
     )
-    heartbeat = HeartbeatOptions(step_timeout_s=settings.step_timeout_s)
-    return EngineOnDemand(lambda: EngineClient(options, heartbeat=heartbeat), TRANSLATOR_FACTS)
+    return EngineOnDemand(lambda: EngineClient(options), TRANSLATOR_FACTS)
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -492,7 +491,7 @@ def converted_folder(settings: Settings) -> Path | None:
     path = Path(model).expanduser()
     if model in PACKAGES and not path.exists():
         return models / model
-    if not model.lower().endswith(GGUF) or path.is_dir() or settings.engine != "midstream":
+    if not model.lower().endswith(GGUF) or path.is_dir() or settings.runs_vllm:
         return None
     stamp = path.stat() if path.is_file() else None
     identity = f"{path.absolute()}\n{stamp and (stamp.st_size, stamp.st_mtime_ns)}"

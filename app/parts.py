@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
-import msgspec
 import structlog
-from msgspec import Meta
 from redis.asyncio import Redis
 
-from app.settings import Settings, SettingsError, called, naming, secret_of, variable
+from app.settings import (
+    Limits,
+    Settings,
+    SettingsError,
+    called,
+    hinted,
+    limits_in,
+    naming,
+    secret_of,
+    variable,
+)
 from connections.authentication.access import AccessControl, Tickets
-from connections.authentication.api_keys import ApiKeyStore, FileState, file_state
+from connections.authentication.api_keys import ApiKeyStore, file_state
 from connections.authentication.json_web_tokens import Claims, JsonWebTokens, JwkSet, fetch_jwk_set
 from connections.http import RefusalCounters
 from connections.limiters import BoundCounters, Limiters
@@ -38,7 +44,7 @@ from sessions.store.ownership import older_replicas
 from sessions.store.pool import HEAVY_SLOTS, StoreStats
 from sessions.store.server_config import checked_server_configs, config_warnings, retry_until_available
 from sessions.tools.function_tools import FunctionTools, InvalidToolFunction, discover_functions
-from sessions.tools.mcp_options import InvalidServerFile, servers_from
+from sessions.tools.mcp_options import InvalidServers, ServerOptions, servers_from
 from sessions.tools.tool_registry import ToolRegistry, ToolSource
 
 FLUSH_S = 1.0
@@ -47,10 +53,10 @@ CHECK_S = 2.0
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
-_EARLIER = {"everysec": "memory", "always": "disk"}
-"""What 0.1.0 called them."""
-_Count = Annotated[int, Meta(ge=1)]
-_Speed = Annotated[float, Meta(gt=0)]
+TOOL_S = 30.0
+"""How long a call of a Python function may run."""
+RESULT_BYTES = 64 * 1024
+"""Bytes of a tool's result; a longer one is cut."""
 _limits_log = structlog.get_logger("midstream.limits")
 _reload_log = structlog.get_logger("midstream.rereading")
 _store_log = structlog.get_logger("midstream.store")
@@ -85,7 +91,7 @@ def _web_tokens(settings: Settings) -> JsonWebTokens | None:
     return JsonWebTokens(
         secret=settings.jwt_secret,
         key_set=key_set,
-        claims=Claims(audience=audience, issuer=settings.oidc_issuer or settings.jwt_issuer),
+        claims=Claims(audience=audience, issuer=settings.jwt_issuer),
     )
 
 
@@ -94,16 +100,17 @@ async def limiters_of(
     settings: Settings, store: Redis, access: AccessControl, refusals: RefusalCounters, bounds: BoundCounters
 ) -> AsyncIterator[Limiters]:
     """Yield the limiters, which run while the context lasts. An unset limit costs no round trip."""
-    quotas, counts = quotas_of(settings), RedisCounters(store)
+    quotas, counts = quotas_of(settings.limits), RedisCounters(store)
     counts_any = (
         quotas != QuotaSettings() or settings.api_keys is not None or settings.limits_file is not None
     )
+    is_shared = settings.redis_url is not None
     leases = ConnectionLeases(
         store,
-        max_per_client=None if settings.redis_url is None else settings.max_client_connections,
-        max_per_key=settings.max_key_connections,
+        max_per_client=settings.max_client_connections if is_shared else None,
+        max_per_key=settings.limits.key_connections,
     )
-    is_seated = settings.redis_url is not None or settings.max_key_connections is not None
+    is_seated = is_shared or settings.limits.key_connections is not None
     async with _running(counts, leases if is_seated else None):
         yield Limiters(
             quota_limiter=QuotaLimiter(quotas, counts, allowance_of=access.allowance_of)
@@ -111,7 +118,7 @@ async def limiters_of(
             else None,
             counts=counts,
             handshake_limit=HandshakeLimit(slots=settings.max_pending_connections),
-            rates=LocalRateLimits(messages=settings.message_rate, reads=settings.read_rate),
+            rates=LocalRateLimits(messages=settings.limits.message_rate, reads=settings.limits.read_rate),
             refusals=refusals,
             leases=leases if is_seated else None,
             bounds=bounds,
@@ -139,37 +146,22 @@ async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> As
                 await leases.end()
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings that the file may hold."""
+class LimitsReload:
+    """Applies the limits, and those of the settings' file again whenever it changes, but for `key_connections`.
 
-    messages_per_minute: _Count | None = None
-    key_messages_per_minute: _Count | None = None
-    tokens_per_day: _Count | None = None
-    key_tokens_per_day: _Count | None = None
-    message_rate: _Speed | None = None
-    read_rate: _Speed | None = None
+    A file that becomes unusable changes nothing and is logged. What else is in it needs a restart.
+    """
 
-
-class LimitsFile:
-    """Applies the file. One that becomes unusable changes nothing and is logged."""
-
-    def __init__(self, settings: Settings) -> None:
-        """Read the file, if there is one. Raises SettingsError."""
+    def __init__(self, settings: Settings, limiters: Limiters) -> None:
         self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
-        self._settings = settings
-        self._limiters: Limiters | None = None
-        self._state: FileState | None = None
-        self._named = Limits() if self._path is None else self._read(self._path)
+        self._state = None if self._path is None else file_state(self._path)
+        self._limits = settings.limits
+        self._limiters = limiters
 
     @property
     def may_change(self) -> bool:
         """Whether there is a file that may change."""
         return self._path is not None
-
-    def govern(self, limiters: Limiters) -> None:
-        """Apply the limits to these limiters from now on."""
-        self._limiters = limiters
-        self._apply()
 
     def reload_if_changed(self) -> None:
         """Reread the file if it changed; otherwise this costs a `stat`."""
@@ -180,46 +172,34 @@ class LimitsFile:
         """Reread the file."""
         if self._path is None:
             return
+        self._state = file_state(self._path)
         try:
-            self._named = self._read(self._path)
+            limits = limits_in(self._path)
         except SettingsError as error:
             _limits_log.error("limits not reloaded, previous limits kept", why=str(error))
-        else:
-            self._apply()
+            return
+        if limits != self._limits:
+            self._limits = limits
+            if self._limiters.quota_limiter is not None:
+                self._limiters.quota_limiter.quotas = quotas_of(limits)
+            self._limiters.rates.change(messages=limits.message_rate, reads=limits.read_rate)
             _limits_log.info("limits reloaded")
 
-    def _read(self, path: Path) -> Limits:
-        self._state = file_state(path)
-        try:
-            return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
-        except (OSError, ValueError, RecursionError) as error:  # TOML, UTF-8, too long numbers, nesting
-            raise SettingsError(f"{called('limits_file')}: {path} can't be used: {error}.") from None
 
-    def _apply(self) -> None:
-        if self._limiters is None:
-            return
-        named = msgspec.structs.asdict(self._named)
-        given = {name: value for name, value in named.items() if value is not None}
-        settings = msgspec.structs.replace(self._settings, **given)
-        if self._limiters.quota_limiter is not None:
-            self._limiters.quota_limiter.quotas = quotas_of(settings)
-        self._limiters.rates.change(messages=settings.message_rate, reads=settings.read_rate)
-
-
-def quotas_of(settings: Settings) -> QuotaSettings:
+def quotas_of(limits: Limits) -> QuotaSettings:
     """Return the limits of messages and tokens."""
     return QuotaSettings(
-        messages_per_minute=settings.messages_per_minute,
-        key_messages_per_minute=settings.key_messages_per_minute,
-        tokens_per_day=settings.tokens_per_day,
-        key_tokens_per_day=settings.key_tokens_per_day,
+        messages_per_minute=limits.messages_per_minute,
+        key_messages_per_minute=limits.key_messages_per_minute,
+        tokens_per_day=limits.tokens_per_day,
+        key_tokens_per_day=limits.key_tokens_per_day,
     )
 
 
 class ConfigReload:
     """Checks the files from time to time, and at once on request."""
 
-    def __init__(self, access: AccessControl, limits: LimitsFile) -> None:
+    def __init__(self, access: AccessControl, limits: LimitsReload) -> None:
         self.access = access
         self._limits = limits
 
@@ -244,7 +224,7 @@ def durability_of(settings: Settings) -> Durability:
     """Return how durable an `accepted` or a `done` is. Raises SettingsError."""
     if settings.store_durability is None:
         return Durability.DISK if settings.redis_url is None else Durability.MEMORY
-    durability = Durability(_EARLIER.get(settings.store_durability, settings.store_durability))
+    durability = Durability(settings.store_durability)
     if durability is Durability.REPLICATED and settings.redis_url is None:
         raise SettingsError(
             f"{called('store_durability')}: the embedded store has no replicas. Name a store by --redis-url."
@@ -259,7 +239,7 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
     in_memory = durability_of(settings) is Durability.MEMORY
     return embedded_store(
         Path(settings.data_dir).expanduser(),
-        max_bytes=settings.store_bytes or EMBEDDED_BYTES,
+        max_bytes=settings.store_memory or EMBEDDED_BYTES,
         fsync="everysec" if in_memory else "always",
     )
 
@@ -330,26 +310,29 @@ def _functions(settings: Settings) -> ToolSource:
         _tools_log.warning(
             "a tool has imported torch into the gateway: garbage collections will stall replies"
         )
-    return FunctionTools(tools, limit_s=settings.tool_timeout_s, result_bytes=settings.tool_result_bytes)
+    return FunctionTools(tools, limit_s=TOOL_S, result_bytes=RESULT_BYTES)
 
 
 def _servers(settings: Settings) -> Iterator[ToolSource]:
     """Yield the MCP servers. Raises SettingsError, also if the library for MCP is missing."""
-    if settings.tools_file is None:
+    if "mcp_server" not in settings.tables:
         return
-    with naming("tools_file", InvalidServerFile):
-        servers = servers_from(Path(settings.tools_file).expanduser())
+    where = f"{settings.config}: [[mcp_server]]"
+    try:
+        servers = servers_from(settings.tables["mcp_server"])
+    except InvalidServers as error:
+        raise SettingsError(f"{where}: {hinted(str(error), ServerOptions)}") from error
     try:
         from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - needed only if MCP servers are configured
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{called('tools_file')}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."
+            f"{where}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."
         ) from error
     for options in servers:
-        setting = f"{called('tools_file')}: {options.name}"
+        setting = f"{where}: {options.name}"
         secrets = {header: secret_of(name, setting=setting) for header, name in options.headers_from.items()}
         try:
-            yield McpServer(options, options.headers | secrets, result_bytes=settings.tool_result_bytes)
+            yield McpServer(options, options.headers | secrets, result_bytes=RESULT_BYTES)
         except OSError as error:
             raise SettingsError(f"{setting}: its ca_file can't be used: {error}.") from error
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
@@ -23,7 +22,7 @@ from app.metrics import Metrics, Readiness, Sources, keep_measuring, waiting_rep
 from app.models import (
     check_models,
     embedders_of,
-    engine_of_file,
+    engine_of_tables,
     launched_engine,
     own_engines,
     with_names,
@@ -31,7 +30,7 @@ from app.models import (
 )
 from app.parts import (
     ConfigReload,
-    LimitsFile,
+    LimitsReload,
     access_of,
     durability_of,
     limiters_of,
@@ -55,7 +54,7 @@ from app.server import (
     start_listening,
     tls_of,
 )
-from app.settings import Settings, naming
+from app.settings import Settings, SettingsError, hinted
 from app.speech import audio_of, spoken_of
 from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
@@ -70,7 +69,7 @@ from engine.errors import EngineError
 from engine.messages import ModelFacts
 from sessions.errors import StoreDown
 from sessions.filters.chain import NO_FILTERS
-from sessions.filters.list_filter import InvalidFilterFile, filters_from
+from sessions.filters.list_filter import FilterLists, FilterOptions, InvalidFilters, filters_from
 from sessions.limits.bounds import HEARTBEAT_S, HELLO_S
 from sessions.observer import CompositeObserver
 from sessions.service import Sessions
@@ -133,8 +132,8 @@ def engines_of(settings: Settings) -> Engine:
     """Return the engine that the settings name, local or upstream; several share one interface. Raises SettingsError."""
     if (launched := launched_engine(settings)) is not None:
         return launched
-    if settings.upstreams is not None:
-        return engine_of_file(settings)
+    if settings.lists_models:
+        return engine_of_tables(settings)
     return with_translator(settings, own_engines(settings))
 
 
@@ -155,7 +154,6 @@ async def composed(
     models = with_names(settings, engine)
     refusals, bounds = RefusalCounters(), BoundCounters()
     tls, client_filter = tls_of(settings), client_filter_of(settings, refusals)
-    limits = LimitsFile(settings)
     tools = tool_box_of(settings)
     manager = ConnectionManager(
         max_connections=settings.max_connections, max_per_client=settings.max_client_connections
@@ -174,7 +172,6 @@ async def composed(
             version=version("midstream-server"),
         ) as observer,
     ):
-        limits.govern(limiters)
         await look_at_store(settings, store, failed=failed)
         replica = await replica_name(store)
         sessions = Sessions(
@@ -235,7 +232,7 @@ async def composed(
             yield Service(
                 engine=models,
                 sessions=sessions,
-                config_reload=ConfigReload(access, limits),
+                config_reload=ConfigReload(access, LimitsReload(settings, limiters)),
                 lifecycle=lifecycle,
                 readiness=readiness,
                 server=server(
@@ -245,7 +242,7 @@ async def composed(
                     turns=ParseScheduler(limiters.turns.light_clients, proxies=proxies_of(settings)),
                     tls=tls,
                 ),
-                drain_s=settings.drain_s,
+                drain_s=settings.drain_timeout,
                 lag=lag,
             )
 
@@ -253,13 +250,16 @@ async def composed(
 def _policy(settings: Settings) -> Policy:
     """Return the options of conversations. Raises SettingsError."""
     filters = NO_FILTERS
-    if settings.filters is not None:
-        with naming("filters", InvalidFilterFile):
-            filters = filters_from(Path(settings.filters).expanduser())
+    if "filters" in settings.tables:
+        try:
+            filters = filters_from(settings.tables["filters"])
+        except InvalidFilters as error:
+            why = hinted(str(error), FilterOptions, FilterLists)
+            raise SettingsError(f"{settings.config}: [filters]: {why}") from error
     # The bundled model has not learned to write them.
     writes_titles = settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
     return Policy(
-        ttl_s=settings.conversation_ttl_s,
+        ttl_s=settings.conversation_ttl,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,
         tools=ToolLimits(
@@ -273,7 +273,7 @@ def _policy(settings: Settings) -> Policy:
         unsupported_tools=settings.unsupported_tools,
         titles=writes_titles,
         sharing=settings.sharing,
-        store_bytes=settings.store_bytes,
+        store_bytes=settings.store_memory,
     )
 
 
@@ -281,8 +281,8 @@ def _advertised_settings(settings: Settings) -> AdvertisedSettings:
     return AdvertisedSettings(
         server_version=version("midstream-server"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
-        resume_ttl_s=int(settings.conversation_ttl_s),
-        messages_per_minute=quotas_of(settings).shown,
+        resume_ttl_s=int(settings.conversation_ttl),
+        messages_per_minute=quotas_of(settings.limits).shown,
         max_content_chars=settings.max_content_chars,
         max_turns=settings.max_turns,
         max_queued=settings.max_queued,

@@ -1,12 +1,14 @@
-"""All settings: one frozen object, from `MIDSTREAM_…` variables and command-line options of the same names.
+"""All settings: one frozen object, from options, `MIDSTREAM_…` variables and a file, in this order of precedence.
 
-An unknown variable stops the start, so that no typo is ignored in silence.
+An unknown name stops the start, so that no typo is ignored in silence.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -19,6 +21,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from engine.machine import KV_IDLE_S
+from engine.messages import REPLY_TOKENS
 from sessions.limits.bounds import (
     MAX_CLIENT_CONNECTIONS,
     MAX_CONNECTIONS,
@@ -29,6 +32,8 @@ from sessions.limits.bounds import (
 )
 
 PREFIX = "MIDSTREAM_"
+TABLES = {"upstream", "engine", "model", "embedder", "mcp_server", "filters"}
+"""The tables of the file `config` beside the settings; [limits] is the setting of that name."""
 DEMO_SUGGESTIONS = (
     "My name is Ada.",
     "Count from 1 to 300.",
@@ -40,8 +45,19 @@ DEMO_SUGGESTIONS = (
 """Suggestions that the bundled model can answer."""
 DEMO_CHARS_PER_S = 100.0
 """The bundled model's pace: some 35 tokens a second, as fast as text can be skimmed, and slow enough to press Stop."""
-_TEXTS = {"system_prompt", "suggestions", "engine_arg"}
+_TEXTS = {"system_prompt", "engine_arg"}
 """Settings whose values may begin and end with a quotation mark."""
+_SHOWN = {"device", "engine"}
+"""Settings whose values are texts that hold no secrets."""
+_LISTS = {"allowed_origins", "allowed_hosts", "allowed_ips", "trusted_proxies", "tools", "upstream"}
+"""Settings whose values are separated by commas."""
+_DURATION = {"unit": "duration"}
+_SIZE = {"unit": "size"}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    "duration": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400},
+    "size": {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+}
+_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 DEMO_MODEL = Path(__file__).parent.parent / "demo_model" / "checkpoint"
 
 
@@ -55,9 +71,57 @@ class SettingsError(Exception):
     """A setting is not usable. The message is for the operator and names the setting."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may choose. Field names are the variables' and the options' names."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What clients and keys may send. The quotas, of a client id or of a key, hold over all replicas; None: no limit."""
 
+    messages_per_minute: Annotated[int, Meta(ge=1)] | None = None
+    key_messages_per_minute: Annotated[int, Meta(ge=1)] | None = None
+    tokens_per_day: Annotated[int, Meta(ge=1)] | None = None
+    """Tokens of prompts and replies, until midnight UTC."""
+    key_tokens_per_day: Annotated[int, Meta(ge=1)] | None = None
+    key_connections: Annotated[int, Meta(ge=1)] | None = None
+    """Connections of a key at once, as it was at the start."""
+    message_rate: Annotated[float, Meta(gt=0)] = MESSAGES_PER_S
+    """Messages a second of one owner, which each replica counts alone."""
+    read_rate: Annotated[float, Meta(gt=0)] = READS_PER_S
+    """The same for calls of the store: history, resume, lists, renames, deletes."""
+
+
+class Fixed(msgspec.Struct, frozen=True, kw_only=True):
+    """Values that operators need not choose. Tests run with shorter times and smaller bounds."""
+
+    request_s: float = 10.0
+    """Seconds for a peer's handshake, or for its HTTP request."""
+    max_pending_connections: int = MAX_PENDING_CONNECTIONS
+    max_queued: int = 16
+    """Messages of one conversation that may wait behind a running reply."""
+    max_tool_rounds: int = 64
+    """Replies to one message that may call tools; the next one must be text."""
+    tool_wait_s: float = 3600.0
+    """Seconds a call waits for a client's result or approval."""
+    max_content_chars: int = 1_048_576
+    """Characters of one message; the window and the request's size bound it, too."""
+    reply_tokens: int = REPLY_TOKENS
+    """The longest reply if neither its sender nor the model's generation config names a limit."""
+    kv_idle_s: float = KV_IDLE_S
+    """Seconds after which an engine on a CPU gives up keys and values that nobody uses; at most twice as many."""
+    speech_seconds: int = 600
+    """Seconds of one recording."""
+    speech_chars: int = 4096
+    """Characters of a spoken text."""
+    max_speech: int = 8
+    """Recordings at once, and as many spoken texts."""
+
+
+class Settings(Fixed, frozen=True, kw_only=True):
+    """What an operator may choose. Names of described fields are the options', the variables' and the file's."""
+
+    config: Annotated[
+        str | None,
+        Meta(
+            description="TOML file with settings by their names, and with tables: [[upstream]], [[engine]], [[model]], [[embedder]], [[mcp_server]], [filters] and [limits]."
+        ),
+    ] = None
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
     allowed_hosts: Annotated[
@@ -75,38 +139,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Addresses and CIDR ranges of proxies whose X-Forwarded-For is trusted."),
     ] = ()
     tls_cert: Annotated[
-        str | None, Meta(description="PEM file of a certificate and its chain: the server then speaks TLS.")
+        str | None,
+        Meta(
+            description="PEM file of a certificate and its chain: the server then speaks TLS 1.2 and 1.3, and nothing else."
+        ),
     ] = None
     tls_key: Annotated[
-        str | None, Meta(description="PEM file of the certificate's key; unset: it is in the same file.")
+        str | None,
+        Meta(
+            description="PEM file of the certificate's key, without a password; unset: it is in the same file."
+        ),
     ] = None
-    request_s: Annotated[
-        float, Meta(gt=0, description="Seconds for a peer's handshake, or for its HTTP request.")
-    ] = 10.0
     model: Annotated[
         str | None,
         Meta(
             description="Hub name, folder or GGUF file of a causal chat model; smollm2: a small one, fetched once (93 MB); unset: the bundled demo model."
         ),
     ] = None
-    upstreams: Annotated[
-        str | None,
-        Meta(description="TOML file of the servers and local engines that serve the models."),
-    ] = None
-    served_names: Annotated[
-        tuple[str, ...],
+    upstream: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")], ...],
         Meta(
-            description="Further names of models, separated by commas: NAME for the default model, NAME=MODEL for another one."
+            description="URL of an OpenAI-compatible server, such as a running vLLM or llama-server, whose models are served: http://127.0.0.1:8001/v1; may be repeated; its API key is in the variable UPSTREAM_API_KEY."
         ),
     ] = ()
-    translator: Annotated[
-        bool,
-        Meta(description="Serve the bundled translator beside the bundled model, from its first use on."),
-    ] = True
     engine: Annotated[
-        Literal["midstream", "vllm"],
+        str,
         Meta(
-            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses."
+            pattern=r"^(midstream|vllm|.*/.*)$",
+            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; a path: the same, by the Python of your environment with vLLM.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
@@ -115,10 +175,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora; may be repeated; in the variable, separated by spaces."
         ),
     ] = ()
-    engine_python: Annotated[
-        str | None,
-        Meta(description="Python of the environment with vLLM; unset: the one made by `make vllm`."),
-    ] = None
     system_prompt: Annotated[
         str | None,
         Meta(
@@ -128,22 +184,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: Annotated[
         str | None,
         Meta(
-            description="redis://, rediss:// or unix:// URL; redis+cluster://HOST:PORT,... for a cluster; "
-            "redis+sentinel://HOST:PORT,.../MASTER; unset: an embedded store."
+            description="URL of Redis 6.2 or newer, or of Valkey: redis://, rediss:// (TLS) or unix://; redis+cluster://HOST:PORT,... "
+            "for a cluster; redis+sentinel://HOST:PORT,.../MASTER, with ?sentinel_password= if Sentinels ask for one; "
+            "rediss+cluster:// and rediss+sentinel:// use TLS; unset: an embedded store."
         ),
     ] = None
     store_durability: Annotated[
-        Literal["memory", "disk", "replicated", "everysec", "always"] | None,
+        Literal["memory", "disk", "replicated"] | None,
         Meta(
             description="Where a message or a reply's end is before it is confirmed: memory: in the store's memory; disk: on the "
-            "store's disk; replicated: also in the memory of one of its replicas; everysec and always are earlier names of memory "
-            "and disk; unset: disk with the embedded store, memory with another one."
+            "store's disk; replicated: also in the memory of one of its replicas; unset: disk with the embedded store, memory with "
+            "another one."
         ),
     ] = None
-    store_bytes: Annotated[
+    store_memory: Annotated[
         Annotated[int, Meta(ge=16 * 1024**2)] | None,
         Meta(
-            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1 GiB for the embedded one, else its maxmemory, or three quarters of its machine if it has none."
+            extra=_SIZE,
+            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1GiB for the embedded one, else its maxmemory, or three quarters of its machine if it has none.",
         ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -152,7 +210,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins whose pages may connect, besides the server's own, separated by commas; @PATH names a file, * means every origin."
+            description="Origins whose pages may connect, besides the server's own, separated by commas; @PATH names a file with one a line. * means every origin: any web page that somebody opens can then connect from their browser."
         ),
     ] = ()
     api_keys: Annotated[
@@ -167,20 +225,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
         Meta(description="URL of the public keys for JWTs signed by RS256 or ES256 (a JWK Set)."),
     ] = None
-    oidc_issuer: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^/]")] | None,
+    jwt_issuer: Annotated[
+        str | None,
         Meta(
-            description="URL of an OpenID Connect issuer that signs JWTs; its keys are found by discovery. Needs an audience."
+            description="Required `iss` of JWTs; unset: any. With neither a secret nor a key set it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
         str | None,
         Meta(
-            description="Required `aud` of JWTs; * means any. A key set or an issuer needs one: they also sign for other services."
+            description="Required `aud` of JWTs; * means any. A key set or an OpenID Connect issuer needs one: they also sign for other services."
         ),
     ] = None
-    jwt_issuer: Annotated[str | None, Meta(description="Required `iss` of JWTs; unset: any.")] = None
-    insecure: Annotated[bool, Meta(description="Serve beyond loopback without any authentication.")] = False
+    insecure: Annotated[
+        bool,
+        Meta(description="Serve beyond loopback without any authentication; take JWT keys over plain http."),
+    ] = False
     device: Annotated[
         str,
         Meta(
@@ -188,17 +248,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="auto, cpu, cuda, cuda:1 …; several, separated by commas, get their own engines.",
         ),
     ] = "auto"
-    engines: Annotated[int, Meta(ge=1, le=64, description="Engine processes on each device.")] = 1
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Meta(description="Number type of the weights.")
     ] = "auto"
-    reply_tokens: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="The longest reply, in tokens, if neither its sender nor the model's generation config names a limit.",
-        ),
-    ] = 8192
     pickled_weights: Annotated[
         bool,
         Meta(
@@ -221,92 +273,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
     ] = 32
-    kv_bytes: Annotated[
+    kv_memory: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves."
+            extra=_SIZE,
+            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves.",
         ),
     ] = None
-    kv_idle_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="Seconds after which an engine on a CPU gives up keys and values that nobody uses, and returns their memory; at most twice as many.",
-        ),
-    ] = KV_IDLE_S
-    step_timeout_s: Annotated[
-        int,
-        Meta(
-            ge=10,
-            le=86_400,
-            description="Seconds that a step of an engine may take; an engine whose step takes longer is restarted.",
-        ),
-    ] = 300
     max_turns: Annotated[
         int,
         Meta(ge=1, description="Turns that run at once; as many again may wait, and more are refused."),
     ] = MAX_TURNS
-    max_queued: Annotated[
-        int,
-        Meta(ge=0, le=1000, description="Messages of one conversation that may wait behind a running reply."),
-    ] = 16
-    max_tool_rounds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="Replies to one message that may call tools; the next one must be text.",
-        ),
-    ] = 64
-    tool_wait_s: Annotated[
-        float,
-        Meta(gt=0, le=30 * 86_400, description="Seconds a call waits for a client's result or approval."),
-    ] = 3600.0
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
     ] = MAX_CONNECTIONS
     max_client_connections: Annotated[int, Meta(ge=1, description="Connections per client id.")] = (
         MAX_CLIENT_CONNECTIONS
     )
-    max_key_connections: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
-    ] = None
-    max_pending_connections: Annotated[
-        int, Meta(ge=1, description="Connections that are not admitted yet; more are refused with 503.")
-    ] = MAX_PENDING_CONNECTIONS
-    message_rate: Annotated[
-        float,
+    limits: Annotated[
+        Limits,
         Meta(
-            gt=0,
-            description="Messages a second of one owner; a burst may hold five seconds' worth. A key or address may send ten times that. Each replica counts alone.",
+            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and rates a second of one owner, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
         ),
-    ] = MESSAGES_PER_S
-    read_rate: Annotated[
-        float,
-        Meta(gt=0, description="The same for calls of the store: history, resume, lists, renames, deletes."),
-    ] = READS_PER_S
-    messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Messages per client id; unset: no limit.")
-    ] = None
-    key_messages_per_minute: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Per API key or JWT subject; unset: no limit.")
-    ] = None
-    tokens_per_day: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Prompt and reply tokens of a client id, until midnight UTC; unset: no limit."),
-    ] = None
-    key_tokens_per_day: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="The same of one API key or JWT subject; unset: no limit."),
-    ] = None
-    limits_file: Annotated[
-        str | None,
-        Meta(description="TOML file with those four limits and both rates; reread when it changes."),
-    ] = None
-    max_content_chars: Annotated[
-        int,
-        Meta(ge=1, description="Characters of one message; the window and the request's size bound it, too."),
-    ] = 1_048_576
+    ] = Limits()
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
@@ -319,15 +308,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Titles of new conversations: model: the model writes them when it is idle; words: the first words of the message; auto: model, except for the bundled model."
         ),
     ] = "auto"
-    suggestions: Annotated[
-        str | None,
-        Meta(
-            description="Messages that the page suggests in an empty conversation, separated by |; unset: some that the bundled model can answer, and none for another model."
-        ),
-    ] = None
     sharing: Annotated[
         bool,
-        Meta(description="People may share a conversation by a link; anybody with the link can read it."),
+        Meta(
+            description="People may share a conversation by a link; anybody with the link can read it until it is taken back. Without, no link works."
+        ),
     ] = True
     chars_per_s: Annotated[
         Annotated[float, Meta(ge=0, le=1000)] | None,
@@ -335,25 +320,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Characters a second at which replies are sent whose sender names no pace; 0: as they are made; unset: 100 for the bundled model, 0 for others."
         ),
     ] = None
-    filters: Annotated[
-        str | None,
-        Meta(description="TOML file with words, patterns and hooks that refuse messages or end replies."),
-    ] = None
     tools: Annotated[
         tuple[str, ...],
         Meta(
             description="Python functions that models may call, as module:function, separated by commas; in addition to the entry points midstream.tools of installed packages."
         ),
     ] = ()
-    tools_file: Annotated[
-        str | None, Meta(description="TOML file with the MCP servers whose tools models may call.")
-    ] = None
-    tool_timeout_s: Annotated[
-        float, Meta(gt=0, le=3600, description="Seconds that a call of such a function may run.")
-    ] = 30.0
-    tool_result_bytes: Annotated[
-        int, Meta(ge=256, le=4 << 20, description="Bytes of a tool's result; a longer one is cut.")
-    ] = 64 * 1024
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
@@ -363,39 +335,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speech_recognizer: Annotated[
         str,
         Meta(
-            description="The recognizer: pocketsphinx, or the hub name or folder of a Whisper or Moonshine model."
+            description="The recognizer: pocketsphinx; a JSGF file with everything that pocketsphinx can understand; or the hub name or folder of a Whisper or Moonshine model."
         ),
     ] = "pocketsphinx"
-    speech_grammar: Annotated[
-        str | None,
-        Meta(
-            description="JSGF file with everything that pocketsphinx can understand; unset: English in general."
-        ),
-    ] = None
     speech_voice: Annotated[
         str,
         Meta(
             description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS model, such as MMS."
         ),
     ] = "espeak-ng"
-    speech_device: Annotated[
-        str,
-        Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1 …"),
-    ] = "auto"
-    speech_dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Meta(description="Type of speech models' weights; auto: float16 on CUDA, else float32."),
-    ] = "auto"
-    speech_seconds: Annotated[int, Meta(ge=1, le=3600, description="Seconds of one recording.")] = 600
-    speech_chars: Annotated[int, Meta(ge=1, le=60_000, description="Characters of a spoken text.")] = 4096
-    max_speech: Annotated[
-        int, Meta(ge=1, le=256, description="Recordings at once, and as many spoken texts.")
-    ] = 8
-    conversation_ttl_s: Annotated[
-        float, Meta(gt=0, description="Seconds for which a conversation is kept after its last turn.")
+    conversation_ttl: Annotated[
+        float,
+        Meta(gt=0, extra=_DURATION, description="How long a conversation is kept after its last turn."),
     ] = 30 * 24 * 3600.0
-    drain_s: Annotated[
-        float, Meta(ge=0, description="Seconds that running replies may take to end after SIGTERM.")
+    drain_timeout: Annotated[
+        float,
+        Meta(ge=0, extra=_DURATION, description="How long running replies may take to end after SIGTERM."),
     ] = 10.0
     log_format: Annotated[
         Literal["auto", "text", "json"], Meta(description="auto: text on a terminal, else JSON.")
@@ -403,6 +358,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level that is logged.")
     ] = "info"
+
+    tables: dict[str, Any] = {}
+    """The tables of the file `config`."""
+    limits_file: str | None = None
+    """The file whose table [limits] is in force, and is reread."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -425,24 +385,49 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, environ: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Self:
-        """Settings from an environment, overridden by options that are not None. Raises SettingsError."""
-        values = from_environment(cls.__struct_fields__, environ) | {
+        """Settings from options that are not None, then an environment, then the file that one of them names.
+
+        Raises SettingsError.
+        """
+        kinds = option_kinds()
+        given = from_environment(kinds, environ) | {
             name: value for name, value in (options or {}).items() if value is not None
         }
+        path = given.get("config")
+        named: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
+        if path is not None:
+            named, tables = read_file(Path(path))
+        if "upstream" in given:
+            tables.pop("upstream", None)
+        values = named | given
         try:
             settings = msgspec.convert(
-                {name: parsed(name, value) for name, value in values.items()}, cls, strict=False
+                {name: parsed(name, value, kinds) for name, value in values.items()}, cls, strict=False
             )
         except msgspec.ValidationError as error:
-            raise SettingsError(complaint(str(error), values, kinds())) from None
+            raise SettingsError(complaint(str(error), values, kinds)) from None
+        settings = msgspec.structs.replace(
+            settings, tables=tables, limits_file=None if "limits" in given else path
+        )
         settings.check_signers()
         settings.check_safety()
         return settings
 
     @property
+    def lists_models(self) -> bool:
+        """Whether servers and tables say what is served, not `model`."""
+        return bool(self.upstream) or "upstream" in self.tables or "engine" in self.tables
+
+    @property
+    def runs_vllm(self) -> bool:
+        """Whether a vLLM that this service starts serves the model."""
+        return self.engine != "midstream"
+
+    @property
     def is_bundled(self) -> bool:
         """Whether the bundled model answers."""
-        return self.model is None and self.upstreams is None
+        return self.model is None and not self.lists_models
 
     @property
     def default_pace(self) -> float:
@@ -454,29 +439,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def suggested(self) -> tuple[str, ...]:
         """The messages that an empty conversation suggests."""
-        if self.suggestions is None:
-            return DEMO_SUGGESTIONS if self.is_bundled else ()
-        return tuple(text for one in self.suggestions.split("|") if (text := one.strip()))
+        return DEMO_SUGGESTIONS if self.is_bundled else ()
 
     @property
     def authenticates(self) -> bool:
         """Whether clients must authenticate."""
-        return not (self.api_keys is self.jwt_secret is self.jwks_url is self.oidc_issuer is None)
+        return not (self.api_keys is self.jwt_secret is self.jwks_url is self.jwt_issuer is None)
+
+    @property
+    def oidc_issuer(self) -> str | None:
+        """The OpenID Connect issuer whose keys are found by discovery."""
+        return self.jwt_issuer if self.jwt_secret is self.jwks_url is None else None
 
     def check_signers(self) -> None:
         """Raise SettingsError if tokens that were signed for other services would be accepted."""
-        for name in ("jwks_url", "oidc_issuer"):
-            if getattr(self, name) is not None and self.jwt_audience is None:
+        if self.oidc_issuer is not None and not re.match("https?://[^/]", self.oidc_issuer):
+            raise SettingsError(
+                f"{called('jwt_issuer')}: {self.oidc_issuer!r} is not the URL of an OpenID Connect issuer. Give its URL, or "
+                "the keys of its tokens: --jwks-url or --jwt-secret."
+            )
+        for name, value in (("jwks_url", self.jwks_url), ("jwt_issuer", self.oidc_issuer)):
+            if value is not None and self.jwt_audience is None:
                 raise SettingsError(
                     f"{called(name)} needs {called('jwt_audience')}: its keys may also sign tokens for other services, whose "
                     "users would get in. Give the `aud` of your tokens, or * if these keys sign for this service alone."
-                )
-        if self.oidc_issuer is None:
-            return
-        for name in ("jwks_url", "jwt_issuer"):
-            if getattr(self, name) is not None:
-                raise SettingsError(
-                    f"{called(name)} is found through {called('oidc_issuer')}; give one of them."
                 )
 
     def check_safety(self) -> None:
@@ -486,20 +472,82 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.authenticates or is_loopback(self.host)):
             raise SettingsError(
                 f"--host {self.host} would serve anybody who can reach it, without authentication. Give "
-                "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --oidc-issuer, or say --insecure."
+                "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --jwt-issuer, or say --insecure."
             )
-        for name in ("jwks_url", "oidc_issuer"):
-            url = urlsplit(getattr(self, name) or "")
+        for name, value in (("jwks_url", self.jwks_url), ("jwt_issuer", self.oidc_issuer)):
+            url = urlsplit(value or "")
             if url.scheme == "http" and not is_loopback(url.hostname or ""):
                 raise SettingsError(
                     f"{called(name)}: over plain http, others on the network can replace the keys. Use https, or say --insecure."
                 )
 
 
-def kinds() -> dict[str, Any]:
-    """Return the types of the settings, in their order, as `msgspec.inspect` has them."""
+def option_kinds() -> dict[str, Any]:
+    """Return the types of the settings that operators give, in their order, as `msgspec.inspect` has them."""
     fields = msgspec.inspect.type_info(Settings).fields  # type: ignore[attr-defined]
-    return {field.name: field.type for field in fields}
+    return {field.name: field.type for field in fields if description_of(field.type)}
+
+
+def option_defaults() -> dict[str, Any]:
+    """Return the defaults of all fields."""
+    return {field.name: field.default for field in msgspec.structs.fields(Settings)}
+
+
+def description_of(kind: Any) -> str:
+    """Return what a setting is for; an empty text for fields that are no settings."""
+    return str((getattr(kind, "extra_json_schema", None) or {}).get("description", ""))
+
+
+def described(kind: Any, default: Any) -> str:
+    """Return what a setting is for, and its default."""
+    note = (
+        ""
+        if default in (None, False, (), Limits(), msgspec.NODEFAULT)
+        else f" Default: {_shown(default, kind)}."
+    )
+    return f"{description_of(kind)}{note}"
+
+
+def _shown(default: Any, kind: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return with_unit(default, unit_of(kind)) if unit_of(kind) else str(default)
+
+
+def unit_of(kind: Any) -> str:
+    """Return "duration" or "size" for a setting whose value may have a unit."""
+    return str((getattr(kind, "extra", None) or {}).get("unit", ""))
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a file's settings, and its other tables. Raises SettingsError."""
+    try:
+        content = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # TOML, UTF-8, too long numbers, nesting
+        raise SettingsError(f"{called('config')}: {path} can't be used: {error}.") from None
+    settings: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
+    known = option_kinds().keys() - {"config"}
+    for name, value in content.items():
+        is_table = isinstance(value, dict) or (
+            isinstance(value, list) and any(isinstance(one, dict) for one in value)
+        )
+        if name in TABLES and is_table:
+            tables[name] = value
+        elif name in known:
+            settings[name] = value
+        else:
+            raise SettingsError(f"{path}: unknown setting {name}.{_meant(name, [*known, *TABLES])}")
+    return settings, tables
+
+
+def limits_in(path: Path) -> Limits:
+    """Return the limits of a file. Raises SettingsError."""
+    named = read_file(path)[0].get("limits", {})
+    try:
+        return msgspec.convert(named, Limits, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{path}: {complaint(str(error), {}, option_kinds(), within='limits')}") from None
 
 
 def variable(name: str) -> str | None:
@@ -526,25 +574,40 @@ def _check_written(variable: str, value: str, *, is_text: bool) -> None:
         raise SettingsError(f"{variable} has quotation marks around its value: leave them out.")
 
 
-def parsed(name: str, value: Any) -> Any:
-    """Return the value of a setting that is written as text: a list, words, or a file's content. Raises SettingsError."""
-    match name, value:
-        case (
-            "allowed_origins"
-            | "allowed_hosts"
-            | "allowed_ips"
-            | "trusted_proxies"
-            | "served_names"
-            | "tools",
-            str(),
-        ):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        case "engine_arg", str():
-            return _words(name, value)
-        case "system_prompt" | "jwt_secret", str() if value.startswith("@"):
-            return _file_text(name, Path(value[1:]).expanduser())
-        case _:
-            return value
+def parsed(name: str, value: Any, kinds: Mapping[str, Any]) -> Any:
+    """Return the value of a setting that is written as text: a list, words, a file's content, or with a unit. Raises SettingsError."""
+    if not isinstance(value, str):
+        return value
+    if name in _LISTS:
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if name == "limits":
+        pairs = (part.partition("=") for part in value.split(",") if part.strip())
+        return {limit.strip(): number.strip() for limit, _, number in pairs}
+    if name == "engine_arg":
+        return _words(name, value)
+    if name in {"system_prompt", "jwt_secret"} and value.startswith("@"):
+        return _file_text(name, Path(value[1:]).expanduser())
+    return in_base_unit(value, unit_of(kinds[name]))
+
+
+def in_base_unit(text: str, unit: str) -> float | str:
+    """Return the seconds of a duration, or the bytes of a size; what has no known unit unchanged. Pure."""
+    written = _WITH_UNIT.fullmatch(text.strip())
+    factors = {name.lower(): factor for name, factor in _UNITS.get(unit, {}).items()}
+    factor = factors.get(written[2].lower()) if written else None
+    if written is None or factor is None:
+        return text
+    number = float(written[1]) * factor
+    return round(number) if unit == "size" else number
+
+
+def with_unit(number: float, unit: str) -> str:
+    """Return a number of seconds or bytes as `in_base_unit` reads it: 10s, 30d, 1GiB. Pure."""
+    fitting = [
+        (factor, name) for name, factor in _UNITS.get(unit, {}).items() if number and number % factor == 0
+    ]
+    factor, name = max(fitting, default=(1, ""))
+    return f"{number / factor:g}{name}"
 
 
 def _words(name: str, value: str) -> tuple[str, ...]:
@@ -564,21 +627,32 @@ def _file_text(name: str, path: Path) -> str:
     return text
 
 
-def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> str:
+def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any], *, within: str = "") -> str:
     """Return why a value is refused, with its setting's name. A text may be a secret, so it is not repeated.
 
-    `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`.
+    `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`; `within`: the setting, if `message` is
+    about a part of it.
     """
-    text, _, path = message.partition(" - at `$.")
-    name = path.rstrip("`").partition("[")[0]
+    text, _, path = message.partition(" - at `$")
+    name, _, rest = f"{within}{path}".strip("`.").partition("." if "[" not in path else "[")
     if name not in kinds:
         return text
     kind = plain(kinds[name])
+    if isinstance(kind, inspect.StructType):
+        return f"{called(name)}: {f'{rest}: ' if rest else ''}{hinted(text, kind.cls)}"
     if isinstance(kind, inspect.StrType | inspect.VarTupleType):
-        described = (kinds[name].extra_json_schema or {}).get("description", "")
-        return f"{called(name)} takes {wanted(kind)}: {described}"
+        refused = f": {values[name]!r} can't be used. It" if name in _SHOWN else ""
+        return f"{called(name)}{refused} takes {wanted(kind)}: {description_of(kinds[name])}"
     meant = _meant(str(values[name]), wanted_words(kind))
-    return f"{called(name)}: {str(values[name])!r} is not {wanted(kind)}.{meant}"
+    return f"{called(name)}: {str(values[name])!r} is not {wanted(kind, unit_of(kinds[name]))}.{meant}"
+
+
+def hinted(message: str, *types: type[msgspec.Struct]) -> str:
+    """Return a message from msgspec with the field of these types that an unknown one is like. Pure."""
+    unknown = re.search(r"unknown field `(\w+)`", message)
+    names = {name for struct in types for name in struct.__struct_fields__}
+    close = get_close_matches(unknown[1], names, n=1) if unknown else ()
+    return f"{message}. Did you mean {close[0]}?" if close else message
 
 
 def plain(kind: Any) -> Any:
@@ -592,9 +666,13 @@ def plain(kind: Any) -> Any:
             return kind
 
 
-def wanted(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
+def wanted(kind: Any, unit: str = "") -> str:  # noqa: PLR0911 - one line for each type
     """Describe the values of a type: "a whole number from 0 to 65535". Pure."""
     match kind:
+        case inspect.IntType() | inspect.FloatType() if unit == "duration":
+            return f"a duration such as 10s, 5m or 30d, or a number of seconds{_range(kind)}"
+        case inspect.IntType() | inspect.FloatType() if unit == "size":
+            return f"a size such as 500MB or 2GiB, or a number of bytes{_range(kind)}"
         case inspect.LiteralType():
             return f"one of {', '.join(wanted_words(kind))}"
         case inspect.BoolType():
@@ -608,7 +686,7 @@ def wanted(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
         case inspect.StrType(min_length=int() as fewest):
             return f"a text of {fewest} characters or more"
         case _:
-            return "this text"
+            return "one of these"
 
 
 def wanted_words(kind: Any) -> tuple[str, ...]:
@@ -636,7 +714,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
     if close:
         return f" Did you mean {names[close[0]]}?"
-    return " `midstream serve --help` lists all." if word.startswith(PREFIX) else ""
+    return " `midstream serve --help-all` lists all." if word.startswith(PREFIX) else ""
 
 
 def called(name: str) -> str:

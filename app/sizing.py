@@ -58,7 +58,7 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: Annotated[More, Meta(description="Tokens a second for each reply.")] = 20.0
     bytes_per_token: Annotated[More, Meta(description="Bytes of text in a token.")] = 4.0
     kept_days: Annotated[
-        More, Meta(description="Days that a conversation is kept (MIDSTREAM_CONVERSATION_TTL_S).")
+        More, Meta(description="Days that a conversation is kept (MIDSTREAM_CONVERSATION_TTL).")
     ] = 30.0
     exchanges: Annotated[More, Meta(description="Messages of a conversation.")] = 10.0
 
@@ -316,7 +316,7 @@ def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> I
     yield "Memory"
     yield _row("weights, each engine", in_bytes(found.weights_bytes))
     yield _row("keys and values, a token", f"{found.kv_bytes_per_token:,} bytes")
-    yield _row("of replies at once", in_bytes(found.kv_running_bytes), "MIDSTREAM_KV_BYTES of all engines")
+    yield _row("of replies at once", in_bytes(found.kv_running_bytes), "MIDSTREAM_KV_MEMORY of all engines")
     yield _row(
         "of what is reused", in_bytes(found.kv_reused_bytes), "besides; with less, prompts are read again"
     )

@@ -27,6 +27,7 @@ from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, 
 BUNDLED_GRAMMAR = Path(__file__).parents[1] / "demo_model" / "spoken.jsgf"
 """The grammar of all that the bundled model can be asked by voice."""
 _FIRST_VOICE = "en-us"
+_GRAMMAR = ".jsgf"
 _UNUSABLE = (ModelLoadError, ModelNotUsable)
 _AUTO = "auto"
 """The setting's default: no process for speech starts before its first use."""
@@ -78,8 +79,8 @@ async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
     )
     async with AsyncExitStack() as stack:
         if recognizer is not None:
-            grammar = settings.speech_grammar
-            hint = "" if grammar is None else f" {called('speech_grammar')} may not be a JSGF file."
+            grammar = _grammar(settings)
+            hint = "" if grammar is None else f" {grammar} may not be a JSGF file."
             await _start(stack, recognizer.running(), "speech_recognizer", hint)
         if isinstance(speaker, ModelVoice):
             await _start(stack, speaker.running(), "speech_voice")
@@ -99,13 +100,14 @@ def detected(settings: Settings) -> Settings:
     if settings.speech != _AUTO:
         return settings
     is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
-    if not settings.is_bundled or not is_here or settings.speech_recognizer != POCKETSPHINX:
+    recognizer = settings.speech_recognizer
+    if not settings.is_bundled or not is_here or not recognizer.endswith((POCKETSPHINX, _GRAMMAR)):
         return replace(settings, speech="off")
     speaks = settings.speech_voice == PROGRAM and bool(voices())
     return replace(
         settings,
         speech="both" if speaks else "recognition",
-        speech_grammar=settings.speech_grammar or str(BUNDLED_GRAMMAR),
+        speech_recognizer=str(BUNDLED_GRAMMAR) if recognizer == POCKETSPHINX else recognizer,
     )
 
 
@@ -113,9 +115,10 @@ def _recognizing(settings: Settings) -> RecognizerOptions | None:
     """Return what recognizes speech; None: nothing does. Raises SettingsError."""
     if settings.speech not in {"both", "recognition"}:
         return None
-    if settings.speech_recognizer == POCKETSPHINX:
+    grammar = _grammar(settings)
+    if settings.speech_recognizer == POCKETSPHINX or grammar is not None:
         _need("pocketsphinx", "soxr")
-        return PocketSphinx(_grammar(settings))
+        return PocketSphinx(grammar)
     _need("soxr")
     options = _options(settings, settings.speech_recognizer)
     with naming("speech_recognizer", *_UNUSABLE):
@@ -125,12 +128,13 @@ def _recognizing(settings: Settings) -> RecognizerOptions | None:
 
 
 def _grammar(settings: Settings) -> str | None:
-    """Return the grammar file. Raises SettingsError."""
-    if (grammar := settings.speech_grammar) is None:
+    """Return the grammar file; None if another recognizer than pocketsphinx is named, or it hears English. Raises SettingsError."""
+    path = Path(settings.speech_recognizer).expanduser()
+    if path.suffix != _GRAMMAR:
         return None
-    if not Path(grammar).expanduser().is_file():
-        raise SettingsError(f"{called('speech_grammar')}: {grammar} is not a file.")
-    return str(Path(grammar).expanduser())
+    if not path.is_file():
+        raise SettingsError(f"{called('speech_recognizer')}: {path} is not a file.")
+    return str(path)
 
 
 def _speaker(settings: Settings) -> Synthesizer | None:
@@ -162,15 +166,11 @@ def _model_voice(settings: Settings) -> ModelVoice:
 
 
 def _options(settings: Settings, model: str) -> Options:
-    with naming("speech_device", *_UNUSABLE):
-        check_device(settings.speech_device.strip())
-    folder = Path(model).expanduser()
-    return Options(
-        model=str(folder) if folder.is_dir() else model,
-        device=settings.speech_device.strip(),
-        dtype=settings.speech_dtype,
-        pickled_weights=settings.pickled_weights,
-    )
+    """Return the options of a model on the first device of the settings."""
+    device = settings.devices[0]
+    with naming("device", *_UNUSABLE):
+        check_device(device)
+    return Options(model=model, device=device, pickled_weights=settings.pickled_weights)
 
 
 def _name(model: str) -> str:

@@ -10,7 +10,7 @@ EngineError
 
 from __future__ import annotations
 
-OTHER_ENGINE = "--engine vllm or a server in --upstreams may serve it"
+OTHER_ENGINE = "--engine vllm or a server that --upstream names may serve it"
 """The advice for models that the built-in engine does not serve; see docs/upstreams.md."""
 
 

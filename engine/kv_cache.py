@@ -103,7 +103,7 @@ def kv_budget(
     """
     if size is None and window is None:
         raise ModelNotUsable(
-            "Neither the model nor this machine has a known limit for the context: set MIDSTREAM_KV_BYTES."
+            "Neither the model nor this machine has a known limit for the context: set MIDSTREAM_KV_MEMORY."
         )
     whole = max_batch * _rounded_up(window or 0, page_size)
     total = whole if size is None else size // bytes_per_token
@@ -115,7 +115,7 @@ def kv_budget(
     context = room if window is None else min(window, room)
     if context < SMALLEST_CONTEXT:
         raise ModelNotUsable(
-            f"Keys and values have room for {context} tokens, which is too little. Raise MIDSTREAM_KV_BYTES."
+            f"Keys and values have room for {context} tokens, which is too little. Raise MIDSTREAM_KV_MEMORY."
         )
     return KVBudget(total // page, page, context, bytes_per_token)
 

@@ -66,19 +66,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     forward: ForwardOptions = ForwardOptions()
 
 
-def spread(
-    options: EngineOptions, *, devices: Sequence[str], each: int, cores: int
-) -> tuple[EngineOptions, ...]:
-    """Return the options of `each` engines on each device, in the order of `devices`.
+def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
+    """Return the options of all engines of one machine, with each one's share of it.
 
     Engines of one device share its memory. Those that may use the CPU share its `cores`, with at least one thread each.
     """
-    placed = [msgspec.structs.replace(options, device=device) for device in devices for _ in range(each)]
-    return shared_out(placed, cores=cores)
-
-
-def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
-    """Return the options of all engines of one machine, with each one's share of it."""
     together = Counter(engine.device for engine in engines)
     computing = sum(engine.device in _ON_CPU for engine in engines)
     threads = max(1, cores // computing) if computing > 1 else None

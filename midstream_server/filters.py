@@ -1,4 +1,4 @@
-"""The imports that an operator's filter needs (deploy/filters.toml)."""
+"""The imports that an operator's filter needs (deploy/midstream.toml)."""
 
 from sessions.filters.chain import Filter, Passed, ReplyFilter
 

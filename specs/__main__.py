@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from specs import bounds, openapi, schemas
+from specs import bounds, openapi, schemas, settings
 from specs.frames import asyncapi, reference, typescript
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +25,7 @@ def generated() -> dict[Path, str]:
         SERVED / "schemas-v1.json": _json(frames),
         ROOT / "app" / "page" / "client" / "frames.d.ts": typescript(frames["$defs"]),
         ROOT / "docs" / "reference.md": reference(),
+        ROOT / "docs" / "settings.md": settings.page(),
         PROTOCOL: bounds.protocol(PROTOCOL.read_text()),
     }
 

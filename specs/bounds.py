@@ -123,7 +123,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("values and fields in it", f"{MAX_VALUES:,}", _INVALID, None),
     ("messages in it", f"{MAX_MESSAGES:,}", _INVALID, None),
     ("text in it", "what the window could hold in bytes", "400 `context_length_exceeded`", None),
-    ("time for a request", "`MIDSTREAM_REQUEST_S`", "408", Bound.REQUEST_TIME),
+    ("time for a request", "10 s", "408", Bound.REQUEST_TIME),
     ("requests ahead of an answer", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
     ("sockets in all", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
 )
@@ -131,23 +131,23 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
 
 _LIMITED, _ADMITTED = "`rate_limited`", "`overloaded`"
 SHARED_BOUNDS: tuple[tuple[str, str, str, str, str], ...] = (
-    ("messages", "owner", rate(rate_of(MESSAGES_PER_S)), "MESSAGE_RATE", _LIMITED),
-    ("reads", "owner", rate(rate_of(READS_PER_S)), "READ_RATE", _LIMITED),
+    ("messages", "owner", rate(rate_of(MESSAGES_PER_S)), "limits.message_rate", _LIMITED),
+    ("reads", "owner", rate(rate_of(READS_PER_S)), "limits.read_rate", _LIMITED),
     ("messages, reads", "key or address", f"{GROUPS_TIMES} times those of an owner", "", _LIMITED),
-    ("messages in a minute", "client", "none", "MESSAGES_PER_MINUTE", _LIMITED),
-    ("messages in a minute", "key", "none", "KEY_MESSAGES_PER_MINUTE", _LIMITED),
-    ("tokens of a day", "client", "none", "TOKENS_PER_DAY", _LIMITED),
-    ("tokens of a day", "key", "none", "KEY_TOKENS_PER_DAY", _LIMITED),
-    ("connections", "client", f"{MAX_CLIENT_CONNECTIONS}", "MAX_CLIENT_CONNECTIONS", "4429"),
-    ("connections", "key", "none", "MAX_KEY_CONNECTIONS", "4429"),
-    ("connections", "server", f"{MAX_CONNECTIONS:,}, in shares", "MAX_CONNECTIONS", "1013"),
-    ("sockets without a `hello`", "server", f"{MAX_PENDING_CONNECTIONS:,}", "MAX_PENDING_CONNECTIONS", "503"),
-    ("turns that run", "server", f"{MAX_TURNS:,}, in shares", "MAX_TURNS", _ADMITTED),
-    ("turns that are queued", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
-    ("turns that wait for their calls", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
+    ("messages in a minute", "client", "none", "limits.messages_per_minute", _LIMITED),
+    ("messages in a minute", "key", "none", "limits.key_messages_per_minute", _LIMITED),
+    ("tokens of a day", "client", "none", "limits.tokens_per_day", _LIMITED),
+    ("tokens of a day", "key", "none", "limits.key_tokens_per_day", _LIMITED),
+    ("connections", "client", f"{MAX_CLIENT_CONNECTIONS}", "max_client_connections", "4429"),
+    ("connections", "key", "none", "limits.key_connections", "4429"),
+    ("connections", "server", f"{MAX_CONNECTIONS:,}, in shares", "max_connections", "1013"),
+    ("sockets without a `hello`", "server", f"{MAX_PENDING_CONNECTIONS:,}", "", "503"),
+    ("turns that run", "server", f"{MAX_TURNS:,}, in shares", "max_turns", _ADMITTED),
+    ("turns that are queued", "server", "as many, in shares", "max_turns", _ADMITTED),
+    ("turns that wait for their calls", "server", "as many, in shares", "max_turns", _ADMITTED),
     ("messages on their way in", "server", f"{MAX_ACCEPTING}, in shares", "", _ADMITTED),
 )
-"""What is bounded, whose it is, the default, the setting that changes it (`MIDSTREAM_…`), and what happens beyond it."""
+"""What is bounded, whose it is, the default, the setting that changes it, and what happens beyond it."""
 
 
 _NONE = "\N{EN DASH}"
@@ -163,7 +163,7 @@ def protocol(text: str) -> str:
         ),
     )
     shared = _table(
-        ("What", "Whose", "Default", "`MIDSTREAM_…`", "Beyond it"),
+        ("What", "Whose", "Default", "Setting", "Beyond it"),
         (
             (what, whose, most, f"`{setting}`" if setting else _NONE, beyond)
             for what, whose, most, setting, beyond in SHARED_BOUNDS

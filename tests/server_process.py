@@ -17,6 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 READY_S = 120.0
+NOT_IN_OLDER_TREES = {
+    "MIDSTREAM_DRAIN_TIMEOUT": "1s",
+    "MIDSTREAM_SPEECH": "off",
+    "MIDSTREAM_CHARS_PER_S": "0",
+}
 
 
 def free_port() -> int:
@@ -52,10 +57,9 @@ class ServerProcess:
             "HF_HUB_OFFLINE": "1",
             "MIDSTREAM_PORT": str(self.port),
             "MIDSTREAM_DATA_DIR": str(folder / "data"),
-            "MIDSTREAM_DRAIN_S": "1",
             "MIDSTREAM_LOG_FORMAT": "json",
             # an older tree may not know them; nobody reads along
-            **({} if root else {"MIDSTREAM_SPEECH": "off", "MIDSTREAM_CHARS_PER_S": "0"}),
+            **({} if root else NOT_IN_OLDER_TREES),
             **(environ or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None

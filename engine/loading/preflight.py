@@ -30,7 +30,9 @@ GGUF = ".gguf"
 GGUF_REFUSED = 3
 """The exit code of a conversion whose file is refused."""
 
-OTHER_READER = "Serve it with llama-server, and name that in --upstreams; or give --model the model's folder or hub name."
+OTHER_READER = (
+    "Serve it with llama-server, and name it by --upstream; or give --model the model's folder or hub name."
+)
 """The advice for GGUF files that are not served."""
 
 _SOME_DTYPE = min(INT8_DTYPES)

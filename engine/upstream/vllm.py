@@ -343,7 +343,7 @@ _LAST_WORDS_S = 2.0
 
 LOOK_S = 0.5
 """Seconds between two questions to a starting vLLM whether it serves."""
-MAKE = "`make vllm` makes an environment for it; MIDSTREAM_ENGINE_PYTHON (--engine-python) names another one's Python"
+MAKE = "`make vllm` makes an environment for it; --engine PATH names another one's Python"
 log = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""The filter of an operator's lists: a file's words and patterns, looked for in a text piece by piece. What may still match is held back.
+"""The filter of an operator's lists: words and patterns, looked for in a text piece by piece. What may still match is held back.
 
 A pattern has `re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
 matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, Protocol
 from unicodedata import normalize
 
@@ -48,12 +47,12 @@ class FilterLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patterns: tuple[str, ...] = ()
 
 
-class InvalidFilterFile(Exception):
-    """The file can't be used. The message tells the operator where, and why."""
+class InvalidFilters(Exception):
+    """The filters can't be used. The message tells the operator where, and why."""
 
 
-class FilterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `max_chars`: the longest match of a pattern, and so the longest text that is held back for one."""
+class FilterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator's table. `max_chars`: the longest match of a pattern, and so the longest text that is held back for one."""
 
     input: FilterLists = FilterLists()
     output: FilterLists = FilterLists()
@@ -61,43 +60,43 @@ class FilterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hooks: tuple[str, ...] = ()
 
 
-def filters_from(path: Path) -> Filters:
-    """Return the filters of a file, its lists before its hooks. Raises InvalidFilterFile."""
+def filters_from(table: Any) -> Filters:
+    """Return the filters of an operator's table, its lists before its hooks. Raises InvalidFilters."""
     try:
-        file = msgspec.toml.decode(path.read_bytes(), type=FilterFile)
-        lists = ListFilter(
-            incoming=_lists("input", file.input, file.max_chars),
-            outgoing=_lists("output", file.output, file.max_chars),
-        )
-        return Filters([lists, *(_hook(name) for name in file.hooks)])
-    except (OSError, msgspec.DecodeError, InvalidFilterFile) as error:
-        raise InvalidFilterFile(f"{path}: {error}") from error
+        options = msgspec.convert(table, FilterOptions)
+    except msgspec.ValidationError as error:
+        raise InvalidFilters(str(error)) from error
+    lists = ListFilter(
+        incoming=_lists("input", options.input, options.max_chars),
+        outgoing=_lists("output", options.output, options.max_chars),
+    )
+    return Filters([lists, *(_hook(name) for name in options.hooks)])
 
 
 def _lists(name: str, listed: FilterLists, max_chars: int) -> MatchLists:
-    """Return one direction's lists. Raises InvalidFilterFile, with the place of the entry."""
+    """Return one direction's lists. Raises InvalidFilters, with the place of the entry."""
     for number, word in enumerate(listed.words):
         try:
             WordList([word])
         except ValueError as error:
-            raise InvalidFilterFile(f"{name}.words[{number}] {word!r}: {error}") from None
+            raise InvalidFilters(f"{name}.words[{number}] {word!r}: {error}") from None
     for number, pattern in enumerate(listed.patterns):
         try:
             PatternSet([pattern], max_chars=max_chars)
         except UnsupportedPattern as error:
-            raise InvalidFilterFile(f"{name}.patterns[{number}] {pattern!r}: {error}") from None
+            raise InvalidFilters(f"{name}.patterns[{number}] {pattern!r}: {error}") from None
     return MatchLists(listed.words, listed.patterns, max_chars=max_chars)
 
 
 def _hook(name: str) -> Filter:
-    """Return the filter that `package.module:factory` makes. Raises InvalidFilterFile."""
+    """Return the filter that `package.module:factory` makes. Raises InvalidFilters."""
     module, _, factory = name.partition(":")
     try:
         made = getattr(import_module(module), factory)()
     except Exception as error:  # any exception of an operator's code stops the start
-        raise InvalidFilterFile(f"hooks: {name!r} fails: {type(error).__name__}: {error}") from error
+        raise InvalidFilters(f"hooks: {name!r} fails: {type(error).__name__}: {error}") from error
     if not isinstance(made, Filter):
-        raise InvalidFilterFile(f"hooks: {name!r} makes a {type(made).__name__}, which is no Filter.")
+        raise InvalidFilters(f"hooks: {name!r} makes a {type(made).__name__}, which is no Filter.")
     return made
 
 

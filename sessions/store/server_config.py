@@ -209,7 +209,7 @@ def _sentences(setup: ServerConfig, durability: Durability) -> list[str]:
     if setup.max_memory == 0:
         sentences.append(
             "The store has no limit of its own (maxmemory 0): it may take its machine's memory. Set maxmemory; until then it is "
-            "taken to be three quarters of the machine, or MIDSTREAM_STORE_BYTES."
+            "taken to be three quarters of the machine, or MIDSTREAM_STORE_MEMORY."
         )
     if (loss := _loss(setup, durability)) is not None:
         sentences.append(loss)

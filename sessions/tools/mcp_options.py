@@ -1,4 +1,4 @@
-"""The MCP servers that the operator names in a file, and which of their tools are offered.
+"""The MCP servers that the operator names, and which of their tools are offered.
 
 What a server says is checked, never trusted. Needs none of the libraries for MCP.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -29,8 +28,8 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")
 Names = tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...]
 
 
-class InvalidServerFile(Exception):
-    """The file can't be used. The message tells the operator where, and why."""
+class InvalidServers(Exception):
+    """The servers can't be used. The message tells the operator which, and why."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,20 +59,17 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_response_bytes: Annotated[int, Meta(ge=4096, le=16 << 20)] = RESPONSE_BYTES
 
 
-class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: one table `[[server]]` per server."""
-
-    server: Annotated[tuple[ServerOptions, ...], Meta(min_length=1, max_length=64)]
+Servers = Annotated[tuple[ServerOptions, ...], Meta(min_length=1, max_length=64)]
 
 
-def servers_from(path: Path) -> tuple[ServerOptions, ...]:
-    """Return the servers of a file, in its order. Raises InvalidServerFile."""
+def servers_from(tables: Any) -> tuple[ServerOptions, ...]:
+    """Return the servers of an operator's tables, in their order. Raises InvalidServers."""
     try:
-        servers = msgspec.toml.decode(path.read_bytes(), type=ServerFile).server
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise InvalidServerFile(f"{path}: {error}") from error
+        servers: tuple[ServerOptions, ...] = msgspec.convert(tables, Servers)
+    except msgspec.ValidationError as error:
+        raise InvalidServers(str(error)) from error
     for why in _wrong(servers):
-        raise InvalidServerFile(f"{path}: {why}.")
+        raise InvalidServers(f"{why}.")
     return servers
 
 

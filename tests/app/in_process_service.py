@@ -11,13 +11,14 @@ from socket import SO_RCVBUF, SOL_SOCKET
 from socket import socket as TcpSocket  # noqa: N812 - beside WebSockets, which are called sockets here
 from typing import Any
 
+import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
 from app.server import address, listen
 from app.service import Service, composed
-from app.settings import Settings
+from app.settings import Limits, Settings, read_file
 from connections.authentication.access import REFRESH_S
 from engine.scripted import ScriptedEngine
 from sessions.limits.bounds import HELLO_S
@@ -108,6 +109,16 @@ class Socket:
         return self.opened.close_code or 0, self.opened.close_reason or ""
 
 
+def settings_with(**given: Any) -> Settings:
+    """Settings, without their checks. Limits are given by their own names; `config` adds the limits and tables of a file."""
+    limits = {name: given.pop(name) for name in Limits.__struct_fields__ if name in given}
+    if (config := given.get("config")) is not None:
+        named, tables = read_file(Path(config))
+        limits = named.get("limits", {}) | limits
+        given = {"tables": tables, "limits_file": config} | given
+    return Settings(limits=msgspec.convert(limits, Limits, strict=False), **given)
+
+
 @asynccontextmanager
 async def serving(
     folder: Path,
@@ -120,12 +131,12 @@ async def serving(
     """Run a service on a free port. Nothing of it is left after the block."""
     defaults: dict[str, Any] = {
         "data_dir": str(folder),
-        "drain_s": 0.0,
+        "drain_timeout": 0.0,
         "titles": "words",
         "speech": "off",
         "chars_per_s": 0.0,  # nobody reads along
     }
-    chosen = Settings(**defaults | settings)
+    chosen = settings_with(**defaults | settings)
     engine = engine or ScriptedEngine()
     with listen("127.0.0.1", 0) as listener:
         async with composed(chosen, engine, hello_s=hello_s, refresh_s=refresh_s) as service:

@@ -180,7 +180,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
         if file:
             Path(file).write_text(done.stdout)
     (limits,) = snippets(GUIDE, "toml")
-    Path("limits.toml").write_text(limits)
+    Path("midstream.toml").write_text(limits)
     return commands, Path("admin-key").read_text().strip()
 
 
@@ -265,7 +265,7 @@ def test_an_admin_key_leaves_this_machine_by_tls_unless_said_otherwise(place: st
 async def test_the_guides_commands_do_what_it_says(guide: tuple[str, str], tmp_path: Path) -> None:
     commands, key = guide
     engine = ScriptedEngine(by_hand=True)
-    settings = {"api_keys": "@keys", "jwt_secret": SECRET, "limits_file": "limits.toml"}
+    settings = {"api_keys": "@keys", "jwt_secret": SECRET, "config": "midstream.toml"}
     async with (
         serving(tmp_path, engine, **settings) as running,
         running.socket({"token": token(sub="ann")}) as socket,

@@ -202,7 +202,7 @@ def large(number: int, size: int = MIB) -> bytes:
 
 
 async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, vision_engine(), store_bytes=32 * MIB) as running:
+    async with serving(tmp_path, vision_engine(), store_memory=32 * MIB) as running:
         first, *more = map(large, range(14))
         assert (await upload(running, first)).status_code == 200
         refused = [await upload(running, one) for one in more][-1]
@@ -214,7 +214,7 @@ async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(t
 
 async def test_an_image_counts_in_each_conversation(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, vision_engine(), store_bytes=16 * MIB) as running,
+        serving(tmp_path, vision_engine(), store_memory=16 * MIB) as running,
         running.socket(CLIENT) as socket,
     ):
         send = {"type": "send", "content": "Look!", "attachments": [await uploaded_id(running, large(0))]}

@@ -131,7 +131,7 @@ async def test_a_jwt_of_an_openid_issuer_opens_where_its_url_and_the_audience_ar
 ) -> None:
     with provider(jwk(rsa_key(), kid="k")) as published:
         issuer = {"iss": published.issuer, "aud": "midstream"}
-        async with serving(tmp_path, oidc_issuer=published.issuer, jwt_audience="midstream") as running:
+        async with serving(tmp_path, jwt_issuer=published.issuer, jwt_audience="midstream") as running:
             async with running.socket({"token": token(rsa_key(), "RS256", kid="k", **issuer)}):
                 pass
             for other in ({"aud": "another"}, {"iss": "https://another.example"}):

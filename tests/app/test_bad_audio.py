@@ -30,7 +30,7 @@ COUNT = "Count from one to ten."
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     options: dict[str, Any] = {
         "speech": "recognition",
-        "speech_grammar": GRAMMAR,
+        "speech_recognizer": GRAMMAR,
         "message_rate": 1000,
         "max_speech": PLACES,
         "log_level": "debug",
@@ -134,7 +134,11 @@ async def test_sound_and_words_reach_neither_the_log_nor_the_disk(
     folder = tmp_path_factory.mktemp("nothing_kept")
     sound = await synthesize(COUNT)
     async with serving(
-        folder, ScriptedEngine(reply="One."), speech="recognition", speech_grammar=GRAMMAR, log_level="debug"
+        folder,
+        ScriptedEngine(reply="One."),
+        speech="recognition",
+        speech_recognizer=GRAMMAR,
+        log_level="debug",
     ) as running:
         await assert_other_client_served(running, "private")
         middle = len(sound) // 2

@@ -78,9 +78,8 @@ async def text_of(engine: EngineOnDemand | EngineClient, request: Request) -> st
     ("settings", "served"),
     [
         (Settings(), True),
-        (Settings(translator=False), False),
         (Settings(model="/models/mine"), False),
-        (Settings(upstreams="/models.toml"), False),
+        (Settings(upstream=("http://127.0.0.1:1/v1",)), False),
         (Settings(engine="vllm"), False),
     ],
 )
@@ -88,15 +87,12 @@ async def test_it_stands_beside_the_bundled_model_alone(settings: Settings, serv
     assert serves_translator(settings) is served
 
 
-async def test_it_has_a_name_and_may_have_more() -> None:
-    settings = Settings(served_names=("chat", f"zh={TRANSLATOR_NAME}"))
+async def test_it_has_a_name() -> None:
+    settings = Settings()
     models = with_names(settings, with_translator(settings, ScriptedEngine()))
-    assert [(model.name, model.aliases) for model in models.models] == [
-        ("midstream-demo", ("chat",)),
-        (TRANSLATOR_NAME, ("zh",)),
-    ]
+    assert [model.name for model in models.models] == ["midstream-demo", TRANSLATOR_NAME]
     assert [model.chars_per_s for model in models.models] == [settings.default_pace, 0.0]
-    assert (models.status.state, models.find("zh")) == (EngineState.READY, models.models[1])
+    assert (models.status.state, models.find(TRANSLATOR_NAME)) == (EngineState.READY, models.models[1])
 
 
 async def test_asleep_it_is_no_process_and_keeps_nobody_from_waiting_for_the_default() -> None:

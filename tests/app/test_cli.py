@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from app.cli import USUAL
+from app.settings import option_kinds
 from engine.loading import preflight
 from tests.server_process import ServerProcess
 
@@ -53,16 +56,26 @@ def test_help_names_the_commands_and_the_settings(tmp_path: Path) -> None:
     assert (commands.returncode, settings.returncode) == (0, 0)
     assert "serve" in commands.stdout
     assert "chat" in commands.stdout
-    assert "--max-batch" in settings.stdout
-    assert "[MIDSTREAM_MAX_BATCH]" in settings.stdout
+    assert "--model" in settings.stdout
+    assert "[MIDSTREAM_MODEL]" in settings.stdout
+
+
+def test_help_shows_fifteen_options_and_help_all_every_one(tmp_path: Path) -> None:
+    for option, names in (("--help", USUAL), ("--help-all", option_kinds())):
+        output = midstream(tmp_path, "serve", option).stdout
+        shown = re.findall(r"^  (?:-h, )?--([a-z-]+)", output, re.MULTILINE)
+        assert {name.replace("-", "_") for name in shown} == {*names, "help", "help_all"}
+    assert len(USUAL) == 15
 
 
 def test_help_has_groups_with_types_and_defaults(tmp_path: Path) -> None:
-    output = " ".join(midstream(tmp_path, "serve", "-h").stdout.split())
+    output = " ".join(midstream(tmp_path, "serve", "--help-all").stdout.split())
     address, _, rest = output.partition("Address and network:")[2].partition(" Model: ")
     assert "--port INTEGER Port to listen on; 0 takes a free one. Default: 8000." in address
     assert "--dtype [auto|bfloat16|float16|float32]" in rest
     assert "--sharing / --no-sharing" in rest
+    assert "--drain-timeout DURATION" in rest
+    assert "Default: 10s." in rest
     assert output.endswith("-h, --help Show this message and exit.")
 
 
@@ -89,9 +102,7 @@ def test_a_port_in_use_stops_the_start(tmp_path: Path) -> None:
 def test_a_data_folder_in_use_stops_the_start(own_server: ServerProcess, tmp_path: Path) -> None:
     """An upstream makes the replies here: it is up sooner than a model, and does not use the folder either."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM)
-    ended = midstream(
-        own_server.log.parent / "data", "serve", "--upstreams", str(tmp_path / "upstreams.toml")
-    )
+    ended = midstream(own_server.log.parent / "data", "serve", "--config", str(tmp_path / "upstreams.toml"))
     assert "Another midstream uses the data folder" in complaint(ended)
 
 

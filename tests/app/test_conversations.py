@@ -314,8 +314,8 @@ async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, runni
 
 async def test_items_are_filtered_as_messages_are(tmp_path: Path) -> None:
     words = tmp_path / "filters.toml"
-    words.write_text('[input]\nwords = ["grapefruit"]')
-    async with serving(tmp_path, filters=str(words)) as running, client_of(running) as sdk:
+    words.write_text('[filters.input]\nwords = ["grapefruit"]')
+    async with serving(tmp_path, config=str(words)) as running, client_of(running) as sdk:
         for items in ([user("grapefruit")], [user("Fruit?"), assistant("A grapefruit.")]):
             with pytest.raises(openai.BadRequestError, match="filter"):
                 await sdk.conversations.create(items=items)

@@ -21,6 +21,7 @@ from app.keys import add_key
 from app.settings import Settings
 from sessions.store.client import connect
 from sessions.store.embedded import embedded_store
+from tests.app.in_process_service import settings_with
 from tests.app.test_cli import midstream
 from tests.engine.conftest import small_tokenizer
 from tests.engine.gguf_files import some_llama, write_gguf
@@ -33,13 +34,13 @@ GOOD, POOR, BAD = Verdict.GOOD, Verdict.POOR, Verdict.BAD
 def local_findings(tmp_path: Path, **options: Any) -> dict[str, Finding]:
     """What is found of the machine, without torch: the replies are another server's."""
     (tmp_path / "upstreams.toml").write_text(UPSTREAM.format(url="http://h/v1", model="m"))
-    settings = Settings(**{"upstreams": str(tmp_path / "upstreams.toml"), "port": 0} | options)
+    settings = settings_with(**{"config": str(tmp_path / "upstreams.toml"), "port": 0} | options)
     return {finding.subject: finding for finding in machine(settings)}
 
 
 async def reached(**options: Any) -> list[Finding]:
     """What is found of what has to be reached."""
-    return [finding async for finding in network(Settings(**options))]
+    return [finding async for finding in network(settings_with(**options))]
 
 
 def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_the_command_says_what_to_mend_and_ends_with_1(tmp_path: Path) -> None:
     assert [line.split()[1] for line in reported] == ["model:", "store:"]
     assert "no config.json" in reported[0]
     assert "127.0.0.1:1" in reported[1]
-    assert ended.stdout.splitlines()[-1].startswith("2 to mend")
+    assert ended.stdout.splitlines()[-1].startswith("2 errors, ")
 
 
 def model_found(tmp_path: Path, model: str | Path | None, **more: Any) -> Finding:
@@ -91,8 +92,8 @@ def test_a_model_that_does_not_run_here_is_told_why_and_what_else_does(tmp_path:
     found = model_found(tmp_path, folder)
     assert found.verdict is BAD
     assert "attention that can't be replaced" in found.words
-    assert "--engine vllm" in found.mend
-    assert "--upstreams" in found.mend
+    assert "--engine vllm" in found.fix
+    assert "--upstream" in found.fix
 
 
 @pytest.mark.long
@@ -106,7 +107,7 @@ def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
     others = model_found(tmp_path, "nobody/has-this", engine="vllm")
     assert (others.verdict, "fetched at the start" in others.words) == (POOR, True)
     (tables := tmp_path / "upstreams.toml").write_text('[[engine]]\nmodel = "smollm2"\n')
-    assert model_found(tmp_path, None, upstreams=str(tables)).verdict is GOOD
+    assert model_found(tmp_path, None, config=str(tables)).verdict is GOOD
     assert not (tmp_path / "data").exists()
 
 
@@ -154,16 +155,18 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
 
 
 def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
-    assert local_findings(tmp_path)["entrance"].verdict is GOOD
-    assert local_findings(tmp_path, host="0.0.0.0", insecure=True)["entrance"].verdict is POOR
+    assert local_findings(tmp_path)["authentication"].verdict is GOOD
+    assert local_findings(tmp_path, host="0.0.0.0", insecure=True)["authentication"].verdict is POOR
 
 
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
-    (tmp_path / "filters.toml").write_text('[input]\nwords = ["bad"]\n')
-    options = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_tools:noon",)}
+    file = tmp_path / "filters.toml"
+    file.write_text('[filters.input]\nwords = ["bad"]\n')
+    options = {"config": str(file), "tools": ("tests.app.test_tools:noon",)}
     assert local_findings(tmp_path, **options)["filters and tools"].verdict is GOOD
-    for broken in ({"tools": ("tests.app.nowhere:noon",)}, {"filters": str(tmp_path / "nowhere.toml")}):
-        assert local_findings(tmp_path, **options | broken)["filters and tools"].verdict is BAD
+    assert local_findings(tmp_path, tools=("tests.app.nowhere:noon",))["filters and tools"].verdict is BAD
+    file.write_text('[filters.input]\nwords = [""]\n')
+    assert local_findings(tmp_path, **options)["filters and tools"].verdict is BAD
 
 
 def test_more_connections_than_files_may_be_open_are_told(
@@ -194,7 +197,7 @@ def test_a_cuda_device_without_a_c_compiler_is_an_error(
     assert doctor._kernels({"cuda"}).verdict is GOOD
     monkeypatch.setenv("PATH", str(tmp_path))
     found = doctor._kernels({"cuda"})
-    assert (found.verdict, found.mend) == (BAD, "Install gcc and libc6-dev.")
+    assert (found.verdict, found.fix) == (BAD, "Install gcc and libc6-dev.")
     assert doctor._kernels({"cpu"}).verdict is GOOD
 
 
@@ -250,13 +253,13 @@ async def test_each_upstream_is_asked_for_its_model(tmp_path: Path, monkeypatch:
     file = tmp_path / "upstreams.toml"
     async with upstream_server() as server:
         file.write_text(UPSTREAM.format(url=server.url, model="model"))
-        assert (await reached(upstreams=str(file)))[-1].verdict is GOOD
+        assert (await reached(config=str(file)))[-1].verdict is GOOD
         file.write_text(UPSTREAM.format(url=server.url, model="another"))
-        assert "It lists no another, but model" in (await reached(upstreams=str(file)))[-1].words
+        assert "It lists no another, but model" in (await reached(config=str(file)))[-1].words
         file.write_text(UPSTREAM.format(url=server.url, model="model") + 'key_variable = "NO_SUCH_KEY"\n')
-        assert "NO_SUCH_KEY is not set" in (await reached(upstreams=str(file)))[-1].words
+        assert "NO_SUCH_KEY is not set" in (await reached(config=str(file)))[-1].words
         monkeypatch.setenv("NO_SUCH_KEY", "there")
-        assert (await reached(upstreams=str(file)))[-1].verdict is GOOD
+        assert (await reached(config=str(file)))[-1].verdict is GOOD
         file.write_text(UPSTREAM.format(url=server.url + "/nowhere", model="model"))
-        assert "answers 404" in (await reached(upstreams=str(file)))[-1].words
-    assert "can't be asked" in (await reached(upstreams=str(file)))[-1].words
+        assert "answers 404" in (await reached(config=str(file)))[-1].words
+    assert "can't be asked" in (await reached(config=str(file)))[-1].words

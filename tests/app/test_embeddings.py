@@ -16,14 +16,14 @@ from openai import AsyncOpenAI
 from starlette.responses import JSONResponse
 
 from app.keys import add_key
-from app.models import file_of
-from app.settings import Settings, SettingsError
+from app.models import tables_of
+from app.settings import SettingsError
 from connections.authentication.api_keys import parse_policy
 from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.engine import UpstreamEmbedder
 from engine.upstream.options import EmbedderOptions, Timeouts
-from tests.app.in_process_service import InProcessService, serving
+from tests.app.in_process_service import InProcessService, serving, settings_with
 from tests.app.test_openai_sdk import MODEL, client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server
 
@@ -62,11 +62,13 @@ async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[InPro
 
 
 @asynccontextmanager
-async def embedding(folder: Path, server: UpstreamServer, **settings: Any) -> AsyncIterator[InProcessService]:
+async def embedding(
+    folder: Path, server: UpstreamServer, tables: str = "", **settings: Any
+) -> AsyncIterator[InProcessService]:
     """A service over the scripted engine and a server for embeddings."""
     file = folder / "upstreams.toml"
-    file.write_text(FILE.format(url=server.url))
-    async with serving(folder, upstreams=str(file), **settings) as service:
+    file.write_text(f"{FILE.format(url=server.url)}\n{tables}")
+    async with serving(folder, config=str(file), **settings) as service:
         yield service
 
 
@@ -169,9 +171,8 @@ async def until_refused(ask: Callable[[], Awaitable[object]]) -> None:
 
 
 async def test_a_filter_reads_what_is_embedded(tmp_path: Path, server: UpstreamServer) -> None:
-    filters = tmp_path / "filters.toml"
-    filters.write_text('[input]\nwords = ["secret"]')
-    async with embedding(tmp_path, server, filters=str(filters)) as service, client_of(service) as sdk:
+    filters = '[filters.input]\nwords = ["secret"]'
+    async with embedding(tmp_path, server, filters) as service, client_of(service) as sdk:
         with pytest.raises(openai.BadRequestError, match="A filter of this server refuses"):
             await sdk.embeddings.create(model="bge", input=["a", "a secret"])
     assert server.bodies == []
@@ -225,4 +226,4 @@ def test_two_models_of_one_name_are_refused_at_the_start(tmp_path: Path, name: s
     file = tmp_path / "upstreams.toml"
     file.write_text(FILE.format(url="http://h/v1").replace('"bge"', f'"{name}"'))
     with pytest.raises(SettingsError, match="has the name of another one"):
-        file_of(Settings(upstreams=str(file)))
+        tables_of(settings_with(config=str(file)))

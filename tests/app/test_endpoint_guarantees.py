@@ -94,7 +94,7 @@ async def test_an_image_that_is_not_served_is_refused_by_a_sentence(
 @each_endpoint
 async def test_a_service_that_ends_says_so_to_who_comes(endpoint: Endpoint, tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as socket:
         await socket.send(type="send", client_msg_id="m1", content="Go on.")
         await wait_for_requests(running)
         running.service.stop()
@@ -112,7 +112,10 @@ async def test_a_reply_ends_in_its_own_time_although_the_service_is_about_to_sto
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
     engine = ScriptedEngine(by_hand=True, reply="one two three four five")
-    async with serving(tmp_path, engine, drain_s=30.0) as running, open_reply(running, endpoint) as reply:
+    async with (
+        serving(tmp_path, engine, drain_timeout=30.0) as running,
+        open_reply(running, endpoint) as reply,
+    ):
         await wait_for_requests(running)
         engine.step(2)
         await reply.text("two")

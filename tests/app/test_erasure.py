@@ -93,7 +93,7 @@ async def test_nothing_is_left_that_holds_what_a_person_said(
 ) -> None:
     terms = parse_policy(["messages_per_day=100", "tokens_per_day=100000", "messages_per_minute=100"])
     key = add_key(keys, "ann", policy=terms)
-    limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "max_key_connections": 9}
+    limits: dict[str, Any] = {"messages_per_minute": 500, "tokens_per_day": 10**6, "key_connections": 9}
     async with (
         serving(tmp_path, vision_engine(), api_keys=str(keys), redis_url=store_url, **limits) as running,
         running.socket({"token": key, "client_id": "laptop"}) as socket,

@@ -17,9 +17,9 @@ from tests.app.in_process_service import Frame, InProcessService, Socket, servin
 from tests.sessions.broken_filter import Broken
 
 FILE = """
-[input]
+[filters.input]
 words = ["darn"]
-[output]
+[filters.output]
 words = ["heck"]
 patterns = ['\\d{4}-\\d{4}']
 """
@@ -43,7 +43,7 @@ class Faulty(Broken):
 async def filtering(tmp_path: Path) -> AsyncIterator[InProcessService]:
     path = tmp_path / "filters.toml"
     path.write_text(FILE)
-    async with serving(tmp_path, filters=str(path)) as service:
+    async with serving(tmp_path, config=str(path)) as service:
         yield service
 
 
@@ -145,8 +145,8 @@ async def test_all_that_enters_a_prompt_is_filtered(
 
 async def test_words_of_the_protocol_and_server_tools_are_not_filtered(tmp_path: Path) -> None:
     """A listed word that every request has would refuse them all; what the operator wrote is theirs."""
-    (tmp_path / "filters.toml").write_text('[input]\nwords = ["auto", "user", "object", "lamp"]')
-    settings = {"filters": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_filters:lamp",)}
+    (tmp_path / "filters.toml").write_text('[filters.input]\nwords = ["auto", "user", "object", "lamp"]')
+    settings = {"config": str(tmp_path / "filters.toml"), "tools": ("tests.app.test_filters:lamp",)}
     async with serving(tmp_path, **settings) as service, service.socket(TOOLS) as socket:
         offered = [{"name": "lamp", "where": "server"}, {"name": "look"}]
         frame = {"type": "send", "client_msg_id": "m1", "content": "Hello.", "tools": offered}
@@ -212,8 +212,8 @@ async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
     monkeypatch.setattr(sys, "stderr", log)
     logs.set_up(style="json", level="debug")
     path = tmp_path / "filters.toml"
-    path.write_text('hooks = ["tests.app.test_filters:Faulty"]')
-    async with serving(tmp_path, filters=str(path)) as service, service.socket() as socket:
+    path.write_text('[filters]\nhooks = ["tests.app.test_filters:Faulty"]')
+    async with serving(tmp_path, config=str(path)) as service, service.socket() as socket:
         service.engine.script(["unmistakable"])
         refused = await socket.ask(type="send", client_msg_id="m1", content="unmistakable?")
         assert refused["code"] == "internal"
@@ -225,7 +225,7 @@ async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
 
 async def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "filters.toml"
-    path.write_text("[output]\npatterns = ['a+']")
-    with pytest.raises(SettingsError, match=r"^MIDSTREAM_FILTERS \(--filters\): .*output\.patterns\[0\]"):
-        async with serving(tmp_path, ScriptedEngine(), filters=str(path)):
+    path.write_text("[filters.output]\npatterns = ['a+']")
+    with pytest.raises(SettingsError, match=r"filters\.toml: \[filters\]: output\.patterns\[0\]"):
+        async with serving(tmp_path, ScriptedEngine(), config=str(path)):
             pytest.fail("it started")

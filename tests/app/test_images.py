@@ -15,7 +15,6 @@ import pytest
 from openai import AsyncOpenAI
 
 from app.service import engines_of
-from app.settings import Settings
 from connections.images import MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
@@ -23,7 +22,7 @@ from engine.upstream.engine import UpstreamEngine
 from engine.vision.image import NOT_SEEN
 from sessions.limits import bounds, shares
 from tests.app.ai_sdk_client import AiSdkChat, user
-from tests.app.in_process_service import InProcessService, serving
+from tests.app.in_process_service import InProcessService, serving, settings_with
 from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, chunk, png
 
@@ -284,12 +283,12 @@ async def chained_service(
     file = folder / "upstreams.toml"
     served = f'[[upstream]]\nname = "one"\nurl = "{behind.url}/v1"\nmodel = "{MODEL}"\nserver = "midstream"\n'
     file.write_text("\n".join([f"{served}context_tokens = 4096", "[upstream.features]", *features]))
-    settings = Settings(upstreams=str(file))
+    settings = settings_with(config=str(file))
     engine = engines_of(settings)
     assert isinstance(engine, UpstreamEngine)
     async with (
         engine.running(),
-        serving(folder / "front", cast("ScriptedEngine", engine), upstreams=str(file)) as running,
+        serving(folder / "front", cast("ScriptedEngine", engine), config=str(file)) as running,
     ):
         yield running
 

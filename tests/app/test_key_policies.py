@@ -21,7 +21,7 @@ from websockets.exceptions import InvalidStatus
 
 from app import parts
 from app.keys import add_key
-from app.settings import SettingsError
+from app.settings import Settings, SettingsError
 from connections.authentication.api_keys import KeyPolicy, parse_policy
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
@@ -278,29 +278,29 @@ async def test_limits_change_while_the_service_runs(
 ) -> None:
     monkeypatch.setattr(parts, "CHECK_S", 0.05 if notice == "time" else 3600)
     file = tmp_path / "limits.toml"
-    file.write_text("messages_per_minute = 1")
+    file.write_text("[limits]\nmessages_per_minute = 1")
     async with (
-        serving(tmp_path, limits_file=str(file), messages_per_minute=50, message_rate=1000) as running,
+        serving(tmp_path, config=str(file)) as running,
         running.socket() as socket,
     ):
         assert socket.ready["limits"]["messages_per_minute"] == 1
         await send_and_wait(socket, "One.")
         await refused_by(socket, "messages_per_minute")
-        file.write_text("message_rate = 900.0")  # limits that it does not name come from the settings
+        file.write_text("[limits]\nmessage_rate = 900.0")  # what it does not name has its default
         if notice == "a signal":
             os.kill(os.getpid(), signal.SIGHUP)
         await until_accepted(socket)
         async with running.socket() as other:
-            assert other.ready["limits"]["messages_per_minute"] == 50
+            assert other.ready["limits"]["messages_per_minute"] is None
 
 
 async def test_a_file_of_limits_that_became_unusable_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
-    file.write_text("messages_per_minute = 1")
-    async with serving(tmp_path, limits_file=str(file)) as running, running.socket() as socket:
+    file.write_text("[limits]\nmessages_per_minute = 1")
+    async with serving(tmp_path, config=str(file)) as running, running.socket() as socket:
         digits, nested = "message_rate = " + "1" * 5000, "x = " + "[" * 100_000
         for spoilt in ("messages_per_minute = 0", "messages_a_minute = 5", "= =", digits, nested):
-            file.write_text(spoilt)
+            file.write_text(f"[limits]\n{spoilt}")
             with capture_logs() as logs:
                 running.service._config_reload.reload()
             assert "limits not reloaded, previous limits kept" in [line["event"] for line in logs]
@@ -329,18 +329,16 @@ async def test_a_look_at_files_that_fails_ends_no_service(
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda file: file.write_text("messages_per_minute = 0"), "messages_per_minute"),
-        (lambda file: file.write_text("messages_a_minute = 5"), "messages_a_minute"),
+        (lambda file: file.write_text("limits.messages_per_minute = 0"), "messages_per_minute"),
+        (lambda file: file.write_text("limits.messages_a_minute = 5"), "messages_a_minute"),
         (lambda file: file.unlink(), "No such file"),
     ],
 )
-async def test_a_service_does_not_start_with_a_file_of_limits_that_it_can_not_use(
+def test_a_service_does_not_start_with_a_file_of_limits_that_it_can_not_use(
     spoil: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "limits.toml"
     file.touch()
     spoil(file)
-    with pytest.raises(SettingsError, match=message) as reported:
-        async with serving(tmp_path, limits_file=str(file)):
-            pass
-    assert "MIDSTREAM_LIMITS_FILE" in str(reported.value)
+    with pytest.raises(SettingsError, match=message):
+        Settings.read({}, {"config": str(file)})

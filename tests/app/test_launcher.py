@@ -14,7 +14,7 @@ from app.service import engines_of
 from app.settings import DEMO_MODEL, Settings, SettingsError
 from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 
-PYTHON = {"engine": "vllm", "engine_python": sys.executable}
+PYTHON = {"engine": sys.executable}
 
 
 def launched(**settings: Any) -> LaunchOptions:
@@ -48,7 +48,7 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Settings, "read", lambda _environ, given: seen.append(given) or sys.exit(0))
     CliRunner().invoke(cli.main, ["serve", "--engine-arg", "a=1", "--engine-arg", "b"])
     CliRunner().invoke(cli.main, ["serve"])
-    assert [given["engine_arg"] for given in seen] == [("a=1", "b"), None]
+    assert [given.get("engine_arg") for given in seen] == [("a=1", "b"), None]
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,18 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
     [
         ({"engine_arg": ("port=1",)}, r"\(--engine-arg\): 'port' is the gateway's business"),
         ({"device": "cuda"}, r"\(--device\) does not go with --engine vllm: .*CUDA_VISIBLE_DEVICES"),
-        ({"engines": "2"}, "data-parallel-size=2"),
+        ({"device": "cuda,cuda"}, "data-parallel-size=2"),
         ({"quantize": "int8"}, "--engine-arg quantization="),
         ({"attn": "sdpa"}, "attention-backend"),
-        ({"kv_bytes": "1"}, "gpu-memory-utilization"),
-        ({"kv_idle_s": "60"}, "keeps it"),
-        ({"upstreams": "u.toml"}, r"\(--upstreams\) does not go with --engine vllm"),
-        ({"engine_python": "/nowhere/python"}, r"no Python at /nowhere/python\. `make vllm` makes"),
-        ({"engine_python": __file__}, "`make vllm` makes"),
+        ({"kv_memory": "1"}, "gpu-memory-utilization"),
+        ({"upstream": "http://h/v1"}, r"\(--upstream\) does not go with --engine vllm"),
+        ({"engine": "/nowhere/python"}, r"no Python at /nowhere/python\. `make vllm` makes"),
+        ({"engine": __file__}, "`make vllm` makes"),
         ({"engine": "midstream", "engine_arg": ("x",)}, "is for --engine vllm"),
-        ({"engine": "sglang"}, r"\(--engine\): 'sglang' is not one of midstream, vllm"),
+        (
+            {"engine": "sglang"},
+            r"\(--engine\): 'sglang' can't be used. It takes one of these: midstream: the built-in engine; vllm: ",
+        ),
     ],
 )
 def test_what_does_not_go_with_it_is_named(settings: dict[str, Any], message: str) -> None:
@@ -79,6 +81,6 @@ def test_without_a_python_it_is_the_one_that_make_vllm_makes(
     assert models.VLLM_PYTHON.parts[-4:] == (".cache", "vllm", "bin", "python")
     monkeypatch.setattr(models, "VLLM_PYTHON", tmp_path / "none")
     with pytest.raises(SettingsError, match="make vllm"):
-        launched(engine_python=None)
+        launched(engine="vllm")
     monkeypatch.setattr(models, "VLLM_PYTHON", Path(sys.executable))
-    assert launched(engine_python=None).python == sys.executable
+    assert launched(engine="vllm").python == sys.executable

@@ -55,7 +55,7 @@ async def test_a_stop_wakes_the_server(tmp_path: Path, monkeypatch: pytest.Monke
 
 async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
     engine = ScriptedEngine(pace_s=0.005)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as socket:
         await begin(running, socket, SHORT)
         running.service.stop()
         await socket.next("goaway")
@@ -70,7 +70,7 @@ async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
 
 async def test_a_server_that_stops_accepts_no_connection(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as socket:
         await socket.send(type="send", client_msg_id="m1", content="Hello?")
         await socket.next("accepted")
         running.service.stop()
@@ -84,7 +84,7 @@ async def test_a_server_that_stops_accepts_no_connection(tmp_path: Path) -> None
 
 async def test_connections_without_a_running_reply_are_closed_at_once(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as busy:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as busy:
         await busy.send(type="send", client_msg_id="m1", content="Hello?")
         await busy.next("accepted")
         async with running.socket({"client_id": "idle"}) as idle:
@@ -99,7 +99,7 @@ async def test_connections_without_a_running_reply_are_closed_at_once(tmp_path: 
 async def test_http_connections_end_with_their_next_answer(tmp_path: Path) -> None:
     """A load balancer that keeps them open then connects to another replica."""
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as busy:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as busy:
         await busy.send(type="send", client_msg_id="m1", content="Hello?")
         await busy.next("accepted")
         idle, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -122,7 +122,7 @@ async def test_a_replica_among_others_stops_listening(tmp_path: Path, store_url:
     engine = ScriptedEngine(by_hand=True)
     async with (
         serving(tmp_path / "other", redis_url=store_url),
-        serving(tmp_path, engine, redis_url=store_url, drain_s=30.0) as running,
+        serving(tmp_path, engine, redis_url=store_url, drain_timeout=30.0) as running,
         running.socket() as busy,
     ):
         await busy.send(type="send", client_msg_id="m1", content="Hello?")
@@ -167,7 +167,7 @@ async def test_a_stop_waits_for_no_title(tmp_path: Path) -> None:
 
 async def test_replies_that_outlast_the_drain_are_ended_as_interrupted(tmp_path: Path) -> None:
     engine = ScriptedEngine(pace_s=0.005)
-    async with serving(tmp_path, engine, drain_s=0.05) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=0.05) as running, running.socket() as socket:
         await begin(running, socket)
         running.service.stop()
         done = await socket.next("done")
@@ -181,7 +181,7 @@ async def test_a_second_signal_hurries(
 ) -> None:
     monkeypatch.setattr("app.service.SIGNAL_MERGE_S", 0.0)
     engine = ScriptedEngine(pace_s=0.005)
-    async with serving(tmp_path, engine, drain_s=600.0) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=600.0) as running, running.socket() as socket:
         await begin(running, socket)
         os.kill(os.getpid(), number)
         assert (await socket.next("goaway"))["drain_ms"] == 600_000
@@ -196,7 +196,7 @@ async def test_a_signal_for_the_process_and_for_its_group_is_one(
 ) -> None:
     monkeypatch.setattr("app.service.SIGNAL_MERGE_S", 600.0)  # a busy machine takes its time between them
     engine = ScriptedEngine(pace_s=0.005)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, running.socket() as socket:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as socket:
         await begin(running, socket, SHORT)
         os.kill(os.getpid(), signal.SIGTERM)
         await socket.next("goaway")

@@ -84,9 +84,9 @@ async def test_the_operators_system_prompt_is_no_part_of_it(tmp_path: Path) -> N
 
 async def test_filters_limits_and_the_window_hold_here_too(tmp_path: Path) -> None:
     path = tmp_path / "filters.toml"
-    path.write_text('[input]\nwords = ["darn"]\n[output]\nwords = ["heck"]\n')
+    path.write_text('[filters.input]\nwords = ["darn"]\n[filters.output]\nwords = ["heck"]\n')
     async with (
-        serving(tmp_path, filters=str(path), messages_per_minute=4) as running,
+        serving(tmp_path, config=str(path), messages_per_minute=4) as running,
         client_of(running) as sdk,
     ):
         for prompt, code in (("Oh DARN it.", "filtered"), ("word " * 5000, "context_length_exceeded")):

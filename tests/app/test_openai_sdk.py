@@ -374,8 +374,8 @@ async def test_turns_of_all_doors_are_counted_together(tmp_path: Path) -> None:
 
 async def test_filters_hold_here_too(tmp_path: Path) -> None:
     path = tmp_path / "filters.toml"
-    path.write_text('[input]\nwords = ["darn"]\n[output]\nwords = ["heck"]\n')
-    async with serving(tmp_path, filters=str(path)) as running, client_of(running) as sdk:
+    path.write_text('[filters.input]\nwords = ["darn"]\n[filters.output]\nwords = ["heck"]\n')
+    async with serving(tmp_path, config=str(path)) as running, client_of(running) as sdk:
         with pytest.raises(openai.BadRequestError) as refused:
             await chunks_of(sdk, [{"role": "user", "content": "Oh DARN it."}])
         assert refused.value.code == "filtered"
@@ -389,7 +389,7 @@ async def test_filters_hold_here_too(tmp_path: Path) -> None:
 
 async def test_a_server_that_stops_lets_replies_end(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=30.0) as running, client_of(running) as sdk:
+    async with serving(tmp_path, engine, drain_timeout=30.0) as running, client_of(running) as sdk:
         engine.script("Still here.")
         stream = await sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
         await anext(stream)
@@ -406,7 +406,7 @@ async def test_a_server_that_stops_lets_replies_end(tmp_path: Path) -> None:
 
 async def test_a_reply_that_a_stop_cuts_is_raised(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_s=0.0) as running, client_of(running) as sdk:
+    async with serving(tmp_path, engine, drain_timeout=0.0) as running, client_of(running) as sdk:
         stream = await sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
         await anext(stream)
         running.service.stop()

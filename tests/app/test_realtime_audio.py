@@ -47,7 +47,7 @@ Event = Mapping[str, Any]
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     engine = ScriptedEngine(reply=REPLY, features=(*FEATURES, "images"))
     folder = tmp_path_factory.mktemp("realtime")
-    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
+    options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR, "message_rate": 1000}
     async with serving(folder, engine, **options) as service:
         yield service
 

@@ -173,7 +173,7 @@ async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
     tmp_path: Path,
 ) -> None:
     async with (
-        serving(tmp_path, vision_engine(), store_bytes=16 * MIB) as running,
+        serving(tmp_path, vision_engine(), store_memory=16 * MIB) as running,
         session(running, client_id="ann") as socket,
     ):
         for number in range(16):

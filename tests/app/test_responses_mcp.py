@@ -330,9 +330,9 @@ async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
     async with shop.served() as url:
         file = tmp_path / "tools.toml"
         file.write_text(
-            f'[[server]]\nname = "shop"\nurl = "{url}"\ntools = ["*"]\nprefix = "s_"\nnever_ask = ["*"]\n'
+            f'[[mcp_server]]\nname = "shop"\nurl = "{url}"\ntools = ["*"]\nprefix = "s_"\nnever_ask = ["*"]\n'
         )
-        async with serving(tmp_path, tools_file=str(file)) as running:
+        async with serving(tmp_path, config=str(file)) as running:
             running.engine.script([Call("s_wait", '{"name": "tea"}')])
             headers = {"Authorization": f"Bearer {KEY}"}
             async with responses_socket(running, additional_headers=headers) as talk:

@@ -9,19 +9,21 @@ import click
 import pytest
 
 from app import cli
-from app.settings import DEMO_MODEL, Settings, SettingsError
+from app.settings import DEMO_MODEL, Fixed, Limits, Settings, SettingsError, option_kinds, with_unit
 
-NAMES = Settings.__struct_fields__
+NAMES = option_kinds()
 
 
 def test_every_setting_has_an_option_of_its_name() -> None:
     assert isinstance(cli.serve, click.Command)
-    assert {option.name for option in cli.serve.params} == set(NAMES)
+    assert {option.name for option in cli.serve.params} == {*NAMES, "help_all"}
 
 
 def test_every_option_tells_its_variable_and_what_it_is_for() -> None:
     for option in cli.serve.params:
         assert isinstance(option, click.Option)
+        if option.name == "help_all":
+            continue
         text, _, variable = (option.help or "").rpartition(" [")
         assert variable == f"MIDSTREAM_{str(option.name).upper()}]"
         assert text
@@ -51,7 +53,7 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name() -> None:
 
 def test_a_variable_that_is_like_no_setting_names_where_all_are_listed() -> None:
     with pytest.raises(
-        SettingsError, match=r"Unknown setting MIDSTREAM_XYZZY\. `midstream serve --help` lists all\."
+        SettingsError, match=r"Unknown setting MIDSTREAM_XYZZY\. `midstream serve --help-all` lists all\."
     ):
         Settings.read({"MIDSTREAM_XYZZY": "4"})
 
@@ -83,13 +85,34 @@ def test_a_prompt_may_be_in_quotation_marks() -> None:
     [
         ("port", "http", "'http' is not a whole number from 0 to 65,535."),
         ("max_turns", "0", "'0' is not a whole number of 1 or more."),
-        ("drain_s", "soon", "'soon' is not a number of 0 or more."),
-        ("request_s", "-1", "'-1' is not a number above 0."),
-        ("tool_wait_s", "0", "'0' is not a number above 0, up to 2,592,000."),
+        (
+            "drain_timeout",
+            "soon",
+            "'soon' is not a duration such as 10s, 5m or 30d, or a number of seconds of 0 or more.",
+        ),
+        ("drain_timeout", "10 parsecs", "'10 parsecs' is not a duration such as 10s"),
+        (
+            "conversation_ttl",
+            "0d",
+            "'0d' is not a duration such as 10s, 5m or 30d, or a number of seconds above 0.",
+        ),
+        (
+            "kv_memory",
+            "2 apples",
+            "'2 apples' is not a size such as 500MB or 2GiB, or a number of bytes of 1 or more.",
+        ),
+        ("chars_per_s", "-1", "'-1' is not a number from 0 to 1,000."),
+        (
+            "limits",
+            "message_rate=0",
+            "message_rate: Expected `float` > 0.0",
+        ),
+        ("limits", "tokens_a_day=1", "unknown field `tokens_a_day`. Did you mean tokens_per_day?"),
+        ("upstream", "vllm:8000", " takes a list, separated by commas: URL of an OpenAI-compatible server"),
         ("insecure", "perhaps", "'perhaps' is not true or false."),
         ("log_level", "warn", "'warn' is not one of debug, error, info, warning. Did you mean warning?"),
         ("jwt_secret", "sesame", " takes a text of 32 characters or more: "),
-        ("device", "cuda,", " takes this text: auto, cpu, cuda"),
+        ("device", "cuda,", ": 'cuda,' can't be used. It takes one of these: auto, cpu, cuda"),
     ],
 )
 def test_what_a_setting_takes_is_told_in_plain_words(name: str, value: str, message: str) -> None:
@@ -104,18 +127,16 @@ def test_what_a_setting_takes_is_told_in_plain_words(name: str, value: str, mess
         ("port", "http"),
         ("port", "65536"),
         ("max_batch", "0"),
-        ("kv_bytes", "0"),
-        ("engines", "0"),
-        ("step_timeout_s", "9"),
+        ("kv_memory", "0"),
         ("device", "cuda:0,"),
         ("device", "cuda:0 cuda:1"),
-        ("drain_s", "-1"),
-        ("conversation_ttl_s", "0"),
+        ("drain_timeout", "-1"),
+        ("conversation_ttl", "0"),
         ("dtype", "int8"),
         ("log_level", "loud"),
         ("log_format", "xml"),
         ("insecure", "perhaps"),
-        ("max_content_chars", ""),
+        ("engine", "sglang"),
     ],
 )
 def test_a_bad_value_is_told_by_the_name_of_its_setting(name: str, value: str) -> None:
@@ -198,7 +219,7 @@ def test_a_key_set_comes_safely(url: str) -> None:
     assert Settings.read({"MIDSTREAM_JWKS_URL": url}, {"jwt_audience": "chat"}).jwks_url == url
 
 
-@pytest.mark.parametrize("name", ["jwks_url", "oidc_issuer"])
+@pytest.mark.parametrize("name", ["jwks_url", "jwt_issuer"])
 def test_tokens_that_were_signed_for_other_services_stop_the_start(name: str) -> None:
     given = {name: "https://provider.example/keys"}
     with pytest.raises(SettingsError, match=r"needs MIDSTREAM_JWT_AUDIENCE .* or \*"):
@@ -223,16 +244,23 @@ def test_a_key_set_that_somebody_may_put_in_stops_the_start(url: str) -> None:
     ("beside", "words"),
     [
         ({}, r"needs MIDSTREAM_JWT_AUDIENCE"),
-        ({"jwt_audience": "a", "jwks_url": "https://provider.example/keys"}, r"MIDSTREAM_JWKS_URL"),
-        ({"jwt_audience": "a", "jwt_issuer": "https://provider.example"}, r"MIDSTREAM_JWT_ISSUER"),
-        ({"jwt_audience": "a", "oidc_issuer": "http://provider.example"}, r"plain http"),
+        ({"jwt_audience": "a", "jwt_issuer": "http://provider.example"}, r"plain http"),
+        (
+            {"jwt_audience": "a", "jwt_issuer": "our-company"},
+            r"'our-company' is not the URL of an OpenID Connect",
+        ),
     ],
 )
 def test_an_openid_issuer_is_not_taken_half(beside: dict[str, str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        Settings.read({}, {"oidc_issuer": "https://provider.example"} | beside)
-    whole = Settings.read({}, {"oidc_issuer": "https://provider.example", "jwt_audience": "a"})
-    assert whole.authenticates
+        Settings.read({}, {"jwt_issuer": "https://provider.example"} | beside)
+    whole = Settings.read({}, {"jwt_issuer": "https://provider.example", "jwt_audience": "a"})
+    assert (whole.authenticates, whole.oidc_issuer) == (True, "https://provider.example")
+
+
+def test_an_issuer_whose_keys_are_given_is_a_name_alone() -> None:
+    settings = Settings.read({}, {"jwt_issuer": "our-company", "jwt_secret": "s" * 32})
+    assert (settings.jwt_issuer, settings.oidc_issuer) == ("our-company", None)
 
 
 @pytest.mark.parametrize(("base", "folder"), [("/var/data", "/var/data/midstream"), ("", None)])
@@ -257,9 +285,101 @@ def test_a_model_of_a_folder_is_named_after_it(tmp_path: Path) -> None:
         ({}, 100.0),
         ({"chars_per_s": "0"}, 0.0),
         ({"model": "some/model"}, 0.0),
-        ({"upstreams": "upstreams.toml"}, 0.0),
+        ({"upstream": "http://127.0.0.1:8001/v1"}, 0.0),
         ({"model": "some/model", "chars_per_s": "40"}, 40.0),
     ],
 )
 def test_the_bundled_model_alone_has_a_pace_by_default(given: dict[str, str], pace: float) -> None:
     assert Settings.read({}, given).default_pace == pace
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("drain_timeout", "10", 10.0),
+        ("drain_timeout", "500ms", 0.5),
+        ("drain_timeout", "1.5 m", 90.0),
+        ("conversation_ttl", "30d", 2_592_000.0),
+        ("store_memory", "768MiB", 768 * 2**20),
+        ("store_memory", "20000000", 20_000_000),
+        ("kv_memory", "2.5gb", 2_500_000_000),
+    ],
+)
+def test_a_value_may_have_a_unit(name: str, written: str, value: float) -> None:
+    assert getattr(Settings.read({}, {name: written}), name) == value
+
+
+def test_defaults_are_shown_with_their_units() -> None:
+    assert with_unit(10.0, "duration") == "10s"
+    assert with_unit(2_592_000.0, "duration") == "30d"
+    assert with_unit(2**30, "size") == "1GiB"
+
+
+def test_an_option_outranks_a_variable_and_that_outranks_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "midstream.toml"
+    file.write_text(
+        """
+        port = 1
+        max_batch = 2
+        max_turns = 3
+        drain_timeout = "1m"
+        store_memory = "64MiB"
+        allowed_hosts = ["a.example", "b.example"]
+        limits = {messages_per_minute = 5}
+        """
+    )
+    environ = {"MIDSTREAM_CONFIG": str(file), "MIDSTREAM_PORT": "10", "MIDSTREAM_MAX_BATCH": "20"}
+    settings = Settings.read(environ, {"port": "100"})
+    assert (settings.port, settings.max_batch, settings.max_turns) == (100, 20, 3)
+    assert (settings.drain_timeout, settings.store_memory) == (60.0, 64 * 2**20)
+    assert settings.allowed_hosts == ("a.example", "b.example")
+    assert settings.limits == Limits(messages_per_minute=5)
+    assert settings.limits_file == str(file)
+
+
+def test_limits_of_an_option_are_all_that_is_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "midstream.toml"
+    file.write_text("[limits]\nmessages_per_minute = 5")
+    settings = Settings.read(
+        {"MIDSTREAM_CONFIG": str(file)}, {"limits": "key_tokens_per_day=9, read_rate=2.5"}
+    )
+    assert settings.limits == Limits(key_tokens_per_day=9, read_rate=2.5)
+    assert settings.limits_file is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("max_bach = 4", "midstream.toml: unknown setting max_bach. Did you mean max_batch?"),
+        ("[[upstreams]]\nname = 'a'", "midstream.toml: unknown setting upstreams. Did you mean upstream?"),
+        ("request_s = 4", "midstream.toml: unknown setting request_s."),
+        ("config = 'another.toml'", "midstream.toml: unknown setting config."),
+        ("port = 'http'", "MIDSTREAM_PORT (--port): 'http' is not a whole number from 0 to 65,535."),
+        ("port =", "MIDSTREAM_CONFIG (--config): "),
+        ("upstream = 5", "MIDSTREAM_UPSTREAM (--upstream) takes a list"),
+        ("upstream = [5]", "MIDSTREAM_UPSTREAM (--upstream) takes a list"),
+        ("limits = {message_rate = 0}", "MIDSTREAM_LIMITS (--limits): message_rate: "),
+    ],
+)
+def test_a_mistake_in_the_file_stops_the_start_with_its_name(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "midstream.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as refused:
+        Settings.read({}, {"config": str(file)})
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("name", Fixed.__struct_fields__)
+def test_a_fixed_value_is_no_setting(name: str) -> None:
+    with pytest.raises(SettingsError, match="Unknown setting"):
+        Settings.read({f"MIDSTREAM_{name.upper()}": "1"})
+
+
+def test_servers_of_an_option_take_the_place_of_those_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "midstream.toml"
+    file.write_text("[[upstream]]\nname = 'a'\n[filters]\nmax_chars = 9")
+    environ = {"MIDSTREAM_CONFIG": str(file)}
+    assert Settings.read(environ).tables.keys() == {"upstream", "filters"}
+    settings = Settings.read(environ, {"upstream": ("http://127.0.0.1:8001/v1",)})
+    assert settings.tables.keys() == {"filters"}
+    assert settings.lists_models

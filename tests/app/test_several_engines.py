@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.metrics import Metrics, Readiness, Sources
-from app.service import engines_of
+from app.models import own_engines
 from app.settings import Settings
 from connections.http import RefusalCounters
 from connections.limiters import BoundCounters
@@ -28,7 +28,7 @@ FACTS = ModelFacts("model", 4096, Params(), "cpu", "float32", 32, 1)
 @pytest.fixture
 async def fleet() -> EngineFleet:
     """Two engines, the first of which serves, without a process."""
-    several = engines_of(Settings(engines=2, translator=False))
+    several = own_engines(Settings(device="auto,auto"))
     assert isinstance(several, EngineFleet)
     several.parts[0]._life.loaded(FACTS)
     several.parts[1]._life.died("It was killed.")
@@ -36,13 +36,13 @@ async def fleet() -> EngineFleet:
 
 
 async def test_one_engine_is_no_fleet() -> None:
-    assert isinstance(engines_of(Settings(translator=False)), EngineClient)
+    assert isinstance(own_engines(Settings()), EngineClient)
 
 
-async def test_each_device_gets_as_many_engines_as_were_asked_for() -> None:
-    several = engines_of(Settings(device="cuda:0,cuda:1", engines=2, translator=False))
+async def test_a_device_gets_an_engine_each_time_it_is_named() -> None:
+    several = own_engines(Settings(device="cuda:0,cuda:0,cuda:1"))
     assert isinstance(several, EngineFleet)
-    assert [part._options.device for part in several.parts] == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+    assert [part._options.device for part in several.parts] == ["cuda:0", "cuda:0", "cuda:1"]
 
 
 async def test_readiness_says_how_many_engines_serve(fleet: EngineFleet, tmp_path: Path) -> None:

@@ -13,14 +13,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.models import with_names
 from app.service import engines_of
 from app.settings import Settings, SettingsError
-from engine.api import EngineState
 from engine.process.client import EngineClient
 from engine.scripted import ScriptedEngine
 from engine.served_models import EngineFleet, ServedModels
-from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.app.in_process_service import InProcessService, Socket, serving, settings_with
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 from tests.jwt_signing import KEY
 
@@ -74,7 +72,7 @@ class Two:
 def settings_of(folder: Path, text: str, **more: Any) -> Settings:
     file = folder / "models.toml"
     file.write_text(text)
-    return Settings(upstreams=str(file), **more)
+    return settings_with(config=str(file), **more)
 
 
 @asynccontextmanager
@@ -87,7 +85,7 @@ async def two_models(
         settings = settings_of(folder, file.format(big=url, small=small.url), **more)
         models = engines_of(settings)
         assert isinstance(models, ServedModels)
-        options = {"upstreams": settings.upstreams} | more
+        options = {"config": settings.config} | more
         async with models.running(), serving(folder, cast("ScriptedEngine", models), **options) as running:
             yield Two(running, models, big, small)
 
@@ -409,19 +407,6 @@ async def test_one_model_that_serves_is_enough_to_be_ready(tmp_path: Path) -> No
     assert answer.json()["models"] == {"big": "loading", "small": "ready"}
 
 
-async def test_the_only_model_has_its_aliases(tmp_path: Path) -> None:
-    async with serving(tmp_path, served_names=("chat", "gpt-4o")) as running:
-        async with running.socket() as socket:
-            (model,) = socket.ready["models"]
-            assert (model["name"], model["aliases"]) == ("midstream-demo", ["chat", "gpt-4o"])
-            *_, done = await exchange(socket, 1, model="gpt-4o")
-        assert done["model"] == "midstream-demo"
-        async with httpx.AsyncClient(base_url=running.url) as client:
-            body = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
-            answer = await client.post("/v1/chat/completions", json=body)
-    assert answer.json()["model"] == "midstream-demo"
-
-
 ENGINES = """
 [[upstream]]
 name = "b"
@@ -436,12 +421,12 @@ max_batch = 4
 [[engine]]
 model = "owner/tiny"
 served_name = "tiny"
-engines = 2
+device = "cpu,cpu"
 """
 
 
 async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, ENGINES, device="cpu", max_batch=16, step_timeout_s=45)
+    settings = settings_of(tmp_path, ENGINES, device="cpu", max_batch=16)
     models = engines_of(settings)
     assert isinstance(models, ServedModels)
     assert [model.name for model in models.models] == ["big", "owner/small", "tiny"]
@@ -455,33 +440,19 @@ async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> 
         ("owner/tiny", 16),
     ]
     assert {round(one.memory_share, 3) for one in options} == {0.333}, "they share the machine"
-    beats = [one._beats.step_timeout_s for one in (small, *tiny.parts)]
-    assert beats == [45] * 3
-
-
-async def test_aliases_of_the_settings_are_those_of_any_model(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, ENGINES, served_names=("chat", "quick=tiny"))
-    models = with_names(settings, engines_of(settings))
-    assert [model.name for name in ("chat", "quick") if (model := models.find(name))] == ["big", "tiny"]
-    assert models.status.state is EngineState.LOADING
 
 
 @pytest.mark.parametrize(
-    ("more", "names", "complaint"),
+    ("more", "complaint"),
     [
-        ('[[model]]\nname = "huge"', (), "served by no"),
-        ('[[model]]\nname = "big"\nfallbacks = ["huge"]', (), "no model that is served"),
-        ('[[model]]\nname = "big"\nfallbacks = ["big"]', (), "as a fallback"),
-        ('[[model]]\nname = "big"\naliases = ["tiny"]', (), "two models have the name 'tiny'"),
-        ('[[model]]\nname = "big"\n[[model]]\nname = "big"', (), "two tables"),
-        ('[[engine]]\nmodel = "big"', (), "served twice"),
-        ("", ("tiny",), "two models have the name 'tiny'"),
-        ("", ("chat=huge",), "no model 'huge'"),
-        ("", ("=tiny",), "is not a name"),
+        ('[[model]]\nname = "huge"', "served by no"),
+        ('[[model]]\nname = "big"\nfallbacks = ["huge"]', "no model that is served"),
+        ('[[model]]\nname = "big"\nfallbacks = ["big"]', "as a fallback"),
+        ('[[model]]\nname = "big"\naliases = ["tiny"]', "two models have the name 'tiny'"),
+        ('[[model]]\nname = "big"\n[[model]]\nname = "big"', "two tables"),
+        ('[[engine]]\nmodel = "big"', "served twice"),
     ],
 )
-def test_a_file_whose_models_cant_be_is_refused(
-    tmp_path: Path, more: str, names: tuple[str, ...], complaint: str
-) -> None:
+def test_a_file_whose_models_cant_be_is_refused(tmp_path: Path, more: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
-        engines_of(settings_of(tmp_path, f"{more}\n{ENGINES}", served_names=names))
+        engines_of(settings_of(tmp_path, f"{more}\n{ENGINES}"))

@@ -45,7 +45,7 @@ async def sdk(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
             speech="both",
             speech_recognizer=str(folder / EARS),
             speech_voice=str(folder / VOICE),
-            speech_device="cpu",
+            device="cpu",
             speech_seconds=3000,
             message_rate=1000.0,
         )
@@ -173,8 +173,8 @@ async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
         ({"speech_voice": "{speecht5}"}, "type 'speecht5', which is none that speaks"),
         ({"speech_recognizer": "{ctc}"}, "type 'wav2vec2', which is none that recognises"),
         (
-            {"speech_voice": "{vits}", "speech_device": "tpu"},
-            "SPEECH_DEVICE .*'tpu' is not the name of a device",
+            {"speech_voice": "{vits}", "device": "tpu"},
+            "DEVICE .*'tpu' is not the name of a device",
         ),
         ({"speech_recognizer": "{classifier}"}, "ForAudioClassification, and one whose name ends with"),
     ],

@@ -74,7 +74,7 @@ def reserve_usage(store: Shipped) -> dict[str, float]:
     return {
         "growth that other replicas have not measured": store.replicas * store.bytes * UNSEEN_PART,
         "replies that run when the store is full": store.replicas * SETTINGS.max_batch * longest_reply,
-        "tickets": ATTACKERS * SETTINGS.read_rate * GROUPS_TIMES * TICKET_S * TICKET_BYTES,
+        "tickets": ATTACKERS * SETTINGS.limits.read_rate * GROUPS_TIMES * TICKET_S * TICKET_BYTES,
         "connections": store.replicas * SETTINGS.max_connections * CONNECTION_BYTES,
         "buffers, lists and leases": BUFFERS,
     }

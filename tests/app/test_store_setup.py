@@ -163,13 +163,6 @@ def test_the_embedded_store_is_durable_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("earlier", "durability"), [("everysec", Durability.MEMORY), ("always", Durability.DISK)]
-)
-def test_earlier_names_are_known(earlier: str, durability: Durability) -> None:
-    assert durability_of(settings(earlier)) is durability
-
-
-@pytest.mark.parametrize(
     ("durability", "fsync"), [(None, "always"), ("disk", "always"), ("memory", "everysec")]
 )
 async def test_the_embedded_store_is_started_as_the_setting_says(

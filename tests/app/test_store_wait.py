@@ -37,7 +37,7 @@ def waiting(store: Node, tmp_path: Path) -> Iterator[ServerProcess]:
         tmp_path,
         {
             "MIDSTREAM_REDIS_URL": f"redis://127.0.0.1:{store.port}/3",
-            "MIDSTREAM_UPSTREAMS": str(tmp_path / "upstreams.toml"),
+            "MIDSTREAM_CONFIG": str(tmp_path / "upstreams.toml"),
         },
     )
     server.start(wait=False)

@@ -198,8 +198,8 @@ async def test_outputs_may_come_with_other_fields_which_the_reply_after_them_fol
 
 async def test_what_outputs_bring_with_them_is_filtered_and_bounded(tmp_path: Path) -> None:
     words = tmp_path / "filters.toml"
-    words.write_text('[input]\nwords = ["grapefruit"]')
-    async with serving(tmp_path, filters=str(words)) as running, client_of(running) as sdk:
+    words.write_text('[filters.input]\nwords = ["grapefruit"]')
+    async with serving(tmp_path, config=str(words)) as running, client_of(running) as sdk:
         running.engine.script([Call("weather")])
         first = await create_response(sdk, "Weather?", tools=[WEATHER])
         call_id = first.output[0].call_id  # type: ignore[union-attr]

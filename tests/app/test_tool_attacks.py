@@ -33,7 +33,7 @@ PAY = {"name": "pay", "approval": "always"}
 WORDS = "word " * 200
 PACE_S = 0.01
 SERVER = """
-[[server]]
+[[mcp_server]]
 name = "rogue"
 url = "{url}"
 prefix = "r_"
@@ -50,7 +50,7 @@ async def attacked(folder: Path, rogue: Rogue, *, call_s: float = 30.0) -> Async
     async with listening(rogue) as url:
         file = folder / "tools.toml"
         file.write_text(SERVER.format(url=url, call_s=call_s))
-        async with serving(folder, ScriptedEngine(pace_s=PACE_S), tools_file=str(file)) as running:
+        async with serving(folder, ScriptedEngine(pace_s=PACE_S), config=str(file)) as running:
             yield running
 
 

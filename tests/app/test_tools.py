@@ -267,7 +267,7 @@ async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:
 
 
 SHOP = """
-[[server]]
+[[mcp_server]]
 name = "shop"
 url = "{url}"
 tools = ["sell"]
@@ -291,7 +291,7 @@ async def test_an_mcp_servers_question_reaches_another_device_and_its_answer_the
         file = tmp_path / "tools.toml"
         file.write_text(SHOP.format(url=url))
         async with (
-            serving(tmp_path, tools_file=str(file)) as running,
+            serving(tmp_path, config=str(file)) as running,
             running.socket(ALL | {"client_id": "ann"}) as socket,
             running.socket(ALL | {"client_id": "ann"}) as phone,
         ):

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from app.parts import tool_box_of
-from app.settings import Settings, SettingsError
-from sessions.tools.mcp_options import servers_from
+from app.settings import Settings, SettingsError, read_file
 
-SERVER = '[[server]]\nname = "shop"\nurl = "http://127.0.0.1:9/mcp"\ntools = ["price"]\n'
+SERVER = '[[mcp_server]]\nname = "shop"\nurl = "http://127.0.0.1:9/mcp"\ntools = ["price"]\n'
 
 
 def settings(path: Path, text: str) -> Settings:
     file = path / "tools.toml"
     file.write_text(text)
-    return Settings.read({"MIDSTREAM_TOOLS_FILE": str(file)})
+    return Settings.read({"MIDSTREAM_CONFIG": str(file)})
 
 
 def test_without_settings_there_are_no_tools() -> None:
@@ -45,12 +44,13 @@ def test_a_function_that_can_not_be_a_tool_stops_the_start(named: str, words: st
 
 
 FILES = [
-    (f"{SERVER}[[server\n", "line 5"),
-    (f"{SERVER}colour = 3\n", "unknown field `colour` - at `$.server[0]`"),
-    ('[[server]]\nname = "shop"\nurl = "http://a/"\n', "missing required field `tools` - at `$.server[0]`"),
-    (SERVER.replace('["price"]', "[]"), "length >= 1 - at `$.server[0].tools`"),
-    (SERVER.replace("http:", "ftp:"), "`$.server[0].url`"),
-    (f"{SERVER}connect_s = 0\n", "`$.server[0].connect_s`"),
+    (f"{SERVER}[[mcp_server\n", "line 5"),
+    (f"{SERVER}colour = 3\n", "unknown field `colour` - at `$[0]`"),
+    (f"{SERVER}never_asked = []\n", "Did you mean never_ask?"),
+    ('[[mcp_server]]\nname = "shop"\nurl = "http://a/"\n', "missing required field `tools` - at `$[0]`"),
+    (SERVER.replace('["price"]', "[]"), "length >= 1 - at `$[0].tools`"),
+    (SERVER.replace("http:", "ftp:"), "`$[0].url`"),
+    (f"{SERVER}connect_s = 0\n", "`$[0].connect_s`"),
     (SERVER * 2, "two servers have the name 'shop'."),
     (f'{SERVER}never_ask = ["buy"]\n', "shop: 'buy' is none of its tools."),
     (
@@ -64,7 +64,7 @@ FILES = [
     (f'{SERVER}headers_from = {{A = "NOT_SET_AT_ALL"}}\n', "shop: the variable NOT_SET_AT_ALL is not set."),
     (f'{SERVER}headers_from = {{A = "MIDSTREAM_X"}}\n', "shop: MIDSTREAM_X would be a setting"),
     (f'{SERVER}ca_file = "/nowhere/at/all"\n', "shop: its ca_file can't be used"),
-    ("", "missing required field `server`"),
+    ("mcp_server = 5", "unknown setting mcp_server"),
 ]
 
 
@@ -72,13 +72,13 @@ FILES = [
 def test_a_file_that_can_not_be_used_stops_the_start(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SettingsError) as failure:
         tool_box_of(settings(tmp_path, text))
-    assert str(failure.value).startswith("MIDSTREAM_TOOLS_FILE (--tools-file): ")
+    assert "tools.toml" in str(failure.value)
     assert words in str(failure.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml"):
-        tool_box_of(Settings.read({"MIDSTREAM_TOOLS_FILE": str(tmp_path / "nowhere.toml")}))
+        tool_box_of(Settings.read({"MIDSTREAM_CONFIG": str(tmp_path / "nowhere.toml")}))
 
 
 def test_a_header_is_a_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +95,8 @@ def test_a_service_without_the_library_for_mcp_says_what_to_install(tmp_path: Pa
     """Its functions still work: the library is imported only if a server is named."""
     file = tmp_path / "tools.toml"
     file.write_text(SERVER)
-    assert servers_from(file)
-    reported = output_without_mcp(f"tool_box_of(Settings.read({{'MIDSTREAM_TOOLS_FILE': {str(file)!r}}}))")
+    assert "mcp_server" in read_file(file)[1]
+    reported = output_without_mcp(f"tool_box_of(Settings.read({{'MIDSTREAM_CONFIG': {str(file)!r}}}))")
     assert "mcp is not installed" in reported
     assert "pip install 'midstream-server[mcp]'" in reported
     assert output_without_mcp("print(tool_box_of(Settings.read({})).offered())") == "()\n"

@@ -11,25 +11,33 @@ from typing import Any, cast
 import httpx
 import msgspec
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from app.models import file_of, shown_model
+from app.models import shown_model, tables_of, with_models
+from app.server import address, listen
 from app.service import engines_of
 from app.settings import Settings, SettingsError
+from connections.authentication.api_keys import digest_of
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.scripted import Call, ScriptedEngine, Step, Thought
 from engine.upstream.engine import UpstreamEngine, UpstreamFleet
-from tests.app.in_process_service import InProcessService, serving
+from tests.app.in_process_service import InProcessService, serving, settings_with
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 ONE = '[[upstream]]\nname = "one"\nurl = "http://h/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
 HELLO = (Message("user", "hello"),)
-EXAMPLE = Path(__file__).parent.parent.parent / "deploy" / "upstreams.toml"
+KEY = "a key that nobody else has"
+EXAMPLE = Path(__file__).parent.parent.parent / "deploy" / "midstream.toml"
 
 
 def named_by(folder: Path, text: str, **more: str) -> Settings:
     file = folder / "upstreams.toml"
     file.write_text(text)
-    return Settings(upstreams=str(file), **more)  # type: ignore[arg-type]
+    return settings_with(config=str(file), **more)
 
 
 @pytest.fixture
@@ -47,7 +55,7 @@ async def running(tmp_path: Path, server: UpstreamServer) -> AsyncIterator[InPro
     assert isinstance(engine, UpstreamEngine)
     async with (
         engine.running(),
-        serving(tmp_path, cast("ScriptedEngine", engine), upstreams=settings.upstreams) as service,
+        serving(tmp_path, cast("ScriptedEngine", engine), config=settings.config) as service,
     ):
         yield service
 
@@ -156,7 +164,7 @@ async def test_another_upstream_that_serves_instead_is_told_before_any_text(
         assert isinstance(engine, UpstreamFleet)
         async with (
             engine.running(),
-            serving(tmp_path, cast("ScriptedEngine", engine), upstreams=settings.upstreams) as running,
+            serving(tmp_path, cast("ScriptedEngine", engine), config=settings.config) as running,
         ):
             for part in engine.parts:
                 await part.ready(10)
@@ -201,9 +209,7 @@ async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) ->
         assert isinstance(engine, UpstreamEngine)
         async with (
             engine.running(),
-            serving(
-                tmp_path / "outer", cast("ScriptedEngine", engine), upstreams=settings.upstreams
-            ) as outer,
+            serving(tmp_path / "outer", cast("ScriptedEngine", engine), config=settings.config) as outer,
         ):
             reported = []
             for service in (inner, outer):
@@ -245,7 +251,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
         assert isinstance(engine, UpstreamEngine)
         async with (
             engine.running(),
-            serving(folder / "outer", cast("ScriptedEngine", engine), upstreams=settings.upstreams) as outer,
+            serving(folder / "outer", cast("ScriptedEngine", engine), config=settings.config) as outer,
         ):
             yield inner, outer
 
@@ -313,8 +319,8 @@ async def test_logprobs_of_an_upstream_that_tells_none_are_refused_by_name(
 
 def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_KEY", "secret")
-    settings = Settings(upstreams=str(EXAMPLE))
-    assert [options.name for options in file_of(settings).upstream] == ["vllm-a", "ray"]
+    settings = settings_with(config=str(EXAMPLE))
+    assert [options.name for options in tables_of(settings).upstream] == ["vllm-a", "ray"]
     assert shown_model(settings) == "Qwen/Qwen3-8B"
     assert isinstance(engines_of(settings), UpstreamFleet)
 
@@ -322,15 +328,13 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "upstream"),
-        ("upstream = []", "upstream"),
         ("[[upstream", "upstreams.toml"),
         (ONE + "adress = 1", "adress"),
+        (ONE + "max_request = 5", r"upstreams\.toml: .*`max_request` .*Did you mean max_requests\?"),
+        ("[[engine]]\nmodel = 'm'\nkv_memry = 5", r"Did you mean kv_memory\?"),
         (ONE + "features = {cache = true}", "cache"),
         (ONE + 'server = "other"', "server"),
         (ONE + 'server = "vllm"\nfeatures = 5', "features"),
-        ("upstream = 5", "upstream"),
-        ("upstream = [5]", "upstream"),
         (ONE.replace("http:", "ftp:"), "url"),
         (ONE + ONE, "one name"),
         (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),
@@ -348,10 +352,104 @@ def test_a_file_that_cant_be_used_is_refused_by_its_place(
 
 
 def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="exclude"):
+    with pytest.raises(SettingsError, match="names others: give one"):
         engines_of(named_by(tmp_path, ONE, model="mine"))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nowhere"):
-        file_of(msgspec.structs.replace(Settings(), upstreams=str(tmp_path / "nowhere")))
+        Settings.read({}, {"config": str(tmp_path / "nowhere")})
+
+
+async def test_a_server_is_asked_for_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--upstream URL` alone is enough to serve what runs there."""
+    monkeypatch.setenv("UPSTREAM_API_KEY", KEY)
+    async with serving(tmp_path / "inner", api_keys=f"front:{digest_of(KEY)}:app") as inner:
+        settings = await asyncio.to_thread(
+            with_models, Settings.read({}, {"upstream": (f"{inner.url}/v1", f"{inner.url}/v1/")})
+        )
+        (upstream,) = tables_of(settings).upstream
+        assert (upstream.model, upstream.context_tokens, upstream.server) == (
+            "midstream-demo",
+            4096,
+            "midstream",
+        )
+        assert upstream.features.tokenize is None
+        assert upstream.features.tools == "all"
+        engine = engines_of(settings)
+        assert isinstance(engine, UpstreamEngine)
+        async with (
+            engine.running(),
+            serving(tmp_path / "outer", cast("ScriptedEngine", engine), tables=settings.tables) as running,
+            running.socket() as socket,
+        ):
+            assert socket.ready["model"] == "midstream-demo"
+            inner.engine.script("Hello there.")
+            await socket.send(type="send", client_msg_id="1", content="hello")
+            *events, _ = await socket.until("done")
+    assert "".join(event["text"] for event in events if event["type"] == "delta") == "Hello there."
+
+
+LISTS = [
+    (
+        [{"id": "a", "owned_by": "vllm", "max_model_len": 999}, {"id": "lora", "owned_by": "vllm"}],
+        (999, 999),
+        "vllm",
+    ),
+    ([{"id": "a", "owned_by": "llamacpp", "meta": {"n_ctx_train": 32768}}], (2048,), "llama-server"),
+    ([{"id": "a", "context_length": 555}], (555,), None),
+    ([{"id": "a"}], (4096,), None),
+]
+
+
+@pytest.mark.parametrize(("models", "windows", "kind"), LISTS)
+async def test_what_a_server_says_of_its_models_is_taken(
+    models: list[dict[str, object]], windows: tuple[int, ...], kind: str | None
+) -> None:
+    slots = {"default_generation_settings": {"n_ctx": 2048}}
+    async with listing({"/v1/models": {"data": models}, "/props": slots}) as url:
+        settings = await asyncio.to_thread(with_models, Settings(upstream=(f"{url}/v1",)))
+    upstreams = tables_of(settings).upstream
+    assert [one.model for one in upstreams] == [one["id"] for one in models]
+    assert tuple(one.context_tokens for one in upstreams) == windows
+    assert {one.server for one in upstreams} == {kind}
+
+
+@pytest.mark.parametrize(
+    ("answers", "path", "words"),
+    [
+        ({}, "", "answers 404. The URL needs its base path"),
+        ({"/v1/models": {"data": []}}, "/v1", "lists no models"),
+        ({"/v1/models": {"models": []}}, "/v1", "is not a list of models"),
+        ({"/v1/models": 401}, "/v1", "answers 401: give its API key in the variable UPSTREAM_API_KEY"),
+    ],
+)
+async def test_a_server_that_lists_no_models_stops_the_start(
+    answers: dict[str, object], path: str, words: str
+) -> None:
+    async with listing(answers) as url:
+        with pytest.raises(SettingsError, match=words):
+            await asyncio.to_thread(with_models, Settings(upstream=(f"{url}{path}",)))
+
+
+def test_a_server_that_is_not_there_stops_the_start() -> None:
+    with pytest.raises(SettingsError, match=r"^MIDSTREAM_UPSTREAM \(--upstream\): .* does not answer"):
+        with_models(Settings(upstream=("http://127.0.0.1:1/v1",)))
+
+
+@asynccontextmanager
+async def listing(answers: dict[str, object]) -> AsyncIterator[str]:
+    """A server with these answers in JSON, or these statuses."""
+
+    async def app(request: HttpRequest) -> Response:
+        answer = answers.get(request.url.path, 404)
+        return Response(status_code=answer) if isinstance(answer, int) else JSONResponse(answer)
+
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/{path:path}", app)]), log_level="error"))
+    with listen("127.0.0.1", 0) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield address(listener, scheme="http")
+        finally:
+            server.should_exit = True
+            await task

@@ -33,7 +33,7 @@ REPLY = "One, two, three, four, five, six, seven, eight, nine and ten."
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
     engine = ScriptedEngine(reply=REPLY)
     folder = tmp_path_factory.mktemp("spoken")
-    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
+    options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR, "message_rate": 1000}
     async with serving(folder, engine, **options) as service:
         yield service
 
@@ -57,7 +57,7 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(
 
 
 async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "chars_per_s": 0.01}
+    options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR, "chars_per_s": 0.01}
     async with (
         serving(tmp_path, ScriptedEngine(reply=REPLY), **options) as service,
         service.socket({"client_id": "ida", "features": ["audio"]}) as socket,

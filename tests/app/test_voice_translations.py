@@ -33,7 +33,7 @@ REPLY = "Was hast du zuletzt gesagt?"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
-    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR}
+    options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR}
     folder = tmp_path_factory.mktemp("spoken")
     async with serving(folder, ScriptedEngine(reply=REPLY), **options) as service:
         yield service

@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from subprocess import TimeoutExpired
 
+from tests import serve_with
 from tests.attack.attack import MB, Attack, TargetKind
 from tests.attack.client import Attacker, Job, Outcome
 from tests.attack.embedding_server import vectors
@@ -36,7 +37,7 @@ AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
 """As in `deploy/`: memory of a burst goes back to the system."""
 LISTENING = {
     "MIDSTREAM_SPEECH": "recognition",
-    "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
+    "MIDSTREAM_SPEECH_RECOGNIZER": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
 }
 TOOL = {"MIDSTREAM_TOOLS": "tests.chaos.scripted_tools:note"}
 KV_BYTES = 32 * MB
@@ -132,7 +133,8 @@ def _opened(ground: TargetKind) -> Iterator[Target]:
     # The store of a server that had to be killed may still write.
     folders = tempfile.TemporaryDirectory(prefix="midstream-attack-", ignore_cleanup_errors=True)
     with folders as folder, ExitStack() as stack:
-        command = ("app", "serve") if ground is TargetKind.MODEL else gateway.command(SCRIPT)
+        kept = serve_with.command(kv_idle_s=86_400.0)  # no page is given up before it is attacked
+        command = kept if ground is TargetKind.MODEL else gateway.command(SCRIPT)
         environ = QUIET | AS_DEPLOYED
         keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is TargetKind.KEYS else ((), ())
         if keys:
@@ -148,9 +150,9 @@ def _opened(ground: TargetKind) -> Iterator[Target]:
             upstreams = Path(folder) / "upstreams.toml"
             upstreams.write_text(stack.enter_context(vectors()))
             speech = {"MIDSTREAM_SPEECH": "both" if shutil.which("espeak-ng") else "recognition"}
-            environ |= LISTENING | speech | TOOL | {"MIDSTREAM_UPSTREAMS": str(upstreams)}
+            environ |= LISTENING | speech | TOOL | {"MIDSTREAM_CONFIG": str(upstreams)}
         if ground is TargetKind.MODEL:
-            environ |= {"MIDSTREAM_KV_BYTES": str(KV_BYTES), "MIDSTREAM_KV_IDLE_S": "86400"}
+            environ |= {"MIDSTREAM_KV_MEMORY": str(KV_BYTES)}
         server = stack.enter_context(serving(Path(folder), environ, command=command))
         if ground is TargetKind.MODEL:
             _use_all_pages(server.port)

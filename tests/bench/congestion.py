@@ -25,7 +25,7 @@ from tests.server_process import ServerProcess
 CLIENTS = 64
 SECONDS = 5.0
 LEVELS = (1, 2, 4)
-ENVIRON = {"MIDSTREAM_LOG_LEVEL": "error", "MIDSTREAM_MESSAGE_RATE": "100000"}
+ENVIRON = {"MIDSTREAM_LOG_LEVEL": "error", "MIDSTREAM_LIMITS": "message_rate=100000"}
 """The limits of single clients are off: the measurement is of all clients together."""
 
 Send = Callable[[int], Awaitable[None]]

@@ -149,7 +149,7 @@ def _midstream_variables(place: ServerLocation) -> Mapping[str, str]:
         "MIDSTREAM_DEVICE": place.device,
         "MIDSTREAM_DTYPE": place.dtype,
         "MIDSTREAM_DATA_DIR": str(Path(place.folder) / "data"),
-        "MIDSTREAM_DRAIN_S": "1",
+        "MIDSTREAM_DRAIN_TIMEOUT": "1",
         "MIDSTREAM_LOG_FORMAT": "json",
     }
 

@@ -49,7 +49,7 @@ WAYS: dict[str, dict[str, Any]] = {
 LIVE = "agreement"
 MOST_LAG_MS, LEAST_CHRF, MOST_WORK = 2_000.0, 0.97, 1.5
 """The marks: LongYAAL with computing; chrF beside the offline translation's; passes of the decoder beside its."""
-WITHOUT_LIMITS = {"MIDSTREAM_MESSAGE_RATE": "10000", "MIDSTREAM_READ_RATE": "10000"}
+WITHOUT_LIMITS = {"MIDSTREAM_LIMITS": "message_rate=10000,read_rate=10000"}
 _BOUND = re.compile(r'^midstream_bounds_total\{bound="(\w+)"\} (\S+)$', re.MULTILINE)
 HEAD = (
     "way", "LongYAAL, ms", "with computing", "LAAL, ms", "with computing", "chrF", "of offline's", "to offline's", "flicker",

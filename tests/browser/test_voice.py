@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 needs_a_voice = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 GRAMMAR = Path(__file__).parents[1] / "e2e" / "demo.jsgf"
-SPEECH: dict[str, Any] = {"speech": "both", "speech_grammar": str(GRAMMAR)}
+SPEECH: dict[str, Any] = {"speech": "both", "speech_recognizer": str(GRAMMAR)}
 REPLY = "One, two, three, four, five, six, seven, eight, nine and ten."
 LEAD_S, REST_S = 2, 60
 PATIENCE_MS = 120_000
@@ -122,7 +122,7 @@ async def start_talking(chat: ChatPage, url: str) -> None:
 @pytest.mark.timeout(300)
 async def test_words_appear_as_they_are_heard_and_the_reply_is_played(tmp_path: Path) -> None:
     """By the demo model, in a process of its own."""
-    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR)}
+    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_RECOGNIZER": str(GRAMMAR)}
     with serving_process(tmp_path, environ) as server:
         async with visitor("What is seven plus eight?", tmp_path) as chat:
             await start_talking(chat, server.url)

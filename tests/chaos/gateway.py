@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 import msgspec
 import uvloop
@@ -27,7 +28,7 @@ from sessions.store import ownership
 from sessions.store.journal import TurnJournal
 from tests.chaos import scripted_tools
 
-UNHURRIED = {"MIDSTREAM_MESSAGE_RATE": "100000", "MIDSTREAM_READ_RATE": "100000"}
+UNHURRIED = {"MIDSTREAM_LIMITS": "message_rate=100000,read_rate=100000"}
 """For parts that send faster than a client may and must still be accepted. `make attack` keeps the limits."""
 
 
@@ -52,6 +53,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """True if it calls tools first, and answers with text after their results."""
     images: bool = False
     """True if it takes images."""
+    fixed: dict[str, Any] = {}
+    """Other values than those in `Fixed`."""
 
 
 def command(script: Script) -> tuple[str, ...]:
@@ -116,7 +119,8 @@ def main() -> None:
     settings = Settings.read(os.environ)
     logs.set_up(style=settings.log_format, level=settings.log_level)
     memory.set_up()  # as the product's command does
-    uvloop.run(_serve(settings, msgspec.json.decode(sys.argv[1], type=Script)))
+    script = msgspec.json.decode(sys.argv[1], type=Script)
+    uvloop.run(_serve(msgspec.structs.replace(settings, **script.fixed), script))
 
 
 if __name__ == "__main__":

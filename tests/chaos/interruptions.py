@@ -40,8 +40,7 @@ AT_ONCE = 8
 QUESTION, OVER = "Count from one to ten.", "What did you say last?"
 SPEECH = {
     "MIDSTREAM_SPEECH": "both",
-    "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
-    "MIDSTREAM_MAX_SPEECH": "64",
+    "MIDSTREAM_SPEECH_RECOGNIZER": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
     "MIDSTREAM_LOG_LEVEL": "warning",
 }
 STEPS = at_most(1.0)
@@ -90,7 +89,7 @@ class Sounds(msgspec.Struct, frozen=True):
 
 def measure(scenario: Scenario) -> Sequence[Measured]:
     """Cut so many replies."""
-    script = gateway.Script(reply=REPLY, pace_s=PACE_S)
+    script = gateway.Script(reply=REPLY, pace_s=PACE_S, fixed={"max_speech": 64})
     with serving(scenario.folder, SPEECH | gateway.UNHURRIED, command=gateway.command(script)) as server:
         seen = asyncio.run(_dialogues(server.ws_url, scenario))
     return tuple(_findings(seen, unhandled(server.log)))

@@ -64,7 +64,7 @@ def fan_out(scenario: Scenario) -> Sequence[Measured]:
         "ours": gateway.command(msgspec.structs.replace(script, journal=False)),
         "with journal": gateway.command(script),
     }
-    environ = {"MIDSTREAM_LOG_LEVEL": "warning", "MIDSTREAM_REPLY_TOKENS": str(WORDS)}
+    environ = {"MIDSTREAM_LOG_LEVEL": "warning"}
     found = []
     for readers in READERS:
         cpu_us, per_s, tokens = {}, {}, []
@@ -228,7 +228,6 @@ def slow_readers(scenario: Scenario) -> Sequence[Measured]:
     roomy = {
         "MIDSTREAM_MAX_CLIENT_CONNECTIONS": str(scale.slow // scale.normal + 3),
         "MIDSTREAM_LOG_LEVEL": "warning",
-        "MIDSTREAM_REPLY_TOKENS": str(WORDS),
     }
     with serving(scenario.folder, roomy, command=gateway.command(script)) as server:
         found = asyncio.run(_slow_readers(server, scale))

@@ -31,7 +31,7 @@ BEFORE = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
 """A commit of the day before that can run beside today's: it has tools and `continue` in full."""
 TOO_OLD = "b7cfb645ad4dafdc7db777238846d23bc2a6adba"
 """A commit without `continue`: it can't read what today's version writes."""
-DRAIN = {"MIDSTREAM_DRAIN_S": "20"}
+DRAIN = {"MIDSTREAM_DRAIN_TIMEOUT": "20"}
 """Seconds in which each reply ends by itself: an upgrade may cut none off."""
 REFUSED = "replicas of an older version still serve from this store"
 

@@ -51,8 +51,8 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
     """A running server with the demo model that hears and speaks."""
     environ = {
         "MIDSTREAM_SPEECH": "both",
-        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-        "MIDSTREAM_MESSAGE_RATE": "1000",
+        "MIDSTREAM_SPEECH_RECOGNIZER": str(GRAMMAR),
+        "MIDSTREAM_LIMITS": "message_rate=1000",
     }
     with serving(tmp_path_factory.mktemp("speaking"), environ) as server:
         yield server

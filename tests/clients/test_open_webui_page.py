@@ -48,7 +48,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A gateway with the demo model that hears and speaks, which the tests that need it start."""
-    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR)}
+    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_RECOGNIZER": str(GRAMMAR)}
     server = ServerProcess(tmp_path_factory.mktemp("demo"), environ)
     yield server
     if server.process is not None:

@@ -23,7 +23,7 @@ PHASES = "examples,coverage,fuzzing"
 QUICK_SCRIPT = gateway.Script(words=3)
 SPEECH = {
     "MIDSTREAM_SPEECH": "both",
-    "MIDSTREAM_SPEECH_GRAMMAR": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
+    "MIDSTREAM_SPEECH_RECOGNIZER": str(Path(__file__).parent.parent / "e2e" / "demo.jsgf"),
 }
 
 
@@ -38,7 +38,7 @@ def test_with_every_door_open_too(run_script: Runner, tmp_path: Path) -> None:
         file = tmp_path / "upstreams.toml"
         file.write_text(upstreams)
         environ = SPEECH | {
-            "MIDSTREAM_UPSTREAMS": str(file),
+            "MIDSTREAM_CONFIG": str(file),
             "MIDSTREAM_TOOLS": "tests.chaos.scripted_tools:note",
         }
         with _scripted(tmp_path, environ | gateway.UNHURRIED) as server:

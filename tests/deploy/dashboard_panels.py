@@ -60,7 +60,7 @@ def watched(panels: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, li
         for folder in folders:
             folder.mkdir()
         store = stack.enter_context(store_server(Path(name) / "store"))
-        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_MAX_BATCH": "4", "MIDSTREAM_KEY_MESSAGES_PER_MINUTE": "12"}  # fmt: skip
+        environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_MAX_BATCH": "4", "MIDSTREAM_LIMITS": "key_messages_per_minute=12"}  # fmt: skip
         servers = [stack.enter_context(serving(folder, environ)) for folder in folders[:2]]
         targets = [f"127.0.0.1:{server.port}" for server in servers]
         prometheus = stack.enter_context(running_prometheus(folders[2], targets))

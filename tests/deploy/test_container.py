@@ -47,8 +47,8 @@ def test_compose_files_keep_to_the_compose_schema(deploy: Path, name: str) -> No
 
 def test_compose_waits_for_the_drain_before_it_kills(compose: dict[str, Any]) -> None:
     midstream = compose["services"]["midstream"]
-    drain_s = midstream["environment"]["MIDSTREAM_DRAIN_S"].partition(":-")[2].removesuffix("}")
-    assert seconds(midstream["stop_grace_period"]) >= int(drain_s) + 10
+    drain_s = midstream["environment"]["MIDSTREAM_DRAIN_TIMEOUT"].partition(":-")[2].removesuffix("}")
+    assert seconds(midstream["stop_grace_period"]) >= seconds(drain_s) + 10
 
 
 def test_nothing_is_published_beyond_loopback(compose: dict[str, Any]) -> None:

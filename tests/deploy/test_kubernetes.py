@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from app.models import file_of
-from app.settings import Settings
+from app.models import tables_of
+from app.settings import Settings, option_kinds
 
 Manifest = dict[str, Any]
 OVERLAYS = ("base", "gpu", "managed-redis")
@@ -85,7 +85,7 @@ def test_the_settings_are_ones_that_the_service_takes(folder: Path, name: str) -
 
 
 def test_every_variable_of_a_pod_is_a_setting_or_a_key(folder: Path) -> None:
-    known = {f"MIDSTREAM_{field.upper()}" for field in Settings.__struct_fields__} | {"ENGINE_KEY"}
+    known = {f"MIDSTREAM_{name.upper()}" for name in option_kinds()} | {"ENGINE_KEY"}
     files = [*folder.rglob("*.yaml")]
     for manifest in (one for file in files for one in manifests(file)):
         pod = manifest.get("spec", {}).get("template", {}) if manifest["kind"] == "Deployment" else {}
@@ -97,8 +97,8 @@ def test_the_gateways_file_of_engines_is_read_as_it_stands(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENGINE_KEY", "a key")
-    settings = Settings.read({"MIDSTREAM_UPSTREAMS": str(folder / "gpu" / "upstreams.toml")})
-    assert [one.name for one in file_of(settings).upstream] == ["engine"]
+    settings = Settings.read({"MIDSTREAM_CONFIG": str(folder / "gpu" / "midstream.toml")})
+    assert [one.name for one in tables_of(settings).upstream] == ["engine"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_pod_is_taken_out_of_service_before_it_drains_and_killed_only_behind_t
     assert (ready["httpGet"]["path"], alive["httpGet"]["path"]) == ("/readyz", "/healthz")
     _, pause_s = container["lifecycle"]["preStop"]["exec"]["command"]
     assert int(pause_s) > ready["periodSeconds"] * ready["failureThreshold"]
-    drain_s = int(settings_of(folder / settings)["MIDSTREAM_DRAIN_S"])
+    drain_s = int(settings_of(folder / settings)["MIDSTREAM_DRAIN_TIMEOUT"].removesuffix("s"))
     assert spec["terminationGracePeriodSeconds"] >= int(pause_s) + drain_s + 10
 
 

@@ -43,8 +43,8 @@ def replicas(tmp_path: Path, store_url: str) -> Iterator[tuple[ServerProcess, Se
         )
         settings = {
             "MIDSTREAM_REDIS_URL": store_url,
-            "MIDSTREAM_UPSTREAMS": str(file),
-            "MIDSTREAM_DRAIN_S": "30",
+            "MIDSTREAM_CONFIG": str(file),
+            "MIDSTREAM_DRAIN_TIMEOUT": "30",
         }
         one, two = (
             stack.enter_context(serving(tmp_path / name, UNHURRIED | settings)) for name in ("one", "two")

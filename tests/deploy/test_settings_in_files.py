@@ -7,32 +7,12 @@ from importlib import import_module
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
-from app.settings import PREFIX, Settings
+from app.settings import PREFIX, Settings, option_kinds
 
-FIELDS = {f"{PREFIX}{field.name.upper()}": field for field in msgspec.structs.fields(Settings)}
-
-
-@pytest.fixture
-def table(deploy: Path) -> dict[str, str]:
-    """The defaults that the README names, by variable, in its order."""
-    rows = re.findall(rf"^\| `({PREFIX}\w+)` \| (.+?) \|", (deploy / "README.md").read_text(), re.MULTILINE)
-    return dict(rows)
-
-
-def test_the_readme_lists_every_setting_in_order(table: dict[str, str]) -> None:
-    assert list(table) == list(FIELDS)
-
-
-def test_the_readme_names_the_true_defaults(table: dict[str, str]) -> None:
-    for variable, field in FIELDS.items():
-        shown = re.match(r"`(.+?)`", table[variable])
-        if isinstance(field.default, str | int | float):
-            assert shown
-            assert msgspec.convert(shown[1], field.type, strict=False) == field.default
+NAMES = {f"{PREFIX}{name.upper()}" for name in option_kinds()}
 
 
 def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
@@ -42,7 +22,7 @@ def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
     environment = service["environment"]
     assert (environment.pop("MIDSTREAM_HOST"), environment.pop("MIDSTREAM_PORT")) == ("0.0.0.0", "8000")
     for name, value in environment.items():
-        assert name in FIELDS
+        assert name in NAMES
         assert re.fullmatch(rf"\$\{{{name}:-.+\}}", value)
 
 
@@ -68,7 +48,7 @@ def test_compose_trusts_its_nginx_and_no_other_container(deploy: Path) -> None:
 
 
 def test_the_example_of_filters_names_what_can_be_imported(deploy: Path) -> None:
-    named = re.search(r"derived from (\S+)\.(\w+),", (deploy / "filters.toml").read_text())
+    named = re.search(r"derived from (\S+)\.(\w+),", (deploy / "midstream.toml").read_text())
     assert named
     assert getattr(import_module(named[1]), named[2])().reply() is None
 
@@ -80,10 +60,15 @@ def test_every_variable_in_the_files_is_a_setting(deploy: Path, name: str) -> No
     assert Settings.read(dict(variables) | {"MIDSTREAM_INSECURE": "1"})
 
 
+def test_the_example_of_the_file_is_read(deploy: Path) -> None:
+    settings = Settings.read({}, {"config": str(deploy / "midstream.toml")})
+    assert settings.tables.keys() == {"upstream", "filters"}
+
+
 def test_the_unit_waits_for_the_drain_and_signals_the_gateway_alone(deploy: Path) -> None:
     unit = (deploy / "midstream.service").read_text()
     patience, drain = (
-        int(re.findall(rf"{name}=(\d+)", unit)[0]) for name in ("TimeoutStopSec", "MIDSTREAM_DRAIN_S")
+        int(re.findall(rf"{name}=(\d+)", unit)[0]) for name in ("TimeoutStopSec", "MIDSTREAM_DRAIN_TIMEOUT")
     )
     assert patience >= drain + 10
     assert "\nKillMode=mixed\n" in unit

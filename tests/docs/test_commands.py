@@ -68,6 +68,9 @@ def test_commands_and_settings_are_understood(
             for value in settings.values():
                 if value.startswith("@"):
                     (tmp_path / value[1:]).write_text("Be kind.")
+            if config := settings.get("MIDSTREAM_CONFIG"):
+                (tmp_path / config).parent.mkdir(exist_ok=True)
+                (tmp_path / config).touch()
             Settings.read(
                 {name: SECRET if value.startswith("$") else value for name, value in settings.items()}
             )

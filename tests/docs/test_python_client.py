@@ -59,7 +59,7 @@ async def test_a_recording_is_answered_by_one(
         file.setparams((1, 2, RATE, 0, "NONE", ""))
         file.writeframes(await synthesize("Count from one to ten.") + SILENCE)
     engine = ScriptedEngine(reply="One, two, three.")
-    async with serving(tmp_path / "service", engine, speech="both", speech_grammar=GRAMMAR) as running:
+    async with serving(tmp_path / "service", engine, speech="both", speech_recognizer=GRAMMAR) as running:
         await eval(compiled(SPEAKING), {"midstream": midstream, "url": running.url})
     expected = ["> count from 1 to 10", "One, two, three."]
     assert [

@@ -95,9 +95,9 @@ async def test_the_server_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     given = environment(WITH_SERVERS)
     monkeypatch.setenv("SHOP_AUTH", given["SHOP_AUTH"])
     async with shop(tmp_path) as port:
-        path = tmp_path / given["MIDSTREAM_TOOLS_FILE"]
+        path = tmp_path / given["MIDSTREAM_CONFIG"]
         path.write_text(SERVERS.replace("9000", str(port)))
-        box = tool_box_of(Settings.read({"MIDSTREAM_TOOLS_FILE": str(path)}))
+        box = tool_box_of(Settings.read({"MIDSTREAM_CONFIG": str(path)}))
         async with box.running():
             assert [(tool.name, tool.approval) for tool in box.offered()] == [
                 ("shop_buy", Approval.ALWAYS),

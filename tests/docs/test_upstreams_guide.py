@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.models import ModelFile, file_of
-from app.settings import Settings
+from app.models import ModelTables, tables_of
+from tests.app.in_process_service import settings_with
 from tests.docs.documents import ROOT, snippets
 
 ONE, SEVERAL, EMBEDDER, FEATURES = snippets(ROOT / "docs" / "upstreams.md", "toml")
 
 
-def read(tmp_path: Path, text: str) -> ModelFile:
+def read(tmp_path: Path, text: str) -> ModelTables:
     file = tmp_path / "upstreams.toml"
     file.write_text(text)
-    return file_of(Settings(upstreams=str(file)))
+    return tables_of(settings_with(config=str(file)))
 
 
 def test_one_server_is_served_by_its_models_name(tmp_path: Path) -> None:

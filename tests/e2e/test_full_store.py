@@ -195,7 +195,7 @@ async def test_a_service_that_died_with_a_full_store_ends_its_replies_when_it_st
 async def test_an_embedded_store_that_holds_more_than_it_may_starts(tmp_path: Path) -> None:
     """As when an operator gives it less memory."""
     for limit in (64 * MIB, 16 * MIB):
-        environ = UNHURRIED | {"MIDSTREAM_STORE_BYTES": str(limit)}
+        environ = UNHURRIED | {"MIDSTREAM_STORE_MEMORY": str(limit)}
         process = ServerProcess(tmp_path, environ, command=command(Script(images=True)))
         await asyncio.to_thread(process.start)
         try:

@@ -50,7 +50,7 @@ SENTENCES = (
     "What is seven plus eight?",
     "What did you say last?",
 )
-SCRIPTED = gateway.command(gateway.Script())
+SCRIPTED = gateway.command(gateway.Script(fixed={"speech_seconds": 300}))
 MOST_WRONG = 0.35
 """Share of all words, 0.2 with espeak-ng 1.51: it is no human voice, and the wheel's model was not trained on it."""
 
@@ -60,9 +60,8 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
     """A service that hears and speaks. The engine is the scripted one."""
     environ = {
         "MIDSTREAM_SPEECH": "both",
-        "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-        "MIDSTREAM_SPEECH_SECONDS": "300",
-        "MIDSTREAM_MESSAGE_RATE": "1000",
+        "MIDSTREAM_SPEECH_RECOGNIZER": str(GRAMMAR),
+        "MIDSTREAM_LIMITS": "message_rate=1000",
     }
     with serving(tmp_path_factory.mktemp("speaking"), environ, command=SCRIPTED) as server:
         yield server
@@ -418,12 +417,12 @@ async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
 def test_a_grammar_that_is_none_stops_the_start(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsgf"
     bad.write_text("This is no grammar.")
-    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_GRAMMAR": str(bad)}
+    environ = {"MIDSTREAM_SPEECH": "both", "MIDSTREAM_SPEECH_RECOGNIZER": str(bad)}
     server = ServerProcess(tmp_path, environ, command=SCRIPTED)
     server.start(wait=False)
     assert server.process is not None
     assert server.process.wait(timeout=60) != 0
-    assert "MIDSTREAM_SPEECH_GRAMMAR (--speech-grammar) may not be a JSGF file" in server.log.read_text()
+    assert "bad.jsgf may not be a JSGF file" in server.log.read_text()
 
 
 async def test_a_recording_that_ends_in_a_sentence_gets_no_end_of_the_grammars() -> None:

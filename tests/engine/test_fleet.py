@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from engine.api import EngineState, Streamer
 from engine.errors import EngineLost
-from engine.machine import EngineOptions, spread
+from engine.machine import EngineOptions, shared_out
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
@@ -32,8 +32,8 @@ _ids = count()
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[EngineFleet]:
-    one = EngineOptions(model=str(DEMO_MODEL), dtype="float32", max_batch=PLACES)
-    options = spread(one, devices=["cpu"], each=2, cores=2)
+    one = EngineOptions(model=str(DEMO_MODEL), device="cpu", dtype="float32", max_batch=PLACES)
+    options = shared_out([one, one], cores=2)
     async with EngineFleet(
         options, restarts=RestartPolicy(first_delay_s=0.01, deaths=100)
     ).running() as fleet:

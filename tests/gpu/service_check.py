@@ -20,7 +20,7 @@ TALK_S = 60.0
 
 
 def main() -> None:
-    command = ("midstream_server", "serve", "--device", DEVICE, "--no-translator", "--max-batch", "32")
+    command = ("midstream_server", "serve", "--device", DEVICE, "--max-batch", "32")
     environ = {"MIDSTREAM_DATA_DIR": tempfile.mkdtemp()}
     began = time.perf_counter()
     with serving(Path(os.environ["OUT"]), environ, command=command) as server:

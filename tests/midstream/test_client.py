@@ -211,7 +211,7 @@ async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
     monkeypatch.setattr("app.service.DRAIN_NOTICE_S", 0.0)  # it refuses at once
     drained = ScriptedEngine(by_hand=True)
     async with (
-        serving(tmp_path / "old", drained, redis_url=store_url, drain_s=30.0) as old,
+        serving(tmp_path / "old", drained, redis_url=store_url, drain_timeout=30.0) as old,
         serving(tmp_path / "new", redis_url=store_url) as new,
         proxy(old.port) as between,
         midstream.connect(old.ws_url, client_id="other") as other,

@@ -26,7 +26,7 @@ BY_HAND = {"turn_detection": {"type": "none"}}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessService]:
-    options: dict[str, Any] = {"speech": "both", "speech_grammar": GRAMMAR, "message_rate": 1000}
+    options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR, "message_rate": 1000}
     folder = tmp_path_factory.mktemp("spoken")
     async with serving(folder, ScriptedEngine(reply=REPLY), **options) as service:
         yield service

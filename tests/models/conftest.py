@@ -37,7 +37,7 @@ def service(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("service")
     (folder / "data" / "models").mkdir(parents=True)
     (folder / "data" / "models" / "smollm2").symlink_to(smollm2)
-    environ = {"MIDSTREAM_DTYPE": "float32", "MIDSTREAM_TITLES": "words", "MIDSTREAM_KV_BYTES": str(2**30)}
+    environ = {"MIDSTREAM_DTYPE": "float32", "MIDSTREAM_TITLES": "words", "MIDSTREAM_KV_MEMORY": str(2**30)}
     with serving(folder, environ, command=("app", "serve", "--model", "smollm2")) as started:
         yield started
 

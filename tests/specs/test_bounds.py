@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from app.settings import Settings
@@ -32,8 +34,8 @@ def test_what_is_shown_is_the_default_of_its_setting(
     assert all((what, whose, beyond))
     if not setting or shown.startswith("as many"):
         return
-    default = getattr(Settings(), setting.lower())
-    if setting.endswith("_RATE"):
+    default = attrgetter(setting)(Settings())
+    if setting.endswith("_rate"):
         assert shown == f"{default:g} a second, {default * BURST_S:g} at once"
     else:
         assert shown.partition(", in shares")[0] == ("none" if default is None else f"{default:,}")

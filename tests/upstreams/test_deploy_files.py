@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from app.models import ModelFile, with_presets
+from app.models import tables_of
+from app.settings import Settings
 from engine.upstream.options import UpstreamOptions
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -78,15 +80,15 @@ def loaded(name: str) -> Any:
 
 
 def upstreams(text: str) -> dict[str, UpstreamOptions]:
-    file = msgspec.convert(with_presets(msgspec.toml.decode(text)), ModelFile)
-    return {one.name: one for one in file.upstream}
+    tables = tables_of(Settings(tables=tomllib.loads(text)))
+    return {one.name: one for one in tables.upstream}
 
 
 def test_ray_serves_what_its_upstream_says() -> None:
     config = msgspec.convert(loaded("ray_serve_llm.yaml"), ServeConfig)
     [application] = config.applications
     [llm] = application.args.llm_configs
-    upstream = upstreams((DEPLOY / "upstreams.toml").read_text())["ray"]
+    upstream = upstreams((DEPLOY / "midstream.toml").read_text())["ray"]
     assert application.import_path == "ray.serve.llm:build_openai_app"
     assert upstream.url.endswith(f":{config.http_options.port}/v1")
     assert upstream.model == llm.model_loading_config.model_id
@@ -107,9 +109,9 @@ def test_the_compose_file_for_vllm_keeps_to_the_compose_schema() -> None:
 
 def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
     compose = loaded("compose.vllm.yaml")
-    named = upstreams(compose["configs"]["upstreams"]["content"])
+    named = upstreams(compose["configs"]["midstream"]["content"])
     servers = {name: one for name, one in compose["services"].items() if name != "midstream"}
-    documented = upstreams((DEPLOY / "upstreams.toml").read_text())["vllm-a"]
+    documented = upstreams((DEPLOY / "midstream.toml").read_text())["vllm-a"]
     assert set(named) == set(servers)
     for name, upstream in named.items():
         words = servers[name]["command"].split()
@@ -131,6 +133,6 @@ def test_the_service_is_told_of_the_file_and_the_key() -> None:
     compose = loaded("compose.vllm.yaml")
     midstream = compose["services"]["midstream"]
     [mounted] = midstream["configs"]
-    assert mounted["target"] == midstream["environment"]["MIDSTREAM_UPSTREAMS"]
-    keys = {one.key_variable for one in upstreams(compose["configs"]["upstreams"]["content"]).values()}
+    assert mounted["target"] == midstream["environment"]["MIDSTREAM_CONFIG"]
+    keys = {one.key_variable for one in upstreams(compose["configs"]["midstream"]["content"]).values()}
     assert keys <= set(midstream["environment"])

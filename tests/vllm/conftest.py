@@ -26,7 +26,7 @@ PER_MINUTE = 30
 START_S = 600.0
 
 
-PYTHON = os.environ.get("MIDSTREAM_ENGINE_PYTHON", str(VLLM_PYTHON))
+PYTHON = os.environ.get("VLLM_PYTHON", str(VLLM_PYTHON))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +39,7 @@ def made() -> None:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[ServerProcess]:
     """The gateway. A test that ends vLLM's process leaves it to bring that back."""
-    more = {"MIDSTREAM_MESSAGES_PER_MINUTE": str(PER_MINUTE)}
+    more = {"MIDSTREAM_LIMITS": f"messages_per_minute={PER_MINUTE}"}
     with vllm_below(tmp_path_factory.mktemp("vllm"), ARGUMENTS, more) as server:
         yield server
 
@@ -56,9 +56,8 @@ def adapted(tmp_path: Path, made: None) -> Iterator[ServerProcess]:
 def vllm_below(folder: Path, arguments: str, more: dict[str, str]) -> Iterator[ServerProcess]:
     """A gateway with a vLLM of these arguments."""
     environ = {
-        "MIDSTREAM_ENGINE": "vllm",
         "MIDSTREAM_ENGINE_ARG": arguments,
-        "MIDSTREAM_ENGINE_PYTHON": PYTHON,
+        "MIDSTREAM_ENGINE": PYTHON,
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }

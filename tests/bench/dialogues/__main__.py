@@ -23,6 +23,7 @@ import msgspec
 
 from speech.pocketsphinx_decoder import in_digits
 from tests.bench.dialogues.voice_client import (
+    SERVE,
     SPEECH,
     VOICES,
     Answer,
@@ -185,7 +186,7 @@ def main() -> int:
     plan = [(Mode(1, is_cascade=cascade), options.alone) for cascade in (False, True)]
     plan += [(Mode(count, is_cascade=False), options.dialogues) for count in options.at_once]
     found: dict[Mode, list[DialogueResult]] = {}
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH) as server:
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH, command=SERVE) as server:
         for way, count in plan:
             seen = found[way] = asyncio.run(_talks(server.ws_url, way, count, options))
             failures = [one.failure for one in seen if one.outcome is None]

@@ -23,7 +23,7 @@ import numpy as np
 from playwright.async_api import Error
 
 from speech.pocketsphinx_decoder import in_digits
-from tests.bench.dialogues.voice_client import RATE, SPEECH, VOICES, drawn, number, utterance
+from tests.bench.dialogues.voice_client import RATE, SERVE, SPEECH, VOICES, drawn, number, utterance
 from tests.bench.page.visits import chromium
 from tests.bench.report import this_machine
 from tests.browser.chat_page import ChatPage
@@ -116,7 +116,7 @@ def main() -> int:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="midstream-page-talk-") as name,
-        serving(Path(name), SPEECH) as server,
+        serving(Path(name), SPEECH, command=SERVE) as server,
     ):
         seen = asyncio.run(_talks(server.url, Path(name), count=options.dialogues, at_once=options.at_once))
     print(this_machine())

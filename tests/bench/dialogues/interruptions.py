@@ -21,6 +21,7 @@ import msgspec
 from speech.pocketsphinx_decoder import PocketSphinxDecoder, in_digits
 from tests.bench.dialogues.voice_client import (
     GRAMMAR,
+    SERVE,
     SPEECH,
     VOICES,
     Utterance,
@@ -77,7 +78,7 @@ def main() -> int:
     if options.decided_only:
         seen = asyncio.run(_decided())
     else:
-        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH) as server:
+        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH, command=SERVE) as server:
             seen = asyncio.run(_all(server.ws_url, options.at_once))
     print(table(seen))
     Report(details={"command": sys.argv[1:], "sounds": seen}).write(options.out)

@@ -25,6 +25,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from connections.protocol.audio import HEAD, SOUND
 from speech.espeak import Espeak
+from tests import serve_with
 from tests.speech.numbers_in_words import in_words
 
 RATE = 16_000
@@ -34,11 +35,12 @@ LOUD = 200
 Pcm = NDArray[np.int16]
 SPEECH = {
     "MIDSTREAM_SPEECH": "both",
-    "MIDSTREAM_SPEECH_GRAMMAR": str(GRAMMAR),
-    "MIDSTREAM_MAX_SPEECH": "64",
-    "MIDSTREAM_MESSAGE_RATE": "1000",
+    "MIDSTREAM_SPEECH_RECOGNIZER": str(GRAMMAR),
+    "MIDSTREAM_LIMITS": "message_rate=1000",
 }
 """Settings of a service that hears and speaks."""
+SERVE = serve_with.command(max_speech=64)
+"""Such a service has room for all of them."""
 VOICES = ("en-gb", "en-us")
 TICK_S = 0.02
 FRAME = RATE // 50

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 
+import msgspec
 import uvloop
 
 from app import logs
@@ -104,6 +106,7 @@ async def _serve(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    read = Settings.read(os.environ)
+    fixed = msgspec.json.decode(sys.argv[1]) if sys.argv[1:] else {}
+    read = msgspec.structs.replace(Settings.read(os.environ), **fixed)
     logs.set_up(style=read.log_format, level=read.log_level)
     uvloop.run(_serve(read))

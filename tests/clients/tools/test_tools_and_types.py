@@ -106,12 +106,12 @@ def test_what_was_thought_comes_before_the_call(visits: Visits, script: str, kin
 
 
 LOOPS = [pytest.param(script, marks=OWN) for script in ("agents_loop.py", "pydanticai_loop.py")]
-ROUNDS = {"MIDSTREAM_MAX_TOOL_ROUNDS": "3"}
+FEW_ROUNDS = (*scripted_server.COMMAND, '{"max_tool_rounds": 3}')
 
 
 @pytest.mark.parametrize("script", LOOPS)
 def test_a_loop_of_calls_ends_in_words(run_script: Runner, tmp_path: Path, script: str) -> None:
-    with serving(tmp_path, ROUNDS, command=scripted_server.COMMAND) as server:
+    with serving(tmp_path, command=FEW_ROUNDS) as server:
         loop = run_script(f"tools/{script}", server.url)["loop"]
     assert loop == {"looked": 3, "text": ANSWER}
 
@@ -120,8 +120,7 @@ def test_a_loop_of_calls_ends_in_words(run_script: Runner, tmp_path: Path, scrip
 def test_an_operator_may_have_it_refused_in_clear_words(
     run_script: Runner, tmp_path: Path, script: str
 ) -> None:
-    environ = ROUNDS | {"MIDSTREAM_UNSUPPORTED_TOOLS": "refuse"}
-    with serving(tmp_path, environ, command=scripted_server.COMMAND) as server:
+    with serving(tmp_path, {"MIDSTREAM_UNSUPPORTED_TOOLS": "refuse"}, command=FEW_ROUNDS) as server:
         loop = run_script(f"tools/{script}", server.url)["loop"]
     assert loop["looked"] == 3
     assert "3 replies to the last message of the user did, and this server allows no more" in loop["refused"]

@@ -19,7 +19,7 @@ def test_one_reply_may_have_what_others_leave() -> None:
 
 def test_where_nothing_tells_how_much_there_is_everyone_gets_the_window() -> None:
     assert budget(None).pages == 4 * 64
-    with pytest.raises(ModelNotUsable, match="MIDSTREAM_KV_BYTES"):
+    with pytest.raises(ModelNotUsable, match="MIDSTREAM_KV_MEMORY"):
         budget(None, window=None)
 
 

@@ -113,7 +113,7 @@ def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
     model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
     assert (model.context_tokens, model.kv.pages) == (64, 1)
-    assert "MIDSTREAM_KV_BYTES" in refusal(tiny_llama, kv_bytes=10 * bytes_per_token)
+    assert "MIDSTREAM_KV_MEMORY" in refusal(tiny_llama, kv_bytes=10 * bytes_per_token)
 
 
 def test_unless_it_is_set_memory_is_bounded_by_what_replies_can_use(tiny_llama: Path) -> None:

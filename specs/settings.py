@@ -1,0 +1,59 @@
+"""The page of all settings, from their descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from app.cli import GROUPS, metavar
+from app.settings import PREFIX, Limits, described, option_defaults, option_kinds
+
+_COLUMNS = 100
+_HEAD = """\
+# Settings
+
+<!-- Generated from app/settings.py by `make specs`. -->
+
+Each setting is an option of `midstream serve`, an environment variable, and a key of the file that
+`--config` names: `--drain-timeout 30s`, `MIDSTREAM_DRAIN_TIMEOUT=30s` and `drain_timeout = "30s"`
+are the same. An option precedes a variable, and that precedes the file. Unknown names stop the
+start. Durations have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`) or are seconds; sizes (`500MB`,
+`2GiB`) or are bytes. In a variable, items of a list are separated by commas; in the file they are a
+list. The image and the files of [deploy](../deploy/README.md) set some of them.
+
+The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
+([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
+and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. It is read at the
+start; `[limits]` is read again whenever the file changes, but for `key_connections`. The files that
+`api_keys`, `allowed_origins` and `tls_cert` name are read again on SIGHUP, too.
+"""
+_LIMITS = """\
+The limits: {names}. In the file they are the table `[limits]`; `--limits
+message_rate=100,key_connections=50` gives the others their defaults.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    return "\n".join([_HEAD, *_entries()])
+
+
+def _entries() -> Iterator[str]:
+    defaults = option_defaults()
+    for name, kind in option_kinds().items():
+        if name in GROUPS:
+            yield f"## {GROUPS[name]}\n"
+        option = f"--{name.replace('_', '-')}"
+        value = "" if metavar(kind) == "FLAG" else f" {metavar(kind)}"
+        words = (
+            f"- **`{name}`** (`{option}{value}`, `{PREFIX}{name.upper()}`): {described(kind, defaults[name])}"
+        )
+        yield (
+            "\n".join(
+                wrap(words, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+            )
+            + "\n"
+        )
+        if name == "limits":
+            names = ", ".join(f"`{limit}`" for limit in Limits.__struct_fields__)
+            yield "\n".join(wrap(_LIMITS.format(names=names), _COLUMNS, break_on_hyphens=False)) + "\n"
