@@ -26,7 +26,6 @@ from engine.kv_cache import KVBudget, PageCopy, PagedCache
 from engine.messages import ErrorCode, Languages, ModelFacts, Params
 from engine.model.attention import AttentionNotSupported
 from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
-from engine.model.cpu.encoder_decoder import CpuEncoderDecoder
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
@@ -478,41 +477,24 @@ class TranslationRunner:
         self._module = module
         self._backend = module.attention()
         self._last: Tensor | None = None
-        self._kernels = CpuEncoderDecoder.of(module)
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
-        if self._kernels is not None:
-            heads = self._kernels.heads
-            self.cache.layer(self._kernels.layers - 1, heads, heads)
 
     def feed(self, last: Tensor) -> None:
         """See `Runner.feed`."""
         self._last = last
-        self._kernels = None  # they read tokens on the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
         """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        cache, module = self.cache, self._module
         sources = [source_of(span) for span in spans if begins(span)]
         if sources:
-            self._encode(sources)
+            layout = lay_out(sources, page_size=cache.page_size, device=module.device)
+            module.encode(layout, cache, self._backend)
         targets = [span for span in spans if target_tokens(span)]
-        if targets:
-            return self._translate(targets)
-        return torch.empty(0, self._module.vocabulary, dtype=self._module.dtype, device=self._module.device)
-
-    def _encode(self, sources: Sequence[Span]) -> None:
-        kernels, cache, module = self._kernels, self.cache, self._module
-        if kernels is not None and kernels.encodes(sum(len(span.tokens) for span in sources)):
-            kernels.encode(sources, cache.layers)
-            return
-        layout = lay_out(sources, page_size=cache.page_size, device=module.device)
-        module.encode(layout, cache, self._backend)
-
-    def _translate(self, spans: Sequence[Span]) -> Tensor:
-        kernels, cache, module = self._kernels, self.cache, self._module
-        if kernels is not None and kernels.translates(sum(map(target_tokens, spans))):
-            return kernels.translate(spans, cache.layers)
-        step = lay_out_targets(spans, page_size=cache.page_size, device=module.device)
+        if not targets:
+            return torch.empty(0, module.vocabulary, dtype=module.dtype, device=module.device)
+        step = lay_out_targets(targets, page_size=cache.page_size, device=module.device)
         ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
         if not step.sampled:
             step.sampled = [0]  # keys and values are wanted alone; the head computes something small

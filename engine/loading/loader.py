@@ -47,16 +47,13 @@ from engine.loading.probe import (
     memory_estimate,
     probe,
     skeleton_of,
-    through_pages,
     window_of,
 )
 from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
 from engine.machine import ForwardOptions, triton_trouble
 from engine.messages import REPLY_TOKENS, Languages, Params
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.decoder import is_known, prefills
-from engine.model.cpu.encoder_decoder import computes_whole_steps
-from engine.model.cpu.kernels import can_pack, pack, quantize, serve_linear, take_over
+from engine.model.cpu.kernels import quantize, serve_linear, take_over
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -65,7 +62,6 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.encoder_decoder import SERVED_TYPES, T5, T5_TYPES, EncoderDecoder, Seq2SeqModel
-from engine.model.fused_decoder import FusedDecoder
 from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
@@ -386,28 +382,7 @@ def _make_ready(
     if forward.quantize == "int8":
         progress("quantizing", 0.85)
         quantize(probed.module)
-    elif probed.module is not module:
-        _arrange(probed.module, vocabulary)
     return probed
-
-
-def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
-    """Give linear layers to the kernels that suit this processor, and check that the logits stay the same.
-
-    Raises ModelNotUsable.
-    """
-    weight = module.get_parameter("head.weight")
-    if serve_linear(weight, weight):
-        whole = isinstance(module, FusedDecoder) and is_known(module) and prefills(module)
-        arranged, how = partial(take_over, packs=not whole), "computed by Midstream's kernels"
-    elif can_pack(module.device, module.dtype):
-        arranged, how = partial(pack), "packed for this CPU"
-    else:
-        return
-    expected = through_pages(module, vocabulary)
-    arranged(module)
-    if not agrees(through_pages(module, vocabulary), expected, module.dtype):
-        raise ModelNotUsable(f"The weights give different logits when {how}; try another --dtype.")
 
 
 def _quiet() -> None:
@@ -554,22 +529,17 @@ class PreparedTranslator:
         self.module.forbid(_bad_words(module.generation_config))
 
     def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels that suit this processor, if there are any. T5 keeps its own layers.
+        """Give linear layers to the kernels for CPUs, if there are any. T5 keeps its own layers.
 
         Raises ModelNotUsable.
         """
-        if isinstance(self.module, T5):
-            return
         weight = self.module.head.weight
-        if serve_linear(weight, weight):
-            take_over(self.module, packs=not computes_whole_steps(self.module))
-        elif can_pack(self.module.device, self.module.dtype):
-            pack(self.module)
-        else:
+        if isinstance(self.module, T5) or not serve_linear(weight, weight):
             return
+        take_over(self.module)
         if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
             raise ModelNotUsable(
-                "The weights give different logits when arranged for this CPU; try another --dtype."
+                "The weights give different logits when computed by Midstream's kernels; try another --dtype."
             )
 
 

@@ -180,11 +180,6 @@ def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
     return Probed(fused, bytes_per_token)
 
 
-def through_pages(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
-    """Return the logits of the trial, (rows, vocabulary). A changed form of the module must give the same."""
-    return _through_pages(module, _trial(vocabulary))[0]
-
-
 def by_itself(module: PreTrainedModel, vocabulary: int) -> Tensor:
     """Return the logits of the trial, (rows, vocabulary), as the plain module computes them."""
     return _by_itself(module, _trial(vocabulary))

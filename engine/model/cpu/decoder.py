@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import CpuLinear, Int8Linear, Matrix, has_tiles, matrix, serve_linear
+from engine.model.cpu.kernels import Int8Linear, Matrix, has_tiles, matrix, serve_linear
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 from engine.step_layout import Span, block_tables
 
@@ -74,7 +74,7 @@ class CpuModel:
             embedding=decoder.embedding.weight.data_ptr(),
             norm=decoder.norm.weight.data_ptr(),
             layers=ctypes.addressof(self._layers),
-            head=matrix_of(decoder.head),
+            head=_matrix_of(decoder.head),
             layer_count=len(layers),
             hidden=decoder.embedding.embedding_dim,
             vocabulary=decoder.embedding.num_embeddings,
@@ -134,21 +134,17 @@ class CpuModel:
         self._bound, self._bound_layers = layers, len(layers)
 
     def _bind_layer(self, described: Any, layer: LayerPages) -> None:
-        found = places(layer, self.described.kv_heads, self.described.size, self._decoder.dtype)
-        described.keys, described.values, described.pages, described.page_size = found
+        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
+        pages, page = keys.shape[0], keys.shape[2]
+        shape = (pages, self.described.kv_heads, page, self.described.size)
+        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == shape
+        if not alike or not keys.is_contiguous() or not values.is_contiguous():
+            raise InvalidStep("keys and values of other shapes")
+        described.keys, described.values = keys.data_ptr(), values.data_ptr()
+        described.pages, described.page_size = pages, page
 
 
-def places(layer: LayerPages, heads: int, size: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """Return where the keys and the values of a layer lie, and how many pages of which size. Raises InvalidStep."""
-    keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
-    pages, page = keys.shape[0], keys.shape[2]
-    alike = keys.dtype == values.dtype == dtype and keys.shape == values.shape == (pages, heads, page, size)
-    if not alike or not keys.is_contiguous() or not values.is_contiguous():
-        raise InvalidStep("keys and values of other shapes")
-    return keys.data_ptr(), values.data_ptr(), pages, page
-
-
-def check(refusal: int) -> None:
+def _check(refusal: int) -> None:
     """Raise InvalidStep if a kernel refused a step."""
     if refusal:
         raise InvalidStep(_REFUSALS[refusal])
@@ -180,18 +176,17 @@ def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
 
 
 def _is_known(linear: nn.Module, like: Tensor) -> bool:
-    known = type(linear) is nn.Linear or isinstance(linear, CpuLinear | Int8Linear)
-    return known and serve_linear(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
+    return type(linear) in {nn.Linear, Int8Linear} and serve_linear(like, linear.weight)  # type: ignore[arg-type] # both have weights
 
 
-def matrix_of(linear: Any) -> Matrix:
+def _matrix_of(linear: Any) -> Matrix:
     """Describe a linear layer to the kernels."""
     return matrix(linear.weight, linear.bias, getattr(linear, "scale", None))
 
 
 def _described(layer: FusedLayer) -> _Layer:
     norms = (None if norm is None else norm.weight.data_ptr() for norm in _norms(layer))
-    return _Layer(*norms, *(matrix_of(linear) for linear in _linears(layer)))
+    return _Layer(*norms, *(_matrix_of(linear) for linear in _linears(layer)))
 
 
 class _DecodeStep(ctypes.Structure):
@@ -230,7 +225,7 @@ class CpuDecode:
             room_bytes=room.numel(),
         )
         model = ctypes.byref(self._model.described)
-        check(cpu_kernels.library().midstream_decode(model, ctypes.byref(step)))
+        _check(cpu_kernels.library().midstream_decode(model, ctypes.byref(step)))
         return logits
 
     def _needed(self, rows: int, threads: int) -> int:
@@ -288,7 +283,7 @@ class CpuPrefill:
         library, model = cpu_kernels.library(), ctypes.byref(self._model.described)
         room = self._model.room(library.midstream_prefill_room(model, ctypes.byref(step)))
         step.room, step.room_bytes = room.data_ptr(), room.numel()
-        check(library.midstream_prefill(model, ctypes.byref(step)))
+        _check(library.midstream_prefill(model, ctypes.byref(step)))
         return logits
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.kv_cache import LayerPages
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.decoder import CpuDecode, CpuModel, InvalidStep, is_known
-from engine.model.cpu.kernels import pack, quantize
+from engine.model.cpu.kernels import quantize
 from engine.step_layout import Span
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, SIZE, by_itself, decoder, made_pages
@@ -69,27 +69,24 @@ def test_a_row_is_the_same_alone_and_beside_others(rows: int, page: int, seed: i
         assert torch.equal(alone[0], together[row])
 
 
-@pytest.mark.parametrize("arranged", [cpu_kernels.take_over, quantize])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_of_every_kind_are_served(arranged: object, dtype: torch.dtype) -> None:
-    assert callable(arranged)
+@pytest.mark.parametrize("coded", [False, True])
+def test_weights_of_every_kind_are_served(dtype: torch.dtype, *, coded: bool) -> None:
     fused = decoder("qwen3", dtype)
-    arranged(fused)
+    if coded:
+        quantize(fused)
     assert is_known(fused)
     logits = read_one_by_one(CpuDecode(CpuModel(fused)), [prompt(12)], [[0]], made_pages(fused, 1, 12))[
         0
     ].float()
     expected = by_itself("qwen3", prompt(12))
-    exact = dtype is torch.float32 and arranged is cpu_kernels.take_over
+    exact = dtype is torch.float32 and not coded
     assert (logits - expected).norm() / expected.norm() < (1e-5 if exact else 0.05)
 
 
 def test_weights_in_other_places_are_left_to_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = decoder()
     assert is_known(fused)
-    pack(fused)
-    assert not is_known(fused)
-    fused = decoder()
     fused.layers[1].is_silu = False  # type: ignore[assignment]
     assert not is_known(fused)
     monkeypatch.setattr(cpu_kernels, "_library", lambda: cpu_kernels.NoKernels("none"))

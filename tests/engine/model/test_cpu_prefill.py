@@ -103,7 +103,6 @@ def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors_of_every_kind_are_served(dtype: torch.dtype, vectors: None) -> None:
     fused = decoder("qwen3", dtype)
-    cpu_kernels.take_over(fused)
     logits = in_parts(CpuPrefill(CpuModel(fused)), prompt(60), [33], made_pages(fused, 4, PAGE))[0].float()
     expected = by_itself("qwen3", prompt(60))
     assert (logits - expected).norm() / expected.norm() < (1e-5 if dtype is torch.float32 else 0.05)
