@@ -31,7 +31,7 @@ from engine import loading
 from engine.api import Embedder, Engine
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
-from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
+from engine.machine import EngineOptions, child_environment, shared_out, spread
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
@@ -47,7 +47,6 @@ _NOT_FOR_VLLM = {
     "upstreams": "a vLLM that runs elsewhere is an upstream; --engine vllm starts one here",
     "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES",
     "engines": "use --engine-arg data-parallel-size=2",
-    "attn": "use --engine-arg attention-backend=…",
     "quantize": "use --engine-arg quantization=…",
     "kv_bytes": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
     "kv_idle_s": "vLLM takes its memory at the start, and keeps it",
@@ -307,7 +306,6 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
     engines: Annotated[int, Meta(ge=1, le=64)] | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
-    attn: str | None = None
     quantize: str | None = None
     max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
     kv_bytes: Annotated[int, Meta(ge=1)] | None = None
@@ -370,11 +368,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_bytes,
         kv_idle_s=settings.kv_idle_s,
-        forward=ForwardOptions(
-            attn=settings.attn,
-            quantize=settings.quantize,
-            tensor_parallel=settings.tensor_parallel,
-        ),
+        quantize=settings.quantize,
     )
 
 
@@ -410,7 +404,6 @@ def launched_engine(settings: Settings) -> LaunchedEngine | None:
             arguments=arguments,
             dtype=settings.dtype,
             max_batch=settings.max_batch,
-            tensor_parallel=settings.tensor_parallel,
         )
     )
 

@@ -119,7 +119,7 @@ def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> N
     if free is not None and needed > free:
         raise ModelNotUsable(
             f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
-            "To spread one model over several GPUs, use --engine vllm --tensor-parallel 2."
+            "To spread one model over several GPUs, use --engine vllm --engine-arg tensor-parallel-size=2."
         )
 
 
