@@ -4,9 +4,6 @@ The changes that a request asks for come first: masks, biases, penalties, shorte
 transformers, in its order: temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the
 same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn
 from the whole, by a C kernel or in plain torch, which measured faster than trying their likeliest tokens first.
-
-Where a grammar leaves few tokens, only these are read on a CPU, instead of the whole vocabulary. The number of a row's
-columns depends only on the row, so its sums don't depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.execution.guide import BITS, FEW, Guide, masked
+from engine.execution.guide import BITS, Guide, masked
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cuda import operators
 from engine.model.devices import sent
@@ -144,44 +141,32 @@ class Sampler:
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
-        widths = tuple(map(self._width, slots)) if self._device.type == "cpu" else (0,) * len(slots)
-        if self._rows is None or self._rows.slots != slots or self._rows.widths != widths:
-            parts = self._parts(slots, widths)
+        if self._rows is None or self._rows.slots != slots:
             self._rows = _Rows(
                 slots=slots,
-                widths=widths,
-                groups=[self._group(way, width, places, slots) for way, width, places in parts],
+                groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
                 fed_from=sent(len(self._sampler_states) - 1 - torch.tensor(slots), self._device),
             )
         return self._rows
 
-    def _width(self, slot: int) -> int:
-        guide = self._adjustments.guide_alone(slot)
-        return width_of(guide, self._vocabulary) if guide is not None else 0
-
-    def _parts(
-        self, slots: Sequence[int], widths: Sequence[int]
-    ) -> list[tuple[SamplingMethod, int, list[int]]]:
-        """Group the rows by way, by width, by whether their logits are changed, and by whether a kernel knows their limits.
+    def _parts(self, slots: Sequence[int]) -> list[tuple[SamplingMethod, list[int]]]:
+        """Group the rows by way, by whether their logits are changed, and by whether a kernel knows their limits.
 
         Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
-        ways: dict[tuple[SamplingMethod, int, bool, bool], list[int]] = {}
-        for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
+        ways: dict[tuple[SamplingMethod, bool, bool], list[int]] = {}
+        for place, slot in enumerate(slots):
             if (sampler_state := self._sampler_states[slot]) is not None:
                 has_kernel = not _cuts(sampler_state, self._vocabulary)
-                ways.setdefault(
-                    (sampler_state.way, width, self._adjustments.is_changed(slot), has_kernel), []
-                ).append(place)
+                key = sampler_state.way, self._adjustments.is_changed(slot), has_kernel
+                ways.setdefault(key, []).append(place)
         parts = []
-        for (way, width, _, _), places in ways.items():
-            at_once = len(places) if way is SamplingMethod.SHORTLIST or width else self._at_once
-            parts += [
-                (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
-            ]
+        for (way, _, _), places in ways.items():
+            at_once = len(places) if way is SamplingMethod.SHORTLIST else self._at_once
+            parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
         return parts
 
-    def _group(self, way: SamplingMethod, width: int, places: list[int], slots: Sequence[int]) -> _Group:
+    def _group(self, way: SamplingMethod, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
         choosers = [
             sampler_state for slot in own if (sampler_state := self._sampler_states[slot]) is not None
@@ -193,17 +178,12 @@ class Sampler:
             randoms=[sampler_state.random for sampler_state in choosers],
             limits=_limits([sampler_state.sampling for sampler_state in choosers], self._device),
             slots=own,
-            changes=None if width else self._adjustments.changes(own),
-            width=width,
+            changes=self._adjustments.changes(own),
             has_kernel=way is SamplingMethod.LIKELIEST
             or (way is SamplingMethod.WHOLE and not _cuts(choosers[0], self._vocabulary)),
         )
 
     def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
-        if group.width:
-            allowed = AllowedTokens.by(self._guides(group), group.width)
-            places = self._draw(allowed.of(logits, group.places).float(), group)
-            return [allowed.token(row, place) for row, place in enumerate(places)]
         masks = self._masks(group)
         drawn = None if masks is None else self._by_kernel(logits, group.places, masks, group)
         return self._draw(self._scores(logits, group), group) if drawn is None else drawn
@@ -343,8 +323,6 @@ class _Group:
     slots: list[int]
     changes: LogitsChanges | None
     """The changes of their logits; None if no row asks for any."""
-    width: int
-    """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
     has_kernel: bool
     """Whether a kernel for CPUs knows all of the rows' limits."""
 
@@ -354,7 +332,6 @@ class _Rows:
     """The groups of a step's rows. They are kept while the rows stay the same, and ask for the same."""
 
     slots: tuple[int, ...]
-    widths: tuple[int, ...]
     groups: list[_Group]
     fed_from: Tensor
     """The place in `last` where each row's token is left for the next step."""
@@ -442,46 +419,6 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
             row = scaled[place]
             row.masked_fill_(row < row.kthvalue(vocabulary - limit + 1).values, -torch.inf)
     return scaled
-
-
-WIDTHS = (16, 128, FEW)
-"""The widths of rows. Rows of each width are drawn separately."""
-WORTH_IT = 8
-"""How many times larger than a row the vocabulary must be; else all of it is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllowedTokens:
-    """The tokens that may come next in some rows: `ids`, (rows, width), padded behind the rows' `counts`, (rows, 1)."""
-
-    ids: Tensor
-    counts: Tensor
-
-    @classmethod
-    def by(cls, guides: Sequence[Guide], width: int) -> AllowedTokens:
-        """Gather the tokens that these guides allow, at most `width` each."""
-        few = [guide.few for guide in guides if guide.few is not None]
-        ids = torch.zeros(len(few), width, dtype=torch.int64)
-        for row, tokens in zip(ids, few, strict=True):
-            row[: len(tokens)] = tokens
-        return cls(ids, torch.tensor([[len(tokens)] for tokens in few]))
-
-    def of(self, scores: Tensor, places: Sequence[int]) -> Tensor:
-        """Return the scores of these tokens, (rows, width). `scores`: of the whole vocabulary, with the rows at `places`."""
-        filling = torch.arange(self.ids.shape[1]) >= self.counts
-        return scores[torch.tensor(places).unsqueeze(1), self.ids].masked_fill_(filling, -torch.inf)
-
-    def token(self, row: int, place: int | None) -> int | None:
-        """Return the token at a place of a row; None if no place was drawn."""
-        return None if place is None else int(self.ids[row, place])
-
-
-def width_of(guide: Guide, vocabulary: int) -> int:
-    """Return the width of a row of this guide's tokens; 0 if the whole vocabulary has to be read."""
-    if guide.few is None:
-        return 0
-    width = next(width for width in WIDTHS if len(guide.few) <= width)
-    return width if width * WORTH_IT <= vocabulary else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,6 @@ def test_the_outermost_levels_never_give_a_token_without_weight(level: float) ->
 class Masked:
     """What a sampler looks at in a guide."""
 
-    few = None
     ends = ()
 
     def __init__(self, mask: Tensor) -> None:
