@@ -3,7 +3,7 @@
 The changes that a request asks for come first: masks, biases, penalties, shortest lengths. The limits are those of
 transformers, in its order: temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the
 same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn
-from the whole, by a C kernel or in plain torch, which measured faster than trying their likeliest tokens first.
+from the whole, which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.execution.guide import BITS, Guide, masked
-from engine.model.cpu import kernels as cpu_kernels
+from engine.execution.guide import Guide, masked
 from engine.model.cuda import operators
 from engine.model.devices import sent
 from engine.text.reply_text import SamplingParams, ScoredToken
@@ -76,7 +75,6 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
-        self._drawing = CpuDrawer()
         self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -104,7 +102,7 @@ class Sampler:
             return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
         tokens: list[int | None] = [None] * len(slots)
         for group in self._rows_of(tuple(slots)).groups:
-            drawn = self._drawn(logits, group)
+            drawn = _draw(self._scores(logits, group), group)
             for place, token in zip(group.places, drawn, strict=True):
                 tokens[place] = token
             if group.changes is not None:
@@ -150,18 +148,16 @@ class Sampler:
         return self._rows
 
     def _parts(self, slots: Sequence[int]) -> list[tuple[SamplingMethod, list[int]]]:
-        """Group the rows by way, by whether their logits are changed, and by whether a kernel knows their limits.
+        """Group the rows by way, and by whether their logits are changed.
 
         Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
-        ways: dict[tuple[SamplingMethod, bool, bool], list[int]] = {}
+        ways: dict[tuple[SamplingMethod, bool], list[int]] = {}
         for place, slot in enumerate(slots):
             if (sampler_state := self._sampler_states[slot]) is not None:
-                has_kernel = not _cuts(sampler_state, self._vocabulary)
-                key = sampler_state.way, self._adjustments.is_changed(slot), has_kernel
-                ways.setdefault(key, []).append(place)
+                ways.setdefault((sampler_state.way, self._adjustments.is_changed(slot)), []).append(place)
         parts = []
-        for (way, _, _), places in ways.items():
+        for (way, _), places in ways.items():
             at_once = len(places) if way is SamplingMethod.SHORTLIST else self._at_once
             parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
         return parts
@@ -179,53 +175,7 @@ class Sampler:
             limits=_limits([sampler_state.sampling for sampler_state in choosers], self._device),
             slots=own,
             changes=self._adjustments.changes(own),
-            has_kernel=way is SamplingMethod.LIKELIEST
-            or (way is SamplingMethod.WHOLE and not _cuts(choosers[0], self._vocabulary)),
         )
-
-    def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
-        masks = self._masks(group)
-        drawn = None if masks is None else self._by_kernel(logits, group.places, masks, group)
-        return self._draw(self._scores(logits, group), group) if drawn is None else drawn
-
-    def _masks(self, group: _Group) -> list[Tensor | None] | None:
-        """Return the masks of a group's rows; None if anything else changes these."""
-        if group.changes is None:
-            return [None] * len(group.slots)
-        return [guide.mask for guide in self._guides(group)] if group.changes.are_masks else None
-
-    def _draw(self, scores: Tensor, group: _Group) -> list[int | None]:
-        drawn = self._by_kernel(scores, range(len(scores)), [None] * len(scores), group)
-        if drawn is not None:
-            return drawn
-        match group.way:
-            case SamplingMethod.LIKELIEST:
-                best, tokens = likeliest(scores)
-                return fetch(tokens, best.isfinite())
-            case SamplingMethod.SHORTLIST:
-                return fetch(*_from_shortlist(scores, group))
-            case SamplingMethod.WHOLE:
-                scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-                weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-                return draw(weights, group.limits.top_p, group.randoms)
-            case _:
-                assert_never(group.way)
-
-    def _by_kernel(
-        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None], group: _Group
-    ) -> list[int | None] | None:
-        """Draw some rows of scores; None if there is no kernel for them."""
-        if not (group.has_kernel and serves(scores)):
-            return None
-        if group.way is SamplingMethod.LIKELIEST:
-            return self._drawing.likeliest(scores, rows, masks)
-        limits, randoms = group.limits, group.randoms
-        return self._drawing.draw(
-            scores, rows, temperature=limits.temperature, top_p=limits.top_p, masks=masks, randoms=randoms
-        )
-
-    def _guides(self, group: _Group) -> list[Guide]:
-        return [guide for slot in group.slots if (guide := self._adjustments.guide_alone(slot)) is not None]
 
     def _scores(self, logits: Tensor, group: _Group) -> Tensor:
         rows = logits[group.index].float()
@@ -323,8 +273,6 @@ class _Group:
     slots: list[int]
     changes: LogitsChanges | None
     """The changes of their logits; None if no row asks for any."""
-    has_kernel: bool
-    """Whether a kernel for CPUs knows all of the rows' limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +283,6 @@ class _Rows:
     groups: list[_Group]
     fed_from: Tensor
     """The place in `last` where each row's token is left for the next step."""
-
-
-def _cuts(sampler_state: SamplerState, vocabulary: int) -> bool:
-    """Whether a row's limits need its likeliest tokens, or the weight of the likeliest one."""
-    return 0 < sampler_state.sampling.top_k < vocabulary or sampler_state.sampling.min_p > 0
 
 
 def _limits(samplings: Sequence[SamplingParams], device: torch.device) -> _Limits:
@@ -364,6 +307,21 @@ def _index(places: list[int], device: torch.device) -> slice | Tensor:
 
 def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
     return sent(torch.tensor(values).unsqueeze(1), device)
+
+
+def _draw(scores: Tensor, group: _Group) -> list[int | None]:
+    match group.way:
+        case SamplingMethod.LIKELIEST:
+            best, tokens = likeliest(scores)
+            return fetch(tokens, best.isfinite())
+        case SamplingMethod.SHORTLIST:
+            return fetch(*_from_shortlist(scores, group))
+        case SamplingMethod.WHOLE:
+            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
+            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            return draw(weights, group.limits.top_p, group.randoms)
+        case _:
+            assert_never(group.way)
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:
@@ -500,11 +458,6 @@ class LogitsProcessors:
         """Whether a slot's logits are to be changed now."""
         return not self._params[slot].is_none
 
-    def guide_alone(self, slot: int) -> Guide | None:
-        """Return the guide of a slot whose logits nothing else changes."""
-        params = self._params.get(slot)
-        return None if params is None or params.weighs else params.guide
-
     def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
         """Return the changes for the rows of these slots; None if there are none."""
         slot_params = [self._params[slot] for slot in slots]
@@ -595,8 +548,6 @@ class LogitsProcessors:
 
 BELOW_ONE = 1 - 2**-24
 """The largest float32 below 1. A level has to stay below its row's mass even when it is rounded."""
-REJECTED = -2
-"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
 
 
 def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -655,98 +606,3 @@ def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
 def fetch(tokens: Tensor, usable: Tensor) -> list[int | None]:
     """Fetch tokens, (rows, 1), from the device, with None for those that are not usable."""
     return [token if ok else None for token, ok in torch.cat((tokens, usable), dim=1).tolist()]
-
-
-def serves(scores: Tensor) -> bool:
-    """Whether there is a kernel for these scores."""
-    return scores.is_contiguous() and cpu_kernels.serve(scores)
-
-
-class CpuDrawer:
-    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to allocate again. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._room = torch.empty(0)
-
-    def draw(
-        self,
-        scores: Tensor,
-        rows: Sequence[int],
-        *,
-        temperature: Tensor,
-        top_p: Tensor | None,
-        masks: Sequence[Tensor | None],
-        randoms: Sequence[Random],
-    ) -> list[int | None]:
-        """Draw a token of each of the named `rows` of `scores`, (all rows, vocabulary), from its nucleus.
-
-        `temperature` and `top_p` as `draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
-        as there. A row with NaN gives None. Raises ValueError for rows that are not there, and masks that are too short.
-        """
-        _check(rows, scores)
-        size, is_half = scores.shape[1], scores.dtype is torch.bfloat16
-        room, addresses = self._room_for(len(rows), size), _addresses(masks, size)
-        coolings = 1 / temperature.flatten()
-        shares = torch.full_like(coolings, torch.inf) if top_p is None else top_p.flatten()
-        totals = torch.empty(len(rows), dtype=torch.float64)
-
-        def once(at: Tensor, draws: Tensor, floors: Tensor, *, again: bool) -> Tensor:
-            """Draw once for each of the `draws`; return their tokens, and write their floors."""
-            numbers = [min(randoms[draw].random(), BELOW_ONE) for draw in draws.tolist()]
-            levels, own = torch.tensor(numbers, dtype=torch.float64), (coolings[draws], shares[draws])
-            tokens = torch.empty_like(draws)
-            cpu_kernels.library().midstream_draw(
-                *(
-                    scores.data_ptr(),
-                    at.data_ptr(),
-                    addresses.data_ptr(),
-                    own[0].data_ptr(),
-                    own[1].data_ptr(),
-                ),
-                *(levels.data_ptr(), len(draws), size, is_half, again, room),
-                *(totals.data_ptr(), tokens.data_ptr(), floors.data_ptr()),
-            )
-            return tokens
-
-        floors = torch.empty_like(coolings)
-        tokens = once(torch.tensor(rows), torch.arange(len(rows)), floors, again=False)
-        while len(left := (tokens == REJECTED).nonzero().flatten()):
-            own_floors = floors[left]
-            tokens[left] = once(left, left, own_floors, again=True)
-            floors[left] = own_floors
-        return [None if token < 0 else token for token in tokens.tolist()]
-
-    def likeliest(
-        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None]
-    ) -> list[int | None]:
-        """Return the likeliest token of each of the named rows, the first of equal ones; None and errors as in `draw`."""
-        _check(rows, scores)
-        at, tokens = torch.tensor(rows), torch.empty(len(rows), dtype=torch.int64)
-        size = scores.shape[1]
-        addresses = _addresses(masks, size)
-        cpu_kernels.library().midstream_likeliest(
-            *(scores.data_ptr(), at.data_ptr(), addresses.data_ptr(), len(rows), size),
-            *(scores.dtype is torch.bfloat16, self._room_for(len(rows), size), tokens.data_ptr()),
-        )
-        return [None if token < 0 else token for token in tokens.tolist()]
-
-    def _room_for(self, rows: int, size: int) -> int:
-        """Return the address of room for rows of weights."""
-        if self._room.numel() < rows * size:
-            self._room = torch.empty(rows * size)
-        return self._room.data_ptr()
-
-
-def _check(rows: Sequence[int], scores: Tensor) -> None:
-    if rows and not 0 <= min(rows) <= max(rows) < len(scores):
-        raise ValueError(f"rows from {min(rows)} to {max(rows)} of {len(scores)}")
-
-
-def _addresses(masks: Sequence[Tensor | None], size: int) -> Tensor:
-    """Return the masks' addresses, 0 for none. Raises ValueError for a mask that does not cover a row."""
-    for mask in masks:
-        if mask is not None and (
-            mask.dtype is not torch.int32 or not mask.is_contiguous() or len(mask) * BITS < size
-        ):
-            raise ValueError(f"a mask of {mask.dtype} has no bit for each of {size} tokens")
-    return torch.tensor([0 if mask is None else mask.data_ptr() for mask in masks])

@@ -1,6 +1,6 @@
 """C kernels for CPUs: attention over pages, and linear layers of few rows.
 
-The library also holds the kernels of the other modules here, and those that draw tokens (`engine.execution.sampler`).
+The library also holds the kernels for whole steps (`engine.model.cpu.decoder`).
 They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
 tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
@@ -40,8 +40,6 @@ _SIGNATURES = {
         *(*9 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _COUNT, _POINTER, _POINTER),
     ),
     "prompt_room": (_COUNT, _COUNT, _COUNT),
-    "likeliest": (*3 * (_POINTER,), _COUNT, _COUNT, _FLAG, _POINTER, _POINTER),
-    "draw": (*6 * (_POINTER,), _COUNT, _COUNT, _FLAG, _FLAG, *4 * (_POINTER,)),
     "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
     "vectors": (_FLAG,),
     "has_pairs": (),
