@@ -90,6 +90,7 @@ class Executor:
 
     def feed(self) -> None:
         """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""
+        assert isinstance(self._runner, Runner)  # noqa: S101 - models that translate run on CPUs alone
         self.feeds = self.computes_meanwhile = True
         self._runner.feed(self._sampler.last)
 
@@ -138,17 +139,20 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
-        Where it `feeds` and nobody asks for scores the next one may be launched first. Drafts are waited for. Raises OutOfMemory
-        where the device has too little: nothing was computed then, and running it again is safe.
+        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device
+        has too little: nothing was computed then, and running it again is safe.
         """
         self._set_threads(spans)
         began = time.perf_counter()
         with _out_of_memory_reported():
-            logits, accepted = self._run(spans)
-            if not self.feeds:
+            logits = self._runner.run(spans)
+            if self.feeds:
+                drawing = self._drawing(spans, logits, began)
+                return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing))
+            if any(span.drafted for span in spans):
+                logits, accepted = checked(spans, logits)
                 return LaunchedStep(spans, logits, began, accepted=accepted)
-            drawing = self._drawing(spans, logits, began)
-            return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing), accepted)
+            return LaunchedStep(spans, logits, began)
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
         """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
@@ -170,11 +174,6 @@ class Executor:
         if self._learns:
             self._learns.observe(time.perf_counter() - launched_step.began)
         return [found[span.slot] if span.samples else None for span in launched_step.spans]
-
-    def _run(self, spans: Sequence[Span]) -> tuple[Tensor, Mapping[int, int]]:
-        """Compute spans: the logits of those that sample, and how much of their drafts was right."""
-        logits = self._runner.run(spans)
-        return checked(spans, logits) if any(span.drafted for span in spans) else (logits, {})
 
     def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
         """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
@@ -476,12 +475,7 @@ class TranslationRunner:
     def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
         self._module = module
         self._backend = module.attention()
-        self._last: Tensor | None = None
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
-
-    def feed(self, last: Tensor) -> None:
-        """See `Runner.feed`."""
-        self._last = last
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
@@ -495,11 +489,10 @@ class TranslationRunner:
         if not targets:
             return torch.empty(0, module.vocabulary, dtype=module.dtype, device=module.device)
         step = lay_out_targets(targets, page_size=cache.page_size, device=module.device)
-        ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
-        if not step.sampled:
-            step.sampled = [0]  # keys and values are wanted alone; the head computes something small
-            return module.decode(ids[0], step, cache, self._backend)[:0]
-        return module.decode(ids[0], step, cache, self._backend)
+        wanted = len(step.sampled)
+        # Where keys and values are wanted alone, the head computes something small.
+        step.sampled = step.sampled or [0]
+        return module.decode(step.own.input_ids[0], step, cache, self._backend)[:wanted]
 
 
 class _WholeSteps(NamedTuple):

@@ -251,7 +251,7 @@ class EngineCore:
             return outputs + self._make_memory(active)
         self._flights.append(_LaunchedPlan(plan, active, launched_step, began))
         if self._executor.feeds:
-            self._scheduler.complete(plan, launched_step.accepted, in_flight=True)
+            self._scheduler.complete(plan, in_flight=True)
         return outputs
 
     def _look(self) -> int:
