@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate, takewhile
-from typing import NamedTuple, assert_never, cast
+from typing import assert_never, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
 from engine.messages import ErrorCode, Languages, ModelFacts, Params
 from engine.model.attention import AttentionNotSupported
-from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
+from engine.model.cpu.decoder import CpuModel, is_known
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
@@ -396,7 +396,7 @@ class Runner:
         self.cache = PagedCache(
             pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        self._kernels = _WholeSteps.of(module)
+        self._kernels = CpuModel(module) if isinstance(module, FusedDecoder) and is_known(module) else None
 
     def feed(self, last: Tensor) -> None:
         """Take tokens that only the device knows from `last` from now on: see `engine.step_layout.fed`."""
@@ -410,9 +410,12 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing. Raises AttentionNotSupported.
         """
-        if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
-            return kernel.run(spans, self.cache.layers)
         shown = image_rows(spans)
+        if self._kernels is not None and self.cache.layers and not shown:  # they read tokens, not images
+            if self._kernels.decodes(spans):
+                return self._kernels.decode(spans, self.cache.layers)
+            if self._kernels.prefills:
+                return self._kernels.prefill(spans, self.cache.layers)
         recorded = None if self._graphs is None or shown else self._graphs.run(spans)
         if recorded is not None:
             return recorded
@@ -493,28 +496,6 @@ class TranslationRunner:
         # Where keys and values are wanted alone, the head computes something small.
         step.sampled = step.sampled or [0]
         return module.decode(step.own.input_ids[0], step, cache, self._backend)[:wanted]
-
-
-class _WholeSteps(NamedTuple):
-    """Kernels that compute whole steps on CPUs."""
-
-    decode: CpuDecode
-    prefill: CpuPrefill | None
-
-    @classmethod
-    def of(cls, module: PreTrainedModel | FusedDecoder) -> _WholeSteps | None:
-        """Return the kernels for a model; None if there are none."""
-        if not isinstance(module, FusedDecoder) or not is_known(module):
-            return None
-        model = CpuModel(module)
-        return cls(CpuDecode(model), CpuPrefill(model) if prefills(module) else None)
-
-    def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
-        """Return the kernel that computes a step; None if the module's layers must."""
-        if any(span.shown for span in spans):  # the kernels read tokens, not images
-            return None
-        decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
-        return self.decode if decodes else self.prefill
 
 
 def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:

@@ -98,22 +98,13 @@ class Sampler:
 
         A row with NaN gives None. Waits for the device. Leaves the logits as they are.
         """
-        if self._device.type == "cuda":
-            return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
-        tokens: list[int | None] = [None] * len(slots)
-        for group in self._rows_of(tuple(slots)).groups:
-            drawn = _draw(self._scores(logits, group), group)
-            for place, token in zip(group.places, drawn, strict=True):
-                tokens[place] = token
-            if group.changes is not None:
-                self._remember(group, group.changes, torch.tensor([token or 0 for token in drawn]))
-        return tokens
+        return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
 
     @torch.inference_mode()
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, with -1 in place of None.
+        """Begin to choose as `sample` does: tokens, (rows,) of int64, with -1 in place of None.
 
-        Does not wait for the device.
+        Does not wait for a CUDA device.
         """
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
         for group in self._rows_of(tuple(slots)).groups:
@@ -125,17 +116,9 @@ class Sampler:
 
     @torch.inference_mode()
     def feed(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Choose as `choose` does, on any device, and leave the tokens in `last` for the next step.
-
-        Waits for the device unless it is a CUDA device.
-        """
-        fed_from = self._rows_of(tuple(slots)).fed_from
-        if self._device.type == "cuda":
-            tokens = self.choose(logits, slots)
-        else:
-            known = [-1 if token is None else token for token in self.sample(logits, slots)]
-            tokens = torch.tensor(known, device=self._device)
-        self.last.index_copy_(0, fed_from, tokens.clamp(min=0))
+        """Choose as `choose` does, and leave the tokens in `last` for the next step."""
+        tokens = self.choose(logits, slots)
+        self.last.index_copy_(0, self._rows_of(tuple(slots)).fed_from, tokens.clamp(min=0))
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
@@ -309,23 +292,8 @@ def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
     return sent(torch.tensor(values).unsqueeze(1), device)
 
 
-def _draw(scores: Tensor, group: _Group) -> list[int | None]:
-    match group.way:
-        case SamplingMethod.LIKELIEST:
-            best, tokens = likeliest(scores)
-            return fetch(tokens, best.isfinite())
-        case SamplingMethod.SHORTLIST:
-            return fetch(*_from_shortlist(scores, group))
-        case SamplingMethod.WHOLE:
-            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-            return draw(weights, group.limits.top_p, group.randoms)
-        case _:
-            assert_never(group.way)
-
-
 def _choose(scores: Tensor, group: _Group) -> Tensor:
-    """Choose as `_draw` does, but without waiting: tokens, (rows, 1), with -1 in place of None."""
+    """Choose tokens, (rows, 1), with -1 in a row with NaN. Does not wait for a CUDA device."""
     match group.way:
         case SamplingMethod.LIKELIEST:
             best, tokens = likeliest(scores)
@@ -334,14 +302,17 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
         case SamplingMethod.WHOLE:
-            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-            if group.limits.min_p is None:
-                return operators.draw(scaled, group.limits.top_p, group.randoms)
-            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
-            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-            top_p = (
-                None if group.limits.top_p is None else group.limits.top_p / weights.sum(dim=-1, keepdim=True)
+            scaled, top_p = (
+                _without_tail(scores / group.limits.temperature, group.limits.top_k),
+                group.limits.top_p,
             )
+            if scores.device.type == "cuda" and group.limits.min_p is None:
+                return operators.draw(scaled, top_p, group.randoms)
+            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            if scores.device.type != "cuda":
+                return draw(weights, top_p, group.randoms)
+            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
+            top_p = None if top_p is None else top_p / weights.sum(dim=-1, keepdim=True)
             return operators.draw(weights.log(), top_p, group.randoms)
         case _:
             assert_never(group.way)
@@ -561,28 +532,25 @@ def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, places), places
 
 
-def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> list[int | None]:
-    """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus.
+def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus: (rows, 1).
 
     `top_p`, (rows, 1) and above 0, is in the unit of the weights: infinite for a row without a nucleus; None if no row
     has one. Each row takes a number from its own Random, and one more for each time that it is drawn again, whatever
-    its neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round; on CUDA
+    its neighbours do. A row with NaN gives -1. Overwrites the weights. Waits for the device once a round; on CUDA
     `engine.model.cuda.operators` does the same without waiting.
     """
-    tokens, usable = invert(weights, randoms)
+    places, usable = invert(weights, randoms)
+    tokens = places.masked_fill(~usable, -1)
     if top_p is None:
-        return fetch(tokens, usable)
-    own = weights.gather(1, tokens)
+        return tokens
+    own = weights.gather(1, places)
     # In units of the drawn token's weight the likelier ones are above 1. A mask of the row's size would cost more.
     likelier, top_p = torch.threshold_(weights.div_(own), 1.0, 0.0), top_p / own
-    rejected = likelier.sum(dim=-1, keepdim=True) >= top_p
-    answers = torch.cat((tokens, usable, rejected), dim=1).tolist()
-    drawn: list[int | None] = [token if ok else None for token, ok, _ in answers]
-    if again := [row for row, (_, _, out) in enumerate(answers) if out]:
-        redrawn = draw(likelier[again], top_p[again], [randoms[row] for row in again])
-        for row, token in zip(again, redrawn, strict=True):
-            drawn[row] = token
-    return drawn
+    rejected = (likelier.sum(dim=-1, keepdim=True) >= top_p).squeeze(1)
+    if again := rejected.nonzero().flatten().tolist():
+        tokens[again] = draw(likelier[again], top_p[again], [randoms[row] for row in again])
+    return tokens
 
 
 def cut_ranked(weights: Tensor, top_p: Tensor) -> Tensor:
@@ -601,8 +569,3 @@ def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
     levels = sent(torch.tensor(numbers, dtype=total.dtype), total.device)
     places = torch.searchsorted(cumulated, levels * total, right=True)
     return places.clamp_(max=weights.shape[1] - 1), total > 0
-
-
-def fetch(tokens: Tensor, usable: Tensor) -> list[int | None]:
-    """Fetch tokens, (rows, 1), from the device, with None for those that are not usable."""
-    return [token if ok else None for token, ok in torch.cat((tokens, usable), dim=1).tolist()]
