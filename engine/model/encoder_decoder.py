@@ -105,6 +105,26 @@ class Layer(nn.Module):
         return made
 
 
+def attend_within(
+    projected: Sequence[Tensor],
+    bounds: Sequence[int],
+    scale: float,
+    bias: Callable[[int], Tensor | None] = lambda _length: None,
+) -> Tensor:
+    """Attend with queries, keys and values, each (rows, heads, size), within each source. Returns the same shape.
+
+    `bounds`: where each source begins, and the end. `bias`: returns what is added to the scores of a source of a length.
+    """
+    mixed = torch.empty_like(projected[0])
+    for start, stop in pairwise(bounds):
+        queries, keys, values = (one[start:stop].transpose(0, 1) for one in projected)
+        seen = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=bias(stop - start), scale=scale
+        )
+        mixed[start:stop] = seen.transpose(0, 1)
+    return mixed
+
+
 class EncoderLayer(Layer):
     """One layer of the encoder. Each row of a source sees all rows of it."""
 
@@ -114,16 +134,7 @@ class EncoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
     def _attend(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
-        queries, keys, values = self.split(states)
-        mixed = torch.empty_like(queries)
-        for start, stop in pairwise(bounds):
-            sliced_queries, known, sliced_values = (
-                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
-            )
-            seen = functional.scaled_dot_product_attention(
-                sliced_queries, known, sliced_values, scale=self.scale
-            )
-            mixed[start:stop] = seen.transpose(0, 1)
+        mixed = attend_within(self.split(states).unbind(), bounds, self.scale)
         made: Tensor = self.output(mixed.reshape(len(states), -1))
         return made
 
@@ -332,19 +343,13 @@ class T5EncoderLayer(nn.Module):
     def forward(self, states: Tensor, bounds: Sequence[int], distances: RelativePositionBias) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
         own, given = self.own, self.own.norm(states)
-        queries, keys, values = (own.heads(one, given) for one in (own.queries, own.keys, own.values))
-        mixed = torch.empty_like(queries)
-        for start, stop in pairwise(bounds):
-            places = torch.arange(stop - start, device=states.device)
-            sliced_queries, known, sliced_values = (
-                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
-            )
-            added = distances(places.unsqueeze(0), places)[0].to(sliced_queries.dtype)
-            seen = functional.scaled_dot_product_attention(
-                sliced_queries, known, sliced_values, attn_mask=added, scale=1.0
-            )
-            mixed[start:stop] = seen.transpose(0, 1)
-        made: Tensor = self.mlp(states + own.joined(mixed))
+        projected = [own.heads(one, given) for one in (own.queries, own.keys, own.values)]
+
+        def bias(length: int) -> Tensor:
+            places = torch.arange(length, device=states.device)
+            return distances(places.unsqueeze(0), places)[0].to(given.dtype)
+
+        made: Tensor = self.mlp(states + own.joined(attend_within(projected, bounds, 1.0, bias)))
         return made
 
 

@@ -30,38 +30,24 @@ VERSION = 7
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
+_QUERIES, _TERMS = (_POINTER, _COUNT, _COUNT), (_FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG)
 _SIGNATURES = {
-    "attend": (
-        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER),
-        *(*8 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _POINTER),
-    ),
+    "attend": (_FLAG, (*_QUERIES, *4 * (_POINTER,), *8 * (_COUNT,), *_TERMS, _POINTER)),
     "attend_prompt": (
-        *(_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER),
-        *(*9 * (_COUNT,), _FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG, _COUNT, _POINTER, _POINTER),
+        _FLAG,
+        (*_QUERIES, *3 * (_POINTER,), *9 * (_COUNT,), *_TERMS, _COUNT, _POINTER, _POINTER),
     ),
-    "prompt_room": (_COUNT, _COUNT, _COUNT),
-    "linear": (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER),
-    "vectors": (_FLAG,),
-    "has_pairs": (),
-    "has_wide_vectors": (),
-    "decode": (_POINTER, _POINTER),
-    "decode_room": (_POINTER, _COUNT, _COUNT),
-    "prefill": (_POINTER, _POINTER),
-    "prefill_room": (_POINTER, _POINTER),
+    "prompt_room": (_COUNT, (_COUNT, _COUNT, _COUNT)),
+    "linear": (_FLAG, (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER)),
+    "vectors": (_FLAG, (_FLAG,)),
+    "has_pairs": (_FLAG, ()),
+    "has_wide_vectors": (_FLAG, ()),
+    "decode": (_FLAG, (_POINTER, _POINTER)),
+    "decode_room": (_COUNT, (_POINTER, _COUNT, _COUNT)),
+    "prefill": (_FLAG, (_POINTER, _POINTER)),
+    "prefill_room": (_COUNT, (_POINTER, _POINTER)),
 }
-_MAY_DECLINE = {
-    "attend",
-    "attend_prompt",
-    "linear",
-    "vectors",
-    "has_pairs",
-    "has_wide_vectors",
-    "decode",
-    "prefill",
-}
-"""Those that tell whether they did it: they look at sizes and tables first."""
-_ROOMS = {"decode_room", "prefill_room", "prompt_room"}
-"""Those that tell how many bytes they want to write to."""
+"""What each function returns, and what it takes. Flags say whether it did its work, or what was wrong; counts are bytes."""
 
 
 class NoKernels(Exception):
@@ -86,11 +72,9 @@ def load(module: str = "..._cpu_kernels") -> ctypes.CDLL:
             "they were compiled from another version of the source; "
             "`touch engine/model/cpu/kernels.c && make install` compiles them again"
         )
-    for name, signature in _SIGNATURES.items():
+    for name, (returns, takes) in _SIGNATURES.items():
         function = getattr(library, f"midstream_{name}")
-        function.argtypes, function.restype = signature, ctypes.c_int if name in _MAY_DECLINE else None
-    for name in _ROOMS:
-        getattr(library, f"midstream_{name}").restype = _COUNT
+        function.restype, function.argtypes = returns, takes
     return library
 
 
