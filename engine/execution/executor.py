@@ -59,8 +59,8 @@ CUDA_PATIENCE_S = 0.003
 class Executor:
     """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
-    `computes_meanwhile`: a launch returns before the device has computed, which leaves time for other things before
-    its tokens are fetched. `feeds`: a span may have the token that the last step chose before it is fetched.
+    `feeds`: a launch returns before the device has computed, and a span may have the token that the last step chose
+    before it is fetched.
     `gives_back`: pages that nobody uses can be returned to the system.
     """
 
@@ -76,7 +76,6 @@ class Executor:
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
-        self.computes_meanwhile = model.device.type != "cpu"
         self.feeds = False
         self.gives_back = model.device.type == "cpu" and sys.platform == "linux"
         if model.device.type == "cuda":
@@ -91,7 +90,7 @@ class Executor:
     def feed(self) -> None:
         """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""
         assert isinstance(self._runner, Runner)  # noqa: S101 - models that translate run on CPUs alone
-        self.feeds = self.computes_meanwhile = True
+        self.feeds = True
         self._runner.feed(self._sampler.last)
 
     def take_all_threads(self) -> None:
