@@ -97,7 +97,7 @@ class Layer(nn.Module):
     def split(self, states: Tensor) -> Tensor:
         """Return queries, keys and values, (3, rows, heads, size)."""
         made: Tensor = self.qkv(states)
-        return made.view(len(states), 3, -1, self.size).transpose(0, 1)
+        return made.view(states.shape[0], 3, -1, self.size).transpose(0, 1)
 
     def mlp(self, states: Tensor) -> Tensor:
         """Compute the feed-forward network."""
@@ -135,7 +135,7 @@ class EncoderLayer(Layer):
 
     def _attend(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
         mixed = attend_within(self.split(states).unbind(), bounds, self.scale)
-        made: Tensor = self.output(mixed.reshape(len(states), -1))
+        made: Tensor = self.output(mixed.flatten(1))
         return made
 
 
@@ -165,13 +165,13 @@ class DecoderLayer(Layer):
             layer = cache.layer(self._number, keys, values)
             backend.store(layer, own, keys, values)
             mixed = backend.attend(queries.contiguous(), layer, own, self._terms)
-            made: Tensor = self.output(mixed.reshape(len(given), -1))
+            made: Tensor = self.output(mixed.flatten(1))
             return made
 
         def look(given: Tensor) -> Tensor:
-            queries = self.cross_queries(given).view(len(given), -1, self.size)
+            queries = self.cross_queries(given).view(given.shape[0], -1, self.size)
             mixed = backend.attend(queries, cache.layers[self._number], cross, self._terms)
-            made: Tensor = self.cross_output(mixed.reshape(len(given), -1))
+            made: Tensor = self.cross_output(mixed.flatten(1))
             return made
 
         states = self.around(self.norm, states, attend)
@@ -324,11 +324,11 @@ class T5Attention(nn.Module):
     def heads(self, projection: nn.Module, states: Tensor) -> Tensor:
         """Return a projection of states, (rows, heads, size)."""
         made: Tensor = projection(states)
-        return made.view(len(states), -1, self._size)
+        return made.view(states.shape[0], -1, self._size)
 
     def joined(self, mixed: Tensor) -> Tensor:
         """Return the output, (rows, hidden), for the heads' results, (rows, heads, size)."""
-        made: Tensor = self.output(mixed.reshape(len(mixed), -1))
+        made: Tensor = self.output(mixed.flatten(1))
         return made
 
 
@@ -347,7 +347,8 @@ class T5EncoderLayer(nn.Module):
 
         def bias(length: int) -> Tensor:
             places = torch.arange(length, device=states.device)
-            return distances(places.unsqueeze(0), places)[0].to(given.dtype)
+            added: Tensor = distances(places.unsqueeze(0), places)[0]
+            return added.to(given.dtype)
 
         made: Tensor = self.mlp(states + own.joined(attend_within(projected, bounds, 1.0, bias)))
         return made

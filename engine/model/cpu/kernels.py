@@ -119,7 +119,7 @@ def attend(
     """
     rows, heads, size = queries.shape
     pages, page, kv_heads, value_size = _sizes(layer, size)
-    if len(tables) != rows or len(lengths) != rows or heads % kv_heads:
+    if tables.shape[0] != rows or lengths.shape[0] != rows or heads % kv_heads:
         raise BadTable(f"{len(tables)} tables and {len(lengths)} lengths for {rows} rows of {heads} heads")
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
     mixed = queries.new_empty(rows, heads, value_size) if out is None else out
@@ -237,7 +237,7 @@ class Cpu(Reference):
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
         rows = step.decode_rows
-        if rows == len(queries):
+        if rows == queries.shape[0]:
             return attend(queries, layer, step.tables, step.lengths, terms)
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if rows:
@@ -296,13 +296,14 @@ def serve_linear(given: Tensor, weight: Tensor) -> bool:
 
 def multiply(by: Matrix, given: Tensor) -> Tensor:
     """Return rows, (rows, inputs), times a matrix, plus its bias. Raises ValueError."""
-    if given.shape[1] != by.inputs:
+    rows, inputs = given.shape
+    if inputs != by.inputs:
         raise ValueError("the shapes of rows and weights do not fit together")
     given = given.contiguous()
-    made = given.new_empty(len(given), by.outputs)
+    made = given.new_empty(rows, by.outputs)
+    half = given.dtype is torch.bfloat16
     served = library().midstream_linear(
-        *(ctypes.addressof(by), given.data_ptr(), None, len(given)),
-        *(given.dtype is torch.bfloat16, False, made.data_ptr()),
+        ctypes.addressof(by), given.data_ptr(), None, rows, half, False, made.data_ptr()
     )
     if not served:
         raise ValueError("the dtypes of rows and weights do not fit together")
@@ -320,7 +321,7 @@ class CpuLinear(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         """Multiply, and add the bias if there is one."""
-        if len(given) <= MOST_ROWS:
+        if given.shape[0] <= MOST_ROWS:
             return multiply(self._matrix, given)
         return functional.linear(given, self.weight, self.bias)
 
