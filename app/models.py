@@ -41,7 +41,7 @@ from engine import loading
 from engine.api import Engine
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
-from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out
+from engine.machine import EngineOptions, child_environment, shared_out
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
@@ -56,7 +56,6 @@ VLLM_PYTHON = Path(__file__).parents[1] / ".cache" / "vllm" / "bin" / "python"
 """The Python of the environment that `make vllm` makes."""
 _NOT_FOR_VLLM = {
     "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES; --engine-arg data-parallel-size=2 serves on two",
-    "attn": "use --engine-arg attention-backend=…",
     "quantize": "use --engine-arg quantization=…",
     "kv_memory": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
 }
@@ -313,7 +312,6 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     device: Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$")] | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
-    attn: str | None = None
     quantize: str | None = None
     max_batch: Annotated[int, Meta(ge=1, le=1024)] | None = None
     kv_memory: Annotated[int, Meta(ge=1)] | None = None
@@ -372,11 +370,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         max_batch=settings.max_batch,
         kv_bytes=settings.kv_memory,
         kv_idle_s=settings.kv_idle_s,
-        forward=ForwardOptions(
-            attn=settings.attn,
-            quantize=settings.quantize,
-            tensor_parallel=settings.tensor_parallel,
-        ),
+        quantize=settings.quantize,
     )
 
 
@@ -414,7 +408,6 @@ def launched_engine(settings: Settings) -> LaunchedEngine | None:
             arguments=arguments,
             dtype=settings.dtype,
             max_batch=settings.max_batch,
-            tensor_parallel=settings.tensor_parallel,
         )
     )
 

@@ -257,19 +257,10 @@ class Settings(Fixed, frozen=True, kw_only=True):
             description="Also load weights in pickle files (pytorch_model.bin), which may run code of their author if PyTorch has a flaw."
         ),
     ] = False
-    attn: Annotated[
-        str,
-        Meta(
-            description="auto or midstream: attention over the KV pages; others are refused with the reason."
-        ),
-    ] = "auto"
     quantize: Annotated[
         str,
         Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once."),
     ] = "none"
-    tensor_parallel: Annotated[
-        int, Meta(ge=1, description="Devices that share one model; more than one only with --engine vllm.")
-    ] = 1
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
     ] = 32

@@ -213,11 +213,6 @@ class PagePool:
             self._holders[page] += 1
         return table
 
-    def branch(self, table: BlockTable) -> BlockTable:
-        """Return a second table of the same pages. Whoever writes to one first copies it."""
-        table.writable = 0
-        return self.join(table.pages)
-
     def extend(self, table: BlockTable, start: int, stop: int) -> bool:
         """Make the positions from `start` to `stop` writable. False if there is too little room; nothing changes then."""
         if stop <= table.writable:
@@ -237,16 +232,11 @@ class PagePool:
         table.writable = len(pages) * self.size
         return True
 
-    def cut(self, table: BlockTable, length: int) -> None:
-        """Release the pages behind the first `length` tokens. Others may hold what is left, too."""
-        keep = self.pages_for(length)
-        self._let_go(table.pages[keep:])
-        del table.pages[keep:]
-        table.writable = 0
-
     def release(self, table: BlockTable) -> None:
         """Release all pages of a table. If the cache holds them, the last ones are reused first."""
-        self.cut(table, 0)
+        self._let_go(table.pages)
+        del table.pages[:]
+        table.writable = 0
 
     def keep(self, page: int) -> None:
         """Let the cache hold a page that a request holds. Raises ValueError if none does."""
@@ -261,10 +251,6 @@ class PagePool:
             del self._cached[page]
             self._set_free(page)
             self.changes += 1
-
-    def is_kept(self, page: int) -> bool:
-        """Whether the cache holds a page."""
-        return bool(self._kept[page])
 
     def sweep(self) -> None:
         """Have the cache forget the pages that only it has held since the sweep before this one."""

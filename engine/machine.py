@@ -34,23 +34,13 @@ KV_IDLE_S = 900.0
 _ON_CPU = frozenset({"cpu", "auto"})
 
 
-class ForwardOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a forward pass is computed. `engine.loading.preflight` decides what is possible, and why not.
-
-    `quantize`: the kind of the linear layers' weights. `tensor_parallel`: devices that share one model.
-    """
-
-    attn: str = "auto"
-    quantize: str = "none"
-    tensor_parallel: int = 1
-
-
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one engine. `model` is a hub name or a folder; None and "auto" leave the choice to the loader.
 
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
     the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
-    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors. `reply_tokens`: the longest reply whose sender names no limit.
+    compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
+    `reply_tokens`: the longest reply whose sender names no limit. `quantize`: the kind of the linear layers' weights.
     """
 
     model: str
@@ -63,7 +53,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_idle_s: float = KV_IDLE_S
     memory_share: float = 1.0
     threads: int | None = None
-    forward: ForwardOptions = ForwardOptions()
+    quantize: str = "none"
 
 
 def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate, takewhile
-from typing import NamedTuple, assert_never, cast
+from typing import assert_never, cast
 
 import torch
 from torch import Tensor
@@ -25,8 +25,7 @@ from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
 from engine.messages import ErrorCode, Languages, ModelFacts, Params
 from engine.model.attention import AttentionNotSupported
-from engine.model.cpu.decoder import MOST_ROWS, CpuDecode, CpuModel, CpuPrefill, is_known, prefills
-from engine.model.cpu.encoder_decoder import CpuEncoderDecoder
+from engine.model.cpu.decoder import CpuModel, is_known
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
 from engine.model.encoder_decoder import Seq2SeqModel
@@ -60,8 +59,8 @@ CUDA_PATIENCE_S = 0.003
 class Executor:
     """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
-    `computes_meanwhile`: a launch returns before the device has computed, which leaves time for other things before
-    its tokens are fetched. `feeds`: a span may have the token that the last step chose before it is fetched.
+    `feeds`: a launch returns before the device has computed, and a span may have the token that the last step chose
+    before it is fetched.
     `gives_back`: pages that nobody uses can be returned to the system.
     """
 
@@ -77,7 +76,6 @@ class Executor:
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
         self._learns: ComputeThreads | None = None
-        self.computes_meanwhile = model.device.type != "cpu"
         self.feeds = False
         self.gives_back = model.device.type == "cpu" and sys.platform == "linux"
         if model.device.type == "cuda":
@@ -91,7 +89,8 @@ class Executor:
 
     def feed(self) -> None:
         """Choose tokens as soon as a step is launched, and feed them to the next step before the host knows them."""
-        self.feeds = self.computes_meanwhile = True
+        assert isinstance(self._runner, Runner)  # noqa: S101 - models that translate run on CPUs alone
+        self.feeds = True
         self._runner.feed(self._sampler.last)
 
     def take_all_threads(self) -> None:
@@ -139,17 +138,20 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
-        Where it `feeds` and nobody asks for scores the next one may be launched first. Drafts are waited for. Raises OutOfMemory
-        where the device has too little: nothing was computed then, and running it again is safe.
+        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device
+        has too little: nothing was computed then, and running it again is safe.
         """
         self._set_threads(spans)
         began = time.perf_counter()
         with _out_of_memory_reported():
-            logits, accepted = self._run(spans)
-            if not self.feeds:
+            logits = self._runner.run(spans)
+            if self.feeds:
+                drawing = self._drawing(spans, logits, began)
+                return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing))
+            if any(span.drafted for span in spans):
+                logits, accepted = checked(spans, logits)
                 return LaunchedStep(spans, logits, began, accepted=accepted)
-            drawing = self._drawing(spans, logits, began)
-            return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing), accepted)
+            return LaunchedStep(spans, logits, began)
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
         """Choose the tokens of the spans that sample, wait for them, and return an outcome for each span.
@@ -171,11 +173,6 @@ class Executor:
         if self._learns:
             self._learns.observe(time.perf_counter() - launched_step.began)
         return [found[span.slot] if span.samples else None for span in launched_step.spans]
-
-    def _run(self, spans: Sequence[Span]) -> tuple[Tensor, Mapping[int, int]]:
-        """Compute spans: the logits of those that sample, and how much of their drafts was right."""
-        logits = self._runner.run(spans)
-        return checked(spans, logits) if any(span.drafted for span in spans) else (logits, {})
 
     def _drawing(self, spans: Sequence[Span], logits: Tensor, began: float) -> SamplingBatch:
         """Return the rows of a step that can be drawn from. Those with a grammar need their masks first."""
@@ -398,7 +395,7 @@ class Runner:
         self.cache = PagedCache(
             pages=pages, page_size=page_size, store=self._backend.store, gathers=keeps_latents(module)
         )
-        self._kernels = _WholeSteps.of(module)
+        self._kernels = CpuModel(module) if isinstance(module, FusedDecoder) and is_known(module) else None
 
     def feed(self, last: Tensor) -> None:
         """Take tokens that only the device knows from `last` from now on: see `engine.step_layout.fed`."""
@@ -412,9 +409,12 @@ class Runner:
         Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing. Raises AttentionNotSupported.
         """
-        if self._kernels is not None and self.cache.layers and (kernel := self._kernels.for_step(spans)):
-            return kernel.run(spans, self.cache.layers)
         shown = image_rows(spans)
+        if self._kernels is not None and self.cache.layers and not shown:  # they read tokens, not images
+            if self._kernels.decodes(spans):
+                return self._kernels.decode(spans, self.cache.layers)
+            if self._kernels.prefills:
+                return self._kernels.prefill(spans, self.cache.layers)
         recorded = None if self._graphs is None or shown else self._graphs.run(spans)
         if recorded is not None:
             return recorded
@@ -477,69 +477,24 @@ class TranslationRunner:
     def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
         self._module = module
         self._backend = module.attention()
-        self._last: Tensor | None = None
-        self._kernels = CpuEncoderDecoder.of(module)
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
-        if self._kernels is not None:
-            heads = self._kernels.heads
-            self.cache.layer(self._kernels.layers - 1, heads, heads)
-
-    def feed(self, last: Tensor) -> None:
-        """See `Runner.feed`."""
-        self._last = last
-        self._kernels = None  # they read tokens on the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
         """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        cache, module = self.cache, self._module
         sources = [source_of(span) for span in spans if begins(span)]
         if sources:
-            self._encode(sources)
+            layout = lay_out(sources, page_size=cache.page_size, device=module.device)
+            module.encode(layout, cache, self._backend)
         targets = [span for span in spans if target_tokens(span)]
-        if targets:
-            return self._translate(targets)
-        return torch.empty(0, self._module.vocabulary, dtype=self._module.dtype, device=self._module.device)
-
-    def _encode(self, sources: Sequence[Span]) -> None:
-        kernels, cache, module = self._kernels, self.cache, self._module
-        if kernels is not None and kernels.encodes(sum(len(span.tokens) for span in sources)):
-            kernels.encode(sources, cache.layers)
-            return
-        layout = lay_out(sources, page_size=cache.page_size, device=module.device)
-        module.encode(layout, cache, self._backend)
-
-    def _translate(self, spans: Sequence[Span]) -> Tensor:
-        kernels, cache, module = self._kernels, self.cache, self._module
-        if kernels is not None and kernels.translates(sum(map(target_tokens, spans))):
-            return kernels.translate(spans, cache.layers)
-        step = lay_out_targets(spans, page_size=cache.page_size, device=module.device)
-        ids = step.own.input_ids if self._last is None else fed(step.own.input_ids, self._last)
-        if not step.sampled:
-            step.sampled = [0]  # keys and values are wanted alone; the head computes something small
-            return module.decode(ids[0], step, cache, self._backend)[:0]
-        return module.decode(ids[0], step, cache, self._backend)
-
-
-class _WholeSteps(NamedTuple):
-    """Kernels that compute whole steps on CPUs."""
-
-    decode: CpuDecode
-    prefill: CpuPrefill | None
-
-    @classmethod
-    def of(cls, module: PreTrainedModel | FusedDecoder) -> _WholeSteps | None:
-        """Return the kernels for a model; None if there are none."""
-        if not isinstance(module, FusedDecoder) or not is_known(module):
-            return None
-        model = CpuModel(module)
-        return cls(CpuDecode(model), CpuPrefill(model) if prefills(module) else None)
-
-    def for_step(self, spans: Sequence[Span]) -> CpuDecode | CpuPrefill | None:
-        """Return the kernel that computes a step; None if the module's layers must."""
-        if any(span.shown for span in spans):  # the kernels read tokens, not images
-            return None
-        decodes = len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
-        return self.decode if decodes else self.prefill
+        if not targets:
+            return torch.empty(0, module.vocabulary, dtype=module.dtype, device=module.device)
+        step = lay_out_targets(targets, page_size=cache.page_size, device=module.device)
+        wanted = len(step.sampled)
+        # Where keys and values are wanted alone, the head computes something small.
+        step.sampled = step.sampled or [0]
+        return module.decode(step.own.input_ids[0], step, cache, self._backend)[:wanted]
 
 
 def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:

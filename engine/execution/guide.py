@@ -26,7 +26,6 @@ class Guide:
     """Holds one reply to its grammar. It stays with the reply, from slot to slot and through the queue.
 
     `mask`: one bit for each token that may come next, lowest ids in the lowest bits, (words,) of int32; set while READY.
-    `few`: the same tokens in ascending order, (tokens,) of int64, if they are few.
     """
 
     def __init__(
@@ -35,7 +34,6 @@ class Guide:
         """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
         self.state = GuideState.NEW
         self.mask: Tensor | None = None
-        self.few: Tensor | None = None
         self.fault: GuideFailure | None = None
         self._compiler = compiler
         self._source = source
@@ -52,7 +50,7 @@ class Guide:
     def close(self) -> None:
         """Release everything, since the reply has ended. Only the thread that asks for masks may call it."""
         matcher, self._matcher = self._matcher, None
-        self.mask = self.few = None
+        self.mask = None
         # While it is WAITING another thread may use the matcher.
         if matcher is not None and self.state is not GuideState.WAITING:
             self._compiler.keep(self._source, matcher)
@@ -98,7 +96,6 @@ class Guide:
             return
         if self._tokens < self._min_tokens and (not_ending := mask & self._masks.unended).any():
             mask = not_ending
-        self.few = _few(mask)
         self.mask, self.state = mask, GuideState.READY
 
     def _fail(self, matcher: LLMatcher) -> None:
@@ -217,8 +214,6 @@ class MaskWorkers:
 BITS = 32
 """Tokens in a word of a mask."""
 
-FEW = 1024
-"""Up to so many tokens are listed beside their mask. Most places of a grammar allow fewer."""
 MOST_THREADS = 8
 
 
@@ -228,16 +223,6 @@ def mask_of(tokens: Collection[int], size: int) -> Tensor:
     bits[list(tokens)] = True
     powers = torch.tensor([1 << bit for bit in range(BITS)], dtype=torch.int64)
     return (bits.view(-1, BITS) * powers).sum(dim=1).to(torch.int32)
-
-
-def _few(mask: Tensor) -> Tensor | None:
-    """Return the tokens of a mask in ascending order; None if they are more than `FEW`."""
-    words = mask.nonzero().squeeze(1)
-    if len(words) > FEW:
-        return None
-    bits = (mask[words].unsqueeze(1) >> torch.arange(BITS, dtype=torch.int32)) & 1
-    rows, places = bits.nonzero(as_tuple=True)
-    return words[rows] * BITS + places if len(rows) <= FEW else None
 
 
 @cache

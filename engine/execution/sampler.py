@@ -3,10 +3,7 @@
 The changes that a request asks for come first: masks, biases, penalties, shortest lengths. The limits are those of
 transformers, in its order: temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the
 same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn
-from the whole, by a C kernel or in plain torch, which measured faster than trying their likeliest tokens first.
-
-Where a grammar leaves few tokens, only these are read on a CPU, instead of the whole vocabulary. The number of a row's
-columns depends only on the row, so its sums don't depend on its neighbours.
+from the whole, which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -21,8 +18,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from engine.execution.guide import BITS, FEW, Guide, masked
-from engine.model.cpu import kernels as cpu_kernels
+from engine.execution.guide import Guide, masked
 from engine.model.cuda import operators
 from engine.model.devices import sent
 from engine.text.reply_text import SamplingParams, ScoredToken
@@ -79,7 +75,6 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
-        self._drawing = CpuDrawer()
         self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -103,22 +98,13 @@ class Sampler:
 
         A row with NaN gives None. Waits for the device. Leaves the logits as they are.
         """
-        if self._device.type == "cuda":
-            return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
-        tokens: list[int | None] = [None] * len(slots)
-        for group in self._rows_of(tuple(slots)).groups:
-            drawn = self._drawn(logits, group)
-            for place, token in zip(group.places, drawn, strict=True):
-                tokens[place] = token
-            if group.changes is not None:
-                self._remember(group, group.changes, torch.tensor([token or 0 for token in drawn]))
-        return tokens
+        return [None if token < 0 else token for token in self.choose(logits, slots).tolist()]
 
     @torch.inference_mode()
     def choose(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Begin to choose as `sample` does, on a CUDA device: tokens, (rows,) of int64, with -1 in place of None.
+        """Begin to choose as `sample` does: tokens, (rows,) of int64, with -1 in place of None.
 
-        Does not wait for the device.
+        Does not wait for a CUDA device.
         """
         tokens = torch.empty(len(slots), dtype=torch.int64, device=self._device)
         for group in self._rows_of(tuple(slots)).groups:
@@ -130,58 +116,36 @@ class Sampler:
 
     @torch.inference_mode()
     def feed(self, logits: Tensor, slots: Sequence[int]) -> Tensor:
-        """Choose as `choose` does, on any device, and leave the tokens in `last` for the next step.
-
-        Waits for the device unless it is a CUDA device.
-        """
-        fed_from = self._rows_of(tuple(slots)).fed_from
-        if self._device.type == "cuda":
-            tokens = self.choose(logits, slots)
-        else:
-            known = [-1 if token is None else token for token in self.sample(logits, slots)]
-            tokens = torch.tensor(known, device=self._device)
-        self.last.index_copy_(0, fed_from, tokens.clamp(min=0))
+        """Choose as `choose` does, and leave the tokens in `last` for the next step."""
+        tokens = self.choose(logits, slots)
+        self.last.index_copy_(0, self._rows_of(tuple(slots)).fed_from, tokens.clamp(min=0))
         return tokens
 
     def _rows_of(self, slots: tuple[int, ...]) -> _Rows:
-        widths = tuple(map(self._width, slots)) if self._device.type == "cpu" else (0,) * len(slots)
-        if self._rows is None or self._rows.slots != slots or self._rows.widths != widths:
-            parts = self._parts(slots, widths)
+        if self._rows is None or self._rows.slots != slots:
             self._rows = _Rows(
                 slots=slots,
-                widths=widths,
-                groups=[self._group(way, width, places, slots) for way, width, places in parts],
+                groups=[self._group(way, places, slots) for way, places in self._parts(slots)],
                 fed_from=sent(len(self._sampler_states) - 1 - torch.tensor(slots), self._device),
             )
         return self._rows
 
-    def _width(self, slot: int) -> int:
-        guide = self._adjustments.guide_alone(slot)
-        return width_of(guide, self._vocabulary) if guide is not None else 0
-
-    def _parts(
-        self, slots: Sequence[int], widths: Sequence[int]
-    ) -> list[tuple[SamplingMethod, int, list[int]]]:
-        """Group the rows by way, by width, by whether their logits are changed, and by whether a kernel knows their limits.
+    def _parts(self, slots: Sequence[int]) -> list[tuple[SamplingMethod, list[int]]]:
+        """Group the rows by way, and by whether their logits are changed.
 
         Of rows that are drawn from the whole, a group has only as many as fit into the cache.
         """
-        ways: dict[tuple[SamplingMethod, int, bool, bool], list[int]] = {}
-        for place, (slot, width) in enumerate(zip(slots, widths, strict=True)):
+        ways: dict[tuple[SamplingMethod, bool], list[int]] = {}
+        for place, slot in enumerate(slots):
             if (sampler_state := self._sampler_states[slot]) is not None:
-                has_kernel = not _cuts(sampler_state, self._vocabulary)
-                ways.setdefault(
-                    (sampler_state.way, width, self._adjustments.is_changed(slot), has_kernel), []
-                ).append(place)
+                ways.setdefault((sampler_state.way, self._adjustments.is_changed(slot)), []).append(place)
         parts = []
-        for (way, width, _, _), places in ways.items():
-            at_once = len(places) if way is SamplingMethod.SHORTLIST or width else self._at_once
-            parts += [
-                (way, width, places[first : first + at_once]) for first in range(0, len(places), at_once)
-            ]
+        for (way, _), places in ways.items():
+            at_once = len(places) if way is SamplingMethod.SHORTLIST else self._at_once
+            parts += [(way, places[first : first + at_once]) for first in range(0, len(places), at_once)]
         return parts
 
-    def _group(self, way: SamplingMethod, width: int, places: list[int], slots: Sequence[int]) -> _Group:
+    def _group(self, way: SamplingMethod, places: list[int], slots: Sequence[int]) -> _Group:
         own = [slots[place] for place in places]
         choosers = [
             sampler_state for slot in own if (sampler_state := self._sampler_states[slot]) is not None
@@ -193,59 +157,8 @@ class Sampler:
             randoms=[sampler_state.random for sampler_state in choosers],
             limits=_limits([sampler_state.sampling for sampler_state in choosers], self._device),
             slots=own,
-            changes=None if width else self._adjustments.changes(own),
-            width=width,
-            has_kernel=way is SamplingMethod.LIKELIEST
-            or (way is SamplingMethod.WHOLE and not _cuts(choosers[0], self._vocabulary)),
+            changes=self._adjustments.changes(own),
         )
-
-    def _drawn(self, logits: Tensor, group: _Group) -> list[int | None]:
-        if group.width:
-            allowed = AllowedTokens.by(self._guides(group), group.width)
-            places = self._draw(allowed.of(logits, group.places).float(), group)
-            return [allowed.token(row, place) for row, place in enumerate(places)]
-        masks = self._masks(group)
-        drawn = None if masks is None else self._by_kernel(logits, group.places, masks, group)
-        return self._draw(self._scores(logits, group), group) if drawn is None else drawn
-
-    def _masks(self, group: _Group) -> list[Tensor | None] | None:
-        """Return the masks of a group's rows; None if anything else changes these."""
-        if group.changes is None:
-            return [None] * len(group.slots)
-        return [guide.mask for guide in self._guides(group)] if group.changes.are_masks else None
-
-    def _draw(self, scores: Tensor, group: _Group) -> list[int | None]:
-        drawn = self._by_kernel(scores, range(len(scores)), [None] * len(scores), group)
-        if drawn is not None:
-            return drawn
-        match group.way:
-            case SamplingMethod.LIKELIEST:
-                best, tokens = likeliest(scores)
-                return fetch(tokens, best.isfinite())
-            case SamplingMethod.SHORTLIST:
-                return fetch(*_from_shortlist(scores, group))
-            case SamplingMethod.WHOLE:
-                scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-                weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-                return draw(weights, group.limits.top_p, group.randoms)
-            case _:
-                assert_never(group.way)
-
-    def _by_kernel(
-        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None], group: _Group
-    ) -> list[int | None] | None:
-        """Draw some rows of scores; None if there is no kernel for them."""
-        if not (group.has_kernel and serves(scores)):
-            return None
-        if group.way is SamplingMethod.LIKELIEST:
-            return self._drawing.likeliest(scores, rows, masks)
-        limits, randoms = group.limits, group.randoms
-        return self._drawing.draw(
-            scores, rows, temperature=limits.temperature, top_p=limits.top_p, masks=masks, randoms=randoms
-        )
-
-    def _guides(self, group: _Group) -> list[Guide]:
-        return [guide for slot in group.slots if (guide := self._adjustments.guide_alone(slot)) is not None]
 
     def _scores(self, logits: Tensor, group: _Group) -> Tensor:
         rows = logits[group.index].float()
@@ -343,10 +256,6 @@ class _Group:
     slots: list[int]
     changes: LogitsChanges | None
     """The changes of their logits; None if no row asks for any."""
-    width: int
-    """The width of the rows if grammars leave so few tokens that only those are read; 0: the whole vocabulary is."""
-    has_kernel: bool
-    """Whether a kernel for CPUs knows all of the rows' limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,15 +263,9 @@ class _Rows:
     """The groups of a step's rows. They are kept while the rows stay the same, and ask for the same."""
 
     slots: tuple[int, ...]
-    widths: tuple[int, ...]
     groups: list[_Group]
     fed_from: Tensor
     """The place in `last` where each row's token is left for the next step."""
-
-
-def _cuts(sampler_state: SamplerState, vocabulary: int) -> bool:
-    """Whether a row's limits need its likeliest tokens, or the weight of the likeliest one."""
-    return 0 < sampler_state.sampling.top_k < vocabulary or sampler_state.sampling.min_p > 0
 
 
 def _limits(samplings: Sequence[SamplingParams], device: torch.device) -> _Limits:
@@ -390,7 +293,7 @@ def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:
-    """Choose as `_draw` does, but without waiting: tokens, (rows, 1), with -1 in place of None."""
+    """Choose tokens, (rows, 1), with -1 in a row with NaN. Does not wait for a CUDA device."""
     match group.way:
         case SamplingMethod.LIKELIEST:
             best, tokens = likeliest(scores)
@@ -399,14 +302,17 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
         case SamplingMethod.WHOLE:
-            scaled = _without_tail(scores / group.limits.temperature, group.limits.top_k)
-            if group.limits.min_p is None:
-                return operators.draw(scaled, group.limits.top_p, group.randoms)
-            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
-            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-            top_p = (
-                None if group.limits.top_p is None else group.limits.top_p / weights.sum(dim=-1, keepdim=True)
+            scaled, top_p = (
+                _without_tail(scores / group.limits.temperature, group.limits.top_k),
+                group.limits.top_p,
             )
+            if scores.device.type == "cuda" and group.limits.min_p is None:
+                return operators.draw(scaled, top_p, group.randoms)
+            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+            if scores.device.type != "cuda":
+                return draw(weights, top_p, group.randoms)
+            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
+            top_p = None if top_p is None else top_p / weights.sum(dim=-1, keepdim=True)
             return operators.draw(weights.log(), top_p, group.randoms)
         case _:
             assert_never(group.way)
@@ -442,46 +348,6 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
             row = scaled[place]
             row.masked_fill_(row < row.kthvalue(vocabulary - limit + 1).values, -torch.inf)
     return scaled
-
-
-WIDTHS = (16, 128, FEW)
-"""The widths of rows. Rows of each width are drawn separately."""
-WORTH_IT = 8
-"""How many times larger than a row the vocabulary must be; else all of it is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllowedTokens:
-    """The tokens that may come next in some rows: `ids`, (rows, width), padded behind the rows' `counts`, (rows, 1)."""
-
-    ids: Tensor
-    counts: Tensor
-
-    @classmethod
-    def by(cls, guides: Sequence[Guide], width: int) -> AllowedTokens:
-        """Gather the tokens that these guides allow, at most `width` each."""
-        few = [guide.few for guide in guides if guide.few is not None]
-        ids = torch.zeros(len(few), width, dtype=torch.int64)
-        for row, tokens in zip(ids, few, strict=True):
-            row[: len(tokens)] = tokens
-        return cls(ids, torch.tensor([[len(tokens)] for tokens in few]))
-
-    def of(self, scores: Tensor, places: Sequence[int]) -> Tensor:
-        """Return the scores of these tokens, (rows, width). `scores`: of the whole vocabulary, with the rows at `places`."""
-        filling = torch.arange(self.ids.shape[1]) >= self.counts
-        return scores[torch.tensor(places).unsqueeze(1), self.ids].masked_fill_(filling, -torch.inf)
-
-    def token(self, row: int, place: int | None) -> int | None:
-        """Return the token at a place of a row; None if no place was drawn."""
-        return None if place is None else int(self.ids[row, place])
-
-
-def width_of(guide: Guide, vocabulary: int) -> int:
-    """Return the width of a row of this guide's tokens; 0 if the whole vocabulary has to be read."""
-    if guide.few is None:
-        return 0
-    width = next(width for width in WIDTHS if len(guide.few) <= width)
-    return width if width * WORTH_IT <= vocabulary else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,11 +428,6 @@ class LogitsProcessors:
     def is_changed(self, slot: int) -> bool:
         """Whether a slot's logits are to be changed now."""
         return not self._params[slot].is_none
-
-    def guide_alone(self, slot: int) -> Guide | None:
-        """Return the guide of a slot whose logits nothing else changes."""
-        params = self._params.get(slot)
-        return None if params is None or params.weighs else params.guide
 
     def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
         """Return the changes for the rows of these slots; None if there are none."""
@@ -658,8 +519,6 @@ class LogitsProcessors:
 
 BELOW_ONE = 1 - 2**-24
 """The largest float32 below 1. A level has to stay below its row's mass even when it is rounded."""
-REJECTED = -2
-"""In place of a token: it is not in the nucleus, so the row is drawn again. -1: the row is unusable."""
 
 
 def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -673,28 +532,25 @@ def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, places), places
 
 
-def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> list[int | None]:
-    """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus.
+def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus: (rows, 1).
 
     `top_p`, (rows, 1) and above 0, is in the unit of the weights: infinite for a row without a nucleus; None if no row
     has one. Each row takes a number from its own Random, and one more for each time that it is drawn again, whatever
-    its neighbours do. A row with NaN gives None. Overwrites the weights. Waits for the device once a round; on CUDA
+    its neighbours do. A row with NaN gives -1. Overwrites the weights. Waits for the device once a round; on CUDA
     `engine.model.cuda.operators` does the same without waiting.
     """
-    tokens, usable = invert(weights, randoms)
+    places, usable = invert(weights, randoms)
+    tokens = places.masked_fill(~usable, -1)
     if top_p is None:
-        return fetch(tokens, usable)
-    own = weights.gather(1, tokens)
+        return tokens
+    own = weights.gather(1, places)
     # In units of the drawn token's weight the likelier ones are above 1. A mask of the row's size would cost more.
     likelier, top_p = torch.threshold_(weights.div_(own), 1.0, 0.0), top_p / own
-    rejected = likelier.sum(dim=-1, keepdim=True) >= top_p
-    answers = torch.cat((tokens, usable, rejected), dim=1).tolist()
-    drawn: list[int | None] = [token if ok else None for token, ok, _ in answers]
-    if again := [row for row, (_, _, out) in enumerate(answers) if out]:
-        redrawn = draw(likelier[again], top_p[again], [randoms[row] for row in again])
-        for row, token in zip(again, redrawn, strict=True):
-            drawn[row] = token
-    return drawn
+    rejected = (likelier.sum(dim=-1, keepdim=True) >= top_p).squeeze(1)
+    if again := rejected.nonzero().flatten().tolist():
+        tokens[again] = draw(likelier[again], top_p[again], [randoms[row] for row in again])
+    return tokens
 
 
 def cut_ranked(weights: Tensor, top_p: Tensor) -> Tensor:
@@ -713,103 +569,3 @@ def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
     levels = sent(torch.tensor(numbers, dtype=total.dtype), total.device)
     places = torch.searchsorted(cumulated, levels * total, right=True)
     return places.clamp_(max=weights.shape[1] - 1), total > 0
-
-
-def fetch(tokens: Tensor, usable: Tensor) -> list[int | None]:
-    """Fetch tokens, (rows, 1), from the device, with None for those that are not usable."""
-    return [token if ok else None for token, ok in torch.cat((tokens, usable), dim=1).tolist()]
-
-
-def serves(scores: Tensor) -> bool:
-    """Whether there is a kernel for these scores."""
-    return scores.is_contiguous() and cpu_kernels.serve(scores)
-
-
-class CpuDrawer:
-    """Draws, in room that it keeps: 512 KB a row of a large vocabulary, which is slow to allocate again. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._room = torch.empty(0)
-
-    def draw(
-        self,
-        scores: Tensor,
-        rows: Sequence[int],
-        *,
-        temperature: Tensor,
-        top_p: Tensor | None,
-        masks: Sequence[Tensor | None],
-        randoms: Sequence[Random],
-    ) -> list[int | None]:
-        """Draw a token of each of the named `rows` of `scores`, (all rows, vocabulary), from its nucleus.
-
-        `temperature` and `top_p` as `draw` takes them, (rows, 1); `masks`: as a guide has them. Random numbers are taken
-        as there. A row with NaN gives None. Raises ValueError for rows that are not there, and masks that are too short.
-        """
-        _check(rows, scores)
-        size, is_half = scores.shape[1], scores.dtype is torch.bfloat16
-        room, addresses = self._room_for(len(rows), size), _addresses(masks, size)
-        coolings = 1 / temperature.flatten()
-        shares = torch.full_like(coolings, torch.inf) if top_p is None else top_p.flatten()
-        totals = torch.empty(len(rows), dtype=torch.float64)
-
-        def once(at: Tensor, draws: Tensor, floors: Tensor, *, again: bool) -> Tensor:
-            """Draw once for each of the `draws`; return their tokens, and write their floors."""
-            numbers = [min(randoms[draw].random(), BELOW_ONE) for draw in draws.tolist()]
-            levels, own = torch.tensor(numbers, dtype=torch.float64), (coolings[draws], shares[draws])
-            tokens = torch.empty_like(draws)
-            cpu_kernels.library().midstream_draw(
-                *(
-                    scores.data_ptr(),
-                    at.data_ptr(),
-                    addresses.data_ptr(),
-                    own[0].data_ptr(),
-                    own[1].data_ptr(),
-                ),
-                *(levels.data_ptr(), len(draws), size, is_half, again, room),
-                *(totals.data_ptr(), tokens.data_ptr(), floors.data_ptr()),
-            )
-            return tokens
-
-        floors = torch.empty_like(coolings)
-        tokens = once(torch.tensor(rows), torch.arange(len(rows)), floors, again=False)
-        while len(left := (tokens == REJECTED).nonzero().flatten()):
-            own_floors = floors[left]
-            tokens[left] = once(left, left, own_floors, again=True)
-            floors[left] = own_floors
-        return [None if token < 0 else token for token in tokens.tolist()]
-
-    def likeliest(
-        self, scores: Tensor, rows: Sequence[int], masks: Sequence[Tensor | None]
-    ) -> list[int | None]:
-        """Return the likeliest token of each of the named rows, the first of equal ones; None and errors as in `draw`."""
-        _check(rows, scores)
-        at, tokens = torch.tensor(rows), torch.empty(len(rows), dtype=torch.int64)
-        size = scores.shape[1]
-        addresses = _addresses(masks, size)
-        cpu_kernels.library().midstream_likeliest(
-            *(scores.data_ptr(), at.data_ptr(), addresses.data_ptr(), len(rows), size),
-            *(scores.dtype is torch.bfloat16, self._room_for(len(rows), size), tokens.data_ptr()),
-        )
-        return [None if token < 0 else token for token in tokens.tolist()]
-
-    def _room_for(self, rows: int, size: int) -> int:
-        """Return the address of room for rows of weights."""
-        if self._room.numel() < rows * size:
-            self._room = torch.empty(rows * size)
-        return self._room.data_ptr()
-
-
-def _check(rows: Sequence[int], scores: Tensor) -> None:
-    if rows and not 0 <= min(rows) <= max(rows) < len(scores):
-        raise ValueError(f"rows from {min(rows)} to {max(rows)} of {len(scores)}")
-
-
-def _addresses(masks: Sequence[Tensor | None], size: int) -> Tensor:
-    """Return the masks' addresses, 0 for none. Raises ValueError for a mask that does not cover a row."""
-    for mask in masks:
-        if mask is not None and (
-            mask.dtype is not torch.int32 or not mask.is_contiguous() or len(mask) * BITS < size
-        ):
-            raise ValueError(f"a mask of {mask.dtype} has no bit for each of {size} tokens")
-    return torch.tensor([0 if mask is None else mask.data_ptr() for mask in masks])

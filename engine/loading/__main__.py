@@ -67,7 +67,7 @@ def _words(options: EngineOptions) -> str:
         config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
     else:
         config, _, device, dtype = before_weights(
-            model, device=options.device, dtype=options.dtype, forward=options.forward
+            model, device=options.device, dtype=options.dtype, quantize=options.quantize
         )
     if config.is_encoder_decoder or takes_images(config):
         return f"{config.model_type} runs in this engine."

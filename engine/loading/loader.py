@@ -36,7 +36,7 @@ from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
 from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
-from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_forward, check_quantization
+from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_quantization
 from engine.loading.probe import (
     LARGEST_STEP,
     Probed,
@@ -47,16 +47,13 @@ from engine.loading.probe import (
     memory_estimate,
     probe,
     skeleton_of,
-    through_pages,
     window_of,
 )
 from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
-from engine.machine import ForwardOptions, triton_trouble
+from engine.machine import triton_trouble
 from engine.messages import REPLY_TOKENS, Languages, Params
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.decoder import is_known, prefills
-from engine.model.cpu.encoder_decoder import computes_whole_steps
-from engine.model.cpu.kernels import can_pack, pack, quantize, serve_linear, take_over
+from engine.model.cpu.kernels import serve_linear, take_over
 from engine.model.devices import (
     available_bytes,
     choose_device,
@@ -65,14 +62,12 @@ from engine.model.devices import (
     peak_bytes,
 )
 from engine.model.encoder_decoder import SERVED_TYPES, T5, T5_TYPES, EncoderDecoder, Seq2SeqModel
-from engine.model.fused_decoder import FusedDecoder
 from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
 from engine.vision.tower import VisionConfig, VisionTower, finished
 
 Progress = Callable[[str, float], None]
-PLAIN = ForwardOptions()
 
 
 def load(
@@ -85,7 +80,7 @@ def load(
     max_batch: int | None = None,
     kv_bytes: int | None = None,
     memory_share: float = 1.0,
-    forward: ForwardOptions = PLAIN,
+    quantize: str = "none",
     progress: Progress = lambda _stage, _share: None,
 ) -> LoadedModel:
     """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
@@ -96,7 +91,7 @@ def load(
     `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
     """
     config, tokenizer, target, precision = before_weights(
-        model, device=device, dtype=dtype, forward=forward, progress=progress
+        model, device=device, dtype=dtype, quantize=quantize, progress=progress
     )
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
@@ -125,7 +120,7 @@ def load(
         if takes_images(config):
             module, vision_config = parted(model, module, tokenizer)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
-        probed = _make_ready(module, vocabulary, forward, progress)
+        probed = _make_ready(module, vocabulary, quantize, progress)
     batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
     ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
     largest = partial(largest_step, probed.module, vocabulary, window)
@@ -158,25 +153,24 @@ def before_weights(
     *,
     device: str | None = None,
     dtype: str | None = None,
-    forward: ForwardOptions = PLAIN,
+    quantize: str = "none",
     progress: Progress = lambda _stage, _share: None,
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
     """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
     _quiet()
-    check_forward(forward)
     target = choose_device(device)
     if target.type == "cuda":
         torch.cuda.set_device(target)  # or else code that names no device would use the first one
         if missing := triton_trouble():
             log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
     precision = choose_dtype(dtype, target)
-    check_quantization(forward, device=target.type, dtype=str(precision).removeprefix("torch."))
+    check_quantization(quantize, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)
     config = _read_config(model)
     if config.is_encoder_decoder:
-        check_translator(model, config, target, precision, forward)
+        check_translator(model, config, target, precision, quantize)
     elif takes_images(config):
-        check_vision_model(model, config, target, precision, forward)
+        check_vision_model(model, config, target, precision, quantize)
     else:
         check_architecture(model, config, target, precision)
     progress("reading the tokenizer", 0.05)
@@ -219,7 +213,7 @@ def takes_images(config: PreTrainedConfig) -> bool:
 
 
 def check_vision_model(
-    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, forward: ForwardOptions
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantize: str
 ) -> None:
     """Refuse a model that is not served, or not with these options, before its weights are read.
 
@@ -229,7 +223,7 @@ def check_vision_model(
         raise ModelNotUsable(
             f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
         )
-    if forward.quantize != "none":
+    if quantize != "none":
         raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
     check_architecture(model, config.get_text_config(), device, dtype)
     check_room(model, skeleton_of(model, config, dtype, AutoModelForImageTextToText), device)
@@ -353,9 +347,7 @@ def _grammars(
         return None
 
 
-def _make_ready(
-    module: PreTrainedModel, vocabulary: int, forward: ForwardOptions, progress: Progress
-) -> Probed:
+def _make_ready(module: PreTrainedModel, vocabulary: int, quantize: str, progress: Progress) -> Probed:
     """Give a module the forward pass that was asked for, and try it. Returns the form to run.
 
     Raises ModelNotUsable.
@@ -365,31 +357,10 @@ def _make_ready(
     if probed.module is not module:
         # The fused form has the layers now. Weights that it rearranges must not stay in memory twice.
         cast("Any", module).model.layers = torch.nn.ModuleList()
-    if forward.quantize == "int8":
+    if quantize == "int8":
         progress("quantizing", 0.85)
-        quantize(probed.module)
-    elif probed.module is not module:
-        _arrange(probed.module, vocabulary)
+        cpu_kernels.quantize(probed.module)
     return probed
-
-
-def _arrange(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> None:
-    """Give linear layers to the kernels that suit this processor, and check that the logits stay the same.
-
-    Raises ModelNotUsable.
-    """
-    weight = module.get_parameter("head.weight")
-    if serve_linear(weight, weight):
-        whole = isinstance(module, FusedDecoder) and is_known(module) and prefills(module)
-        arranged, how = partial(take_over, packs=not whole), "computed by Midstream's kernels"
-    elif can_pack(module.device, module.dtype):
-        arranged, how = partial(pack), "packed for this CPU"
-    else:
-        return
-    expected = through_pages(module, vocabulary)
-    arranged(module)
-    if not agrees(through_pages(module, vocabulary), expected, module.dtype):
-        raise ModelNotUsable(f"The weights give different logits when {how}; try another --dtype.")
 
 
 def _quiet() -> None:
@@ -494,7 +465,7 @@ def check_translator(
     config: PreTrainedConfig,
     device: torch.device,
     dtype: torch.dtype,
-    forward: ForwardOptions,
+    quantize: str,
 ) -> None:
     """Refuse an encoder-decoder that is not served, or not with these options, before its weights are read.
 
@@ -510,7 +481,7 @@ def check_translator(
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
         )
-    if forward.quantize != "none":
+    if quantize != "none":
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder: --quantize is not offered for these."
         )
@@ -533,22 +504,17 @@ class PreparedTranslator:
         self.module.forbid(_bad_words(module.generation_config))
 
     def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels that suit this processor, if there are any. T5 keeps its own layers.
+        """Give linear layers to the kernels for CPUs, if there are any. T5 keeps its own layers.
 
         Raises ModelNotUsable.
         """
-        if isinstance(self.module, T5):
-            return
         weight = self.module.head.weight
-        if serve_linear(weight, weight):
-            take_over(self.module, packs=not computes_whole_steps(self.module))
-        elif can_pack(self.module.device, self.module.dtype):
-            pack(self.module)
-        else:
+        if isinstance(self.module, T5) or not serve_linear(weight, weight):
             return
+        take_over(self.module)
         if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
             raise ModelNotUsable(
-                "The weights give different logits when arranged for this CPU; try another --dtype."
+                "The weights give different logits when computed by Midstream's kernels; try another --dtype."
             )
 
 

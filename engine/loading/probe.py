@@ -125,7 +125,7 @@ def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> N
     if free is not None and needed > free:
         raise ModelNotUsable(
             f"The model {model!r} needs {_gib(needed)} for its weights alone; {_gib(free)} are free on {device}. "
-            "To spread one model over several GPUs, use --engine vllm --tensor-parallel 2."
+            "To spread one model over several GPUs, use --engine vllm --engine-arg tensor-parallel-size=2."
         )
 
 
@@ -184,11 +184,6 @@ def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
         )
         return Probed(module, bytes_per_token)
     return Probed(fused, bytes_per_token)
-
-
-def through_pages(module: PreTrainedModel | FusedDecoder, vocabulary: int) -> Tensor:
-    """Return the logits of the trial, (rows, vocabulary). A changed form of the module must give the same."""
-    return _through_pages(module, _trial(vocabulary))[0]
 
 
 def by_itself(module: PreTrainedModel, vocabulary: int) -> Tensor:

@@ -97,12 +97,32 @@ class Layer(nn.Module):
     def split(self, states: Tensor) -> Tensor:
         """Return queries, keys and values, (3, rows, heads, size)."""
         made: Tensor = self.qkv(states)
-        return made.view(len(states), 3, -1, self.size).transpose(0, 1)
+        return made.view(states.shape[0], 3, -1, self.size).transpose(0, 1)
 
     def mlp(self, states: Tensor) -> Tensor:
         """Compute the feed-forward network."""
         made: Tensor = self.narrow(self.activation(self.widen(states)))
         return made
+
+
+def attend_within(
+    projected: Sequence[Tensor],
+    bounds: Sequence[int],
+    scale: float,
+    bias: Callable[[int], Tensor | None] = lambda _length: None,
+) -> Tensor:
+    """Attend with queries, keys and values, each (rows, heads, size), within each source. Returns the same shape.
+
+    `bounds`: where each source begins, and the end. `bias`: returns what is added to the scores of a source of a length.
+    """
+    mixed = torch.empty_like(projected[0])
+    for start, stop in pairwise(bounds):
+        queries, keys, values = (one[start:stop].transpose(0, 1) for one in projected)
+        seen = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=bias(stop - start), scale=scale
+        )
+        mixed[start:stop] = seen.transpose(0, 1)
+    return mixed
 
 
 class EncoderLayer(Layer):
@@ -114,17 +134,8 @@ class EncoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
     def _attend(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
-        queries, keys, values = self.split(states)
-        mixed = torch.empty_like(queries)
-        for start, stop in pairwise(bounds):
-            sliced_queries, known, sliced_values = (
-                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
-            )
-            seen = functional.scaled_dot_product_attention(
-                sliced_queries, known, sliced_values, scale=self.scale
-            )
-            mixed[start:stop] = seen.transpose(0, 1)
-        made: Tensor = self.output(mixed.reshape(len(states), -1))
+        mixed = attend_within(self.split(states).unbind(), bounds, self.scale)
+        made: Tensor = self.output(mixed.flatten(1))
         return made
 
 
@@ -154,13 +165,13 @@ class DecoderLayer(Layer):
             layer = cache.layer(self._number, keys, values)
             backend.store(layer, own, keys, values)
             mixed = backend.attend(queries.contiguous(), layer, own, self._terms)
-            made: Tensor = self.output(mixed.reshape(len(given), -1))
+            made: Tensor = self.output(mixed.flatten(1))
             return made
 
         def look(given: Tensor) -> Tensor:
-            queries = self.cross_queries(given).view(len(given), -1, self.size)
+            queries = self.cross_queries(given).view(given.shape[0], -1, self.size)
             mixed = backend.attend(queries, cache.layers[self._number], cross, self._terms)
-            made: Tensor = self.cross_output(mixed.reshape(len(given), -1))
+            made: Tensor = self.cross_output(mixed.flatten(1))
             return made
 
         states = self.around(self.norm, states, attend)
@@ -314,11 +325,11 @@ class T5Attention(nn.Module):
     def heads(self, projection: nn.Module, states: Tensor) -> Tensor:
         """Return a projection of states, (rows, heads, size)."""
         made: Tensor = projection(states)
-        return made.view(len(states), -1, self._size)
+        return made.view(states.shape[0], -1, self._size)
 
     def joined(self, mixed: Tensor) -> Tensor:
         """Return the output, (rows, hidden), for the heads' results, (rows, heads, size)."""
-        made: Tensor = self.output(mixed.reshape(len(mixed), -1))
+        made: Tensor = self.output(mixed.flatten(1))
         return made
 
 
@@ -333,19 +344,14 @@ class T5EncoderLayer(nn.Module):
     def forward(self, states: Tensor, bounds: Sequence[int], distances: RelativePositionBias) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
         own, given = self.own, self.own.norm(states)
-        queries, keys, values = (own.heads(one, given) for one in (own.queries, own.keys, own.values))
-        mixed = torch.empty_like(queries)
-        for start, stop in pairwise(bounds):
-            places = torch.arange(stop - start, device=states.device)
-            sliced_queries, known, sliced_values = (
-                one[start:stop].transpose(0, 1) for one in (queries, keys, values)
-            )
-            added = distances(places.unsqueeze(0), places)[0].to(sliced_queries.dtype)
-            seen = functional.scaled_dot_product_attention(
-                sliced_queries, known, sliced_values, attn_mask=added, scale=1.0
-            )
-            mixed[start:stop] = seen.transpose(0, 1)
-        made: Tensor = self.mlp(states + own.joined(mixed))
+        projected = [own.heads(one, given) for one in (own.queries, own.keys, own.values)]
+
+        def bias(length: int) -> Tensor:
+            places = torch.arange(length, device=states.device)
+            added: Tensor = distances(places.unsqueeze(0), places)[0]
+            return added.to(given.dtype)
+
+        made: Tensor = self.mlp(states + own.joined(attend_within(projected, bounds, 1.0, bias)))
         return made
 
 

@@ -4,7 +4,7 @@ transformers' modules call attention by the name `midstream`. They say themselve
 window, chunks. Other rules are refused.
 
 The fused form has few, large operations, so that a step costs little beside its products. Queries, keys and values are one
-product, gate and up another. Rotation takes three operations, or one where C kernels serve (`engine.model.cpu.kernels`).
+product, gate and up another. Rotation takes three operations.
 It computes the same as the transformers module, from the same weights; the probe compares both before it is used.
 """
 
@@ -38,7 +38,7 @@ from transformers.masking_utils import (
 from engine.kv_cache import LayerPages, PagedCache
 from engine.model.attention import AttentionNotSupported, AttentionParams, Backend, Reference
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import Cpu, CpuLinear, PackedLinear
+from engine.model.cpu.kernels import Cpu
 from engine.model.cuda.operators import Cuda
 from engine.step_layout import StepLayout
 
@@ -220,8 +220,6 @@ class RMSNorm(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         """Normalize the last dimension."""
-        if cpu_kernels.serve(given, self.weight):
-            return cpu_kernels.rms_norm(given, self.weight, self.epsilon)
         return functional.rms_norm(given, self._shape, self.weight, self.epsilon)
 
 
@@ -257,15 +255,10 @@ class FusedLayer(nn.Module):
         both = self._normed(projected[:, : self.heads + self.kv_heads])
         queries, layer = step.rotate_and_store(self._number, both, projected[:, both.shape[1] :])
         mixed = step.paged.backend.attend(queries, layer, step.paged.step, self.terms)
-        states = _added(self.output, mixed.reshape(rows, -1), states)
-        return _added(self.down, self._gated(self.gate_up(self.before_mlp(states))), states)
-
-    def _gated(self, gate_up: Tensor) -> Tensor:
-        if self.is_silu and cpu_kernels.serve(gate_up):
-            return cpu_kernels.silu_product(gate_up)
-        gate, up = gate_up.chunk(2, dim=-1)
-        product: Tensor = self._activation(gate) * up
-        return product
+        states = states + self.output(mixed.reshape(rows, -1))
+        gate, up = self.gate_up(self.before_mlp(states)).chunk(2, dim=-1)
+        made: Tensor = states + self.down(self._activation(gate) * up)
+        return made
 
     def _normed(self, heads: Tensor) -> Tensor:
         if self.query_norm is None or self.key_norm is None:
@@ -273,13 +266,6 @@ class FusedLayer(nn.Module):
         return torch.cat(
             (self.query_norm(heads[:, : self.heads]), self.key_norm(heads[:, self.heads :])), dim=1
         )
-
-
-def _added(linear: nn.Module, given: Tensor, states: Tensor) -> Tensor:
-    made: Tensor = (
-        linear(given, states) if isinstance(linear, PackedLinear | CpuLinear) else states + linear(given)
-    )
-    return made
 
 
 class FusedDecoder(nn.Module):
@@ -353,9 +339,6 @@ class _Step(NamedTuple):
         """
         heads = both.shape[1] - values.shape[1]
         layer = self.cache.layer(number, both[:, heads:], values)
-        if cpu_kernels.serve(both):
-            places = self.paged.step.pages, self.paged.step.offsets
-            return cpu_kernels.rotate_and_store(both, values, (self.cosine, self.sine), places, layer), layer
         turned = torch.addcmul(both * self.cosine, both.roll(both.shape[-1] // 2, -1), self.sine)
         self.paged.backend.store(layer, self.paged.step, turned[:, heads:], values)
         return turned[:, :heads], layer

@@ -110,7 +110,7 @@ def _load(
         max_batch=options.max_batch,
         kv_bytes=options.kv_bytes,
         memory_share=options.memory_share,
-        forward=options.forward,
+        quantize=options.quantize,
         progress=lambda stage, share: channel.send(Loading(stage, share)),
     )
     core = EngineCore(model, kv_idle_s=options.kv_idle_s, request_decode=dispatcher.look)

@@ -154,9 +154,8 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
-        If the device computes meanwhile, they are the outputs of the step before: their text is made while the device is
-        busy with this step. If tokens are fed on the device, too, this step is launched before those of the last one are
-        fetched, so that the device never waits. Ends that need no step (cancels, timeouts, refusals) are returned at
+        If tokens are fed on the device, they are the outputs of the step before: their text is made while the device is
+        busy with this step, which is launched before those tokens are fetched where nobody waits for them. Ends that need no step (cancels, timeouts, refusals) are returned at
         once, before anything else runs. Raises RuntimeError if pages are in use though nobody holds them.
         """
         ends = self._ends_without_a_step()
@@ -167,7 +166,7 @@ class EngineCore:
             return ends
         if self._runs_ahead():
             outputs = [*self._launch(), *self._collect(), *self._emit_texts()]
-        elif self._executor.computes_meanwhile:
+        elif self._executor.feeds:
             outputs = [*self._collect(), *self._launch(), *self._emit_texts()]
         else:
             outputs = [*self._launch(), *self._collect()]
@@ -251,7 +250,7 @@ class EngineCore:
             return outputs + self._make_memory(active)
         self._flights.append(_LaunchedPlan(plan, active, launched_step, began))
         if self._executor.feeds:
-            self._scheduler.complete(plan, launched_step.accepted, in_flight=True)
+            self._scheduler.complete(plan, in_flight=True)
         return outputs
 
     def _look(self) -> int:
@@ -291,7 +290,7 @@ class EngineCore:
             if self._serves(one):
                 outputs += self._take(one, segment, outcome)
         self._executor.look_ahead()
-        if not self._executor.computes_meanwhile:
+        if not self._executor.feeds:
             outputs += self._emit_texts()
         self._observe(flight)
         return outputs

@@ -121,8 +121,6 @@ class Scheduler:
             request.in_flight -= segment.samples
             if request.slot is not None:
                 request.computed = min(request.computed, segment.start)
-            if segment.drafted:
-                request.take_back()
         for segment in plan.prefills:
             if segment.samples and segment.request.slot is not None:
                 self._prefilling[segment.slot] = self._decoding.pop(segment.slot)
@@ -466,11 +464,6 @@ class ScheduledRequest:
         self.computed += right
         self.accepted, self.draft = right, ()
         self._bound()
-
-    def take_back(self) -> None:
-        """Forget that the draft was computed: what was right of it is one again."""
-        self.draft, self.accepted = self.tokens[self.prompt_tokens :], 0
-        del self.tokens[self.prompt_tokens :]
 
     def _bound(self) -> None:
         if self.ahead is not None:

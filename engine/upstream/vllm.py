@@ -350,7 +350,7 @@ log = logging.getLogger(__name__)
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One vLLM. `python`: that of its environment. `model`: vLLM's name of it; `served_name`: the clients' name.
 
-    `arguments`: those of `checked_arguments`. They override `max_batch` (replies at once), `dtype` and `tensor_parallel`.
+    `arguments`: those of `checked_arguments`. They override `max_batch` (replies at once) and `dtype`.
     """
 
     python: str
@@ -359,7 +359,6 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     dtype: str = "auto"
     max_batch: int = 32
-    tensor_parallel: int = 1
 
 
 def checked_arguments(given: Sequence[str]) -> tuple[str, ...]:
@@ -455,7 +454,6 @@ def _defaults(options: LaunchOptions) -> dict[str, str]:
     return {
         "dtype": options.dtype,
         "max-num-seqs": str(options.max_batch),
-        "tensor-parallel-size": str(options.tensor_parallel),
         "scheduling-policy": "priority",
     }
 

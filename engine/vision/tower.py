@@ -160,11 +160,6 @@ class ImageInputs:
         self._token = vision_config.token
         self._states: dict[int, Tensor] = {}
 
-    @property
-    def end(self) -> int:
-        """The place behind the last token of an image."""
-        return max(one.stop(self._tokens) for one in self._shown)
-
     def image(self, number: int) -> Image:
         """Return an image."""
         return self._shown[number].image

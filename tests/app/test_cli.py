@@ -124,8 +124,6 @@ def test_a_store_that_does_not_come_ends_the_preparation(tmp_path: Path) -> None
     [
         (("--model", "/no/such/folder"), "The folder '/no/such/folder' does not exist."),
         (("--quantize", "int4"), "--quantize int4 is not offered"),
-        (("--attn", "flash_attention_2"), "--attn flash_attention_2 is not served"),
-        (("--tensor-parallel", "2"), "--engine vllm spreads one model over several."),
         (("--device", "gpu"), "'gpu' is not the name of a device"),
         (("--device", "cuda", "--quantize", "int8"), "not offered on cuda"),
         (("--device", "cpu,cuda:7"), "has no NVIDIA driver"),

@@ -24,14 +24,13 @@ def launched(**settings: Any) -> LaunchOptions:
 
 
 def test_the_settings_are_its_own() -> None:
-    options = launched(engine_arg=("max-model-len=4096", "enable-lora"), max_batch="64", tensor_parallel="4")
+    options = launched(engine_arg=("max-model-len=4096", "enable-lora"), max_batch="64")
     assert options == LaunchOptions(
         python=sys.executable,
         model=str(DEMO_MODEL),
         served_name="midstream-demo",
         arguments=("--max-model-len=4096", "--enable-lora"),
         max_batch=64,
-        tensor_parallel=4,
     )
     assert launched(model="org/model").served_name == "org/model"
 
@@ -58,7 +57,6 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"device": "cuda"}, r"\(--device\) does not go with --engine vllm: .*CUDA_VISIBLE_DEVICES"),
         ({"device": "cuda,cuda"}, "data-parallel-size=2"),
         ({"quantize": "int8"}, "--engine-arg quantization="),
-        ({"attn": "sdpa"}, "attention-backend"),
         ({"kv_memory": "1"}, "gpu-memory-utilization"),
         ({"upstream": "http://h/v1"}, r"\(--upstream\) does not go with --engine vllm"),
         ({"engine": "/nowhere/python"}, r"no Python at /nowhere/python\. `make vllm` makes"),

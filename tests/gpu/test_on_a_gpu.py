@@ -91,7 +91,7 @@ def test_a_second_turn_finds_what_the_first_wrote(loaded: Loads, cuda: torch.dev
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_a_cancel_costs_at_most_a_step(loaded: Loads, steps: int) -> None:
     core = EngineCore(loaded(torch.float32))
-    assert core._executor.computes_meanwhile
+    assert core._executor.feeds
     core.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)))
     core.submit(prepared_request("b", prompt(5), LONG))
     outputs = [output for _ in range(steps) for output in core.step()]

@@ -108,7 +108,7 @@ static void share_attention(struct run *run, const struct layer *layer, count nu
 
 static struct product product_of(const struct run *run, const struct matrix *by, const void *given, const void *added,
                                  void *made, int gated) {
-    return (struct product){by, given, added, made, run->step->rows, (int)run->model->half, gated, NONE};
+    return (struct product){by, given, added, made, run->step->rows, (int)run->model->half, gated};
 }
 
 static void share_layer(struct run *run, struct own *own, count number) {

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import CpuLinear, Int8Linear, Matrix, has_tiles, matrix, serve_linear
+from engine.model.cpu.kernels import Int8Linear, Matrix, has_tiles, matrix, serve_linear
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 from engine.step_layout import Span, block_tables
 
@@ -61,20 +61,37 @@ class _Model(ctypes.Structure):
     )
 
 
+class _DecodeStep(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("tokens", "positions", "table", "logits", "room")),
+        *((name, _COUNT) for name in ("rows", "columns", "threads", "room_bytes")),
+    )
+
+
+class _PrefillStep(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits", "room")),
+        *((name, _COUNT) for name in ("rows", "span_count", "columns", "kept_count")),
+        *((name, _COUNT) for name in ("threads", "room_bytes")),
+    )
+
+
 class CpuModel:
-    """Holds pointers to a model's weights for the kernels. The weights must not move while it is used."""
+    """Computes a model's steps, with pointers to its weights, which must not move while it is used."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
         """Take a model that `is_known` accepts."""
         self._decoder = decoder
+        self.prefills = prefills(decoder)
+        """Whether steps with prompts, or of many rows, are computed here sooner than by the layers."""
         layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # a ModuleList knows no kinds
         self._layers = (_Layer * len(layers))(*(_described(layer) for layer in layers))
         first = layers[0]
-        self.described = _Model(
+        self._described = _Model(
             embedding=decoder.embedding.weight.data_ptr(),
             norm=decoder.norm.weight.data_ptr(),
             layers=ctypes.addressof(self._layers),
-            head=matrix_of(decoder.head),
+            head=_matrix_of(decoder.head),
             layer_count=len(layers),
             hidden=decoder.embedding.embedding_dim,
             vocabulary=decoder.embedding.num_embeddings,
@@ -90,7 +107,69 @@ class CpuModel:
         self._bound_layers = 0
         self._room = torch.empty(0, dtype=torch.uint8)
 
-    def prepare(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+    @staticmethod
+    def decodes(spans: Sequence[Span]) -> bool:
+        """Whether `decode` computes a step."""
+        return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
+
+    def decode(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        """Compute the token of each span, and store its keys and values. No two spans may write to the same page.
+
+        Returns logits, (rows, vocabulary). Raises InvalidStep if a token, position or page is out of range.
+        """
+        table = self._prepared(spans, layers)
+        rows, threads, library = len(spans), torch.get_num_threads(), cpu_kernels.library()
+        given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
+        logits = self._logits(rows)
+        step = _DecodeStep(
+            tokens=given.data_ptr(),
+            positions=given[1].data_ptr(),
+            table=table.data_ptr(),
+            logits=logits.data_ptr(),
+            rows=rows,
+            columns=table.shape[1],
+            threads=threads,
+        )
+        model = ctypes.byref(self._described)
+        self._take_room(step, library.midstream_decode_room(model, rows, threads))
+        _check(library.midstream_decode(model, ctypes.byref(step)))
+        return logits
+
+    def prefill(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
+
+        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
+        a token, position or page is out of range.
+        """
+        if not all(span.tokens for span in spans):
+            raise InvalidStep("a span of no tokens")
+        table = self._prepared(spans, layers)
+        counts = [len(span.tokens) for span in spans]
+        stops = list(accumulate(counts))
+        rows = zip(stops, counts, spans, strict=True)
+        places = torch.tensor([(stop - count, span.start, count) for stop, count, span in rows])
+        tokens = torch.tensor(list(chain.from_iterable(span.tokens for span in spans)))
+        sampled = [stop - 1 for stop, span in zip(stops, spans, strict=True) if span.samples]
+        kept = torch.tensor(sampled, dtype=torch.int64)
+        logits = self._logits(len(kept))
+        step = _PrefillStep(
+            tokens=tokens.data_ptr(),
+            spans=places.data_ptr(),
+            table=table.data_ptr(),
+            kept=kept.data_ptr(),
+            logits=logits.data_ptr(),
+            rows=len(tokens),
+            span_count=len(spans),
+            columns=table.shape[1],
+            kept_count=len(kept),
+            threads=torch.get_num_threads(),
+        )
+        library, model = cpu_kernels.library(), ctypes.byref(self._described)
+        self._take_room(step, library.midstream_prefill_room(model, ctypes.byref(step)))
+        _check(library.midstream_prefill(model, ctypes.byref(step)))
+        return logits
+
+    def _prepared(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Tell the kernels where keys, values and angles are. This is done again only when they have moved.
 
         Returns the block tables of spans, (spans, pages of the longest), int32. Raises InvalidStep.
@@ -105,23 +184,22 @@ class CpuModel:
         self._look_up(extent)
         return block_tables(spans, -(-extent // page), page)
 
-    def logits(self, rows: int) -> Tensor:
-        """Return an empty tensor for logits, (rows, vocabulary)."""
-        return torch.empty(rows, self.described.head.outputs, dtype=self._decoder.dtype)
+    def _logits(self, rows: int) -> Tensor:
+        return torch.empty(rows, self._described.head.outputs, dtype=self._decoder.dtype)
 
-    def room(self, needed: int) -> Tensor:
-        """Return at least `needed` bytes that a step may write to. The next step reuses them."""
+    def _take_room(self, step: Any, needed: int) -> None:
+        """Give a step at least `needed` bytes that it may write to. The next step reuses them."""
         if self._room.numel() < needed:
             self._room = torch.empty(needed, dtype=torch.uint8)
-        return self._room
+        step.room, step.room_bytes = self._room.data_ptr(), self._room.numel()
 
     def _look_up(self, extent: int) -> None:
         """Make sure that there are angles for `extent` positions."""
         angles = self._decoder.rotary.tables(extent, self._decoder.device, self._decoder.dtype)
         if self._angles is None or angles[0] is not self._angles[0]:
             self._angles = angles
-            self.described.cosine, self.described.sine = angles[0].data_ptr(), angles[1].data_ptr()
-            self.described.positions = len(angles[0])
+            self._described.cosine, self._described.sine = angles[0].data_ptr(), angles[1].data_ptr()
+            self._described.positions = len(angles[0])
 
     def _bind(self, layers: Sequence[LayerPages]) -> None:
         """Tell the kernels where keys and values are."""
@@ -134,21 +212,17 @@ class CpuModel:
         self._bound, self._bound_layers = layers, len(layers)
 
     def _bind_layer(self, described: Any, layer: LayerPages) -> None:
-        found = places(layer, self.described.kv_heads, self.described.size, self._decoder.dtype)
-        described.keys, described.values, described.pages, described.page_size = found
+        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
+        pages, page = keys.shape[0], keys.shape[2]
+        shape = (pages, self._described.kv_heads, page, self._described.size)
+        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == shape
+        if not alike or not keys.is_contiguous() or not values.is_contiguous():
+            raise InvalidStep("keys and values of other shapes")
+        described.keys, described.values = keys.data_ptr(), values.data_ptr()
+        described.pages, described.page_size = pages, page
 
 
-def places(layer: LayerPages, heads: int, size: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """Return where the keys and the values of a layer lie, and how many pages of which size. Raises InvalidStep."""
-    keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
-    pages, page = keys.shape[0], keys.shape[2]
-    alike = keys.dtype == values.dtype == dtype and keys.shape == values.shape == (pages, heads, page, size)
-    if not alike or not keys.is_contiguous() or not values.is_contiguous():
-        raise InvalidStep("keys and values of other shapes")
-    return keys.data_ptr(), values.data_ptr(), pages, page
-
-
-def check(refusal: int) -> None:
+def _check(refusal: int) -> None:
     """Raise InvalidStep if a kernel refused a step."""
     if refusal:
         raise InvalidStep(_REFUSALS[refusal])
@@ -180,116 +254,17 @@ def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
 
 
 def _is_known(linear: nn.Module, like: Tensor) -> bool:
-    known = type(linear) is nn.Linear or isinstance(linear, CpuLinear | Int8Linear)
-    return known and serve_linear(like, linear.weight)  # type: ignore[arg-type] # each of them has weights
+    return type(linear) in {nn.Linear, Int8Linear} and serve_linear(like, linear.weight)  # type: ignore[arg-type] # both have weights
 
 
-def matrix_of(linear: Any) -> Matrix:
+def _matrix_of(linear: Any) -> Matrix:
     """Describe a linear layer to the kernels."""
     return matrix(linear.weight, linear.bias, getattr(linear, "scale", None))
 
 
 def _described(layer: FusedLayer) -> _Layer:
     norms = (None if norm is None else norm.weight.data_ptr() for norm in _norms(layer))
-    return _Layer(*norms, *(matrix_of(linear) for linear in _linears(layer)))
-
-
-class _DecodeStep(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("tokens", "positions", "table", "logits", "room")),
-        *((name, _COUNT) for name in ("rows", "columns", "threads", "room_bytes")),
-    )
-
-
-class CpuDecode:
-    """Computes a model's decode steps."""
-
-    def __init__(self, model: CpuModel) -> None:
-        self._model = model
-        self._room_bytes: dict[tuple[int, int], int] = {}
-
-    def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Compute the token of each span, and store its keys and values. No two spans may write to the same page.
-
-        Returns logits, (rows, vocabulary). Raises InvalidStep if a token, position or page is out of range.
-        """
-        table = self._model.prepare(spans, layers)
-        rows, threads = len(spans), torch.get_num_threads()
-        room = self._model.room(self._needed(rows, threads))
-        given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
-        logits = self._model.logits(rows)
-        step = _DecodeStep(
-            tokens=given.data_ptr(),
-            positions=given[1].data_ptr(),
-            table=table.data_ptr(),
-            logits=logits.data_ptr(),
-            room=room.data_ptr(),
-            rows=rows,
-            columns=table.shape[1],
-            threads=threads,
-            room_bytes=room.numel(),
-        )
-        model = ctypes.byref(self._model.described)
-        check(cpu_kernels.library().midstream_decode(model, ctypes.byref(step)))
-        return logits
-
-    def _needed(self, rows: int, threads: int) -> int:
-        """Return how many bytes of room a step needs."""
-        known = self._room_bytes.get((rows, threads))
-        if known is None:
-            room = cpu_kernels.library().midstream_decode_room
-            known = self._room_bytes[rows, threads] = room(ctypes.byref(self._model.described), rows, threads)
-        return known
-
-
-class _PrefillStep(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits", "room")),
-        *((name, _COUNT) for name in ("rows", "span_count", "columns", "kept_count")),
-        *((name, _COUNT) for name in ("threads", "room_bytes")),
-    )
-
-
-class CpuPrefill:
-    """Computes a model's steps of any spans."""
-
-    def __init__(self, model: CpuModel) -> None:
-        self._model = model
-
-    def run(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
-
-        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
-        a token, position or page is out of range.
-        """
-        if not all(span.tokens for span in spans):
-            raise InvalidStep("a span of no tokens")
-        table = self._model.prepare(spans, layers)
-        counts = [len(span.tokens) for span in spans]
-        stops = list(accumulate(counts))
-        rows = zip(stops, counts, spans, strict=True)
-        places = torch.tensor([(stop - count, span.start, count) for stop, count, span in rows])
-        tokens = torch.tensor(list(chain.from_iterable(span.tokens for span in spans)))
-        sampled = [stop - 1 for stop, span in zip(stops, spans, strict=True) if span.samples]
-        kept = torch.tensor(sampled, dtype=torch.int64)
-        logits = self._model.logits(len(kept))
-        step = _PrefillStep(
-            tokens=tokens.data_ptr(),
-            spans=places.data_ptr(),
-            table=table.data_ptr(),
-            kept=kept.data_ptr(),
-            logits=logits.data_ptr(),
-            rows=len(tokens),
-            span_count=len(spans),
-            columns=table.shape[1],
-            kept_count=len(kept),
-            threads=torch.get_num_threads(),
-        )
-        library, model = cpu_kernels.library(), ctypes.byref(self._model.described)
-        room = self._model.room(library.midstream_prefill_room(model, ctypes.byref(step)))
-        step.room, step.room_bytes = room.data_ptr(), room.numel()
-        check(library.midstream_prefill(model, ctypes.byref(step)))
-        return logits
+    return _Layer(*norms, *(_matrix_of(linear) for linear in _linears(layer)))
 
 
 def prefills(decoder: FusedDecoder) -> bool:

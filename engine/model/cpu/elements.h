@@ -77,29 +77,6 @@ static inline float exponential(float x) {
     return sum * power;
 }
 
-/* What a network applies between its two products; GELU is the exact one. */
-enum activation { NONE, RELU, SILU, GELU };
-
-/* To 1.5e-7: Abramowitz and Stegun 1964, 7.1.26. */
-static inline float error_function(float x) {
-    float size = fabsf(x), t = 1.0f / (1.0f + 0.3275911f * size);
-    float sum = 1.061405429f;
-    sum = sum * t - 1.453152027f;
-    sum = sum * t + 1.421413741f;
-    sum = sum * t - 0.284496736f;
-    sum = sum * t + 0.254829592f;
-    return copysignf(1.0f - sum * t * exponential(-size * size), x);
-}
-
-VECTORS SHARED void activate(float *some, enum activation how, count n) {
-    if (how == RELU)
-        for (count i = 0; i < n; i++) some[i] = some[i] < 0.0f ? 0.0f : some[i];
-    if (how == SILU)
-        for (count i = 0; i < n; i++) some[i] /= 1.0f + exponential(-some[i]);
-    if (how == GELU)
-        for (count i = 0; i < n; i++) some[i] *= 0.5f + 0.5f * error_function(some[i] * 0.707106781f);
-}
-
 /* silu(gate) * up */
 VECTORS SHARED void gate(float *restrict to, const float *restrict gates, const float *restrict ups, count size) {
     for (count i = 0; i < size; i++) to[i] = gates[i] / (1.0f + exponential(-gates[i])) * ups[i];
@@ -109,23 +86,6 @@ VECTORS SHARED float sum_of_squares(const float *from, count size) {
     float sum = 0;
     for (count i = 0; i < size; i++) sum += from[i] * from[i];
     return sum;
-}
-
-VECTORS SHARED float sum_of(const float *from, count size) {
-    float sum = 0;
-    for (count i = 0; i < size; i++) sum += from[i];
-    return sum;
-}
-
-VECTORS SHARED float sum_of_squares_around(const float *from, float mean, count size) {
-    float sum = 0;
-    for (count i = 0; i < size; i++) sum += (from[i] - mean) * (from[i] - mean);
-    return sum;
-}
-
-VECTORS SHARED void center(float *restrict to, const float *restrict from, const float *restrict weight,
-                           const float *restrict bias, float mean, float factor, count size) {
-    for (count i = 0; i < size; i++) to[i] = (from[i] - mean) * factor * weight[i] + bias[i];
 }
 
 VECTORS SHARED void scale_by(float *restrict to, const float *restrict from, const float *restrict weight,

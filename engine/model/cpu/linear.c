@@ -156,7 +156,6 @@ static void finish(const struct product *product, count row, count first, count 
             for (count i = 0; i < n; i++) some[i] += bias[i];
         }
     }
-    if (product->activation) activate(sums, product->activation, n);
     if (product->gated) {
         gate(all, sums, ups, n);
         write(product->made, place, all, n, product->half);
@@ -215,7 +214,7 @@ int midstream_linear(const struct matrix *by, const void *given, const void *add
     if (by->kind < FLOATS || by->kind > CODES || by->kind == (half ? FLOATS : HALVES)) return 0;
     if (rows < 0 || by->outputs < 0 || by->inputs < 0 || (gated && (by->outputs % 2 || added))) return 0;
     if (!rows || !made_outputs(&(struct product){.by = by, .gated = gated})) return 1;
-    const struct product product = {by, given, added, made, rows, half, gated, NONE};
+    const struct product product = {by, given, added, made, rows, half, gated};
     const struct cut cut = cut_product(&product, omp_get_max_threads());
 #pragma omp parallel for schedule(dynamic) if (rows * by->outputs * by->inputs > WORTH_SHARING)
     for (count part = 0; part < cut.parts; part++) compute_part(&product, cut, part);

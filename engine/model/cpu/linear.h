@@ -17,15 +17,13 @@ struct matrix {
 
 /* What is to be multiplied: given, (rows, inputs), becomes made, (rows, outputs), and `added`, or NULL, of the same
    shape, comes to it. With `gated`, the first half of the outputs is a gate: silu(gate) * up is made, (rows, outputs /
-   2), and nothing is added. Otherwise sums are activated before anything is added. Rows are contiguous, one after the
-   other. `added` may be `made`. */
+   2), and nothing is added. Rows are contiguous, one after the other. `added` may be `made`. */
 struct product {
     const struct matrix *by;
     const void *given, *added;
     void *made;
     count rows;
     int half, gated;
-    enum activation activation;
 };
 
 /* How a product is cut: into `parts`, each of `outputs` outputs; the last one may have fewer. */

@@ -490,7 +490,7 @@ static void share_step(const struct run *run, char *desk) {
         share_product(run, &stage, &layer->down, run->gated, TO_STATES);
     }
     if (!step->kept_count) return;
-    const struct product product = {&model->head, run->last, NULL, step->logits, step->kept_count, run->elements.half, 0, NONE};
+    const struct product product = {&model->head, run->last, NULL, step->logits, step->kept_count, run->elements.half, 0};
     share(run, &stage, step->kept_count, normalize_kept, NULL, desk);
     share(run, &stage, cut_product(&product, run->threads).parts, multiply_kept, &product, desk);
 }

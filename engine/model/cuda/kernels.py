@@ -194,7 +194,6 @@ def merge_partitions(
     mixed,
     weights,
     lengths,
-    sinks,
     out,
     out_row,
     out_head,
@@ -205,7 +204,6 @@ def merge_partitions(
     SMALLEST: tl.constexpr,
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
-    HAS_SINKS: tl.constexpr,
 ):
     """Merge the partitions of each request and head. An idle row, which has no keys, gets zeros."""
     request, head = tl.program_id(0), tl.program_id(1)
@@ -217,15 +215,9 @@ def merge_partitions(
     place = (request.to(tl.int64) * tl.num_programs(1) + head) * PARTS + parts
     powers = tl.load(weights + place, mask=computed, other=-float("inf"))
     top = tl.max(powers, 0)
-    sink = top
-    if HAS_SINKS:
-        sink = tl.load(sinks + head).to(tl.float32) * LOG2_E
-        top = tl.maximum(top, sink)
     base = tl.where(top == -float("inf"), 0.0, top)
     shares = tl.exp2(powers - base)
     total = tl.sum(shares, 0)
-    if HAS_SINKS:
-        total += tl.exp2(sink - base)
     partly = tl.load(
         mixed + place[:, None] * VALUE_SIZE + value_sizes[None, :],
         mask=computed[:, None] & (value_sizes < VALUE_SIZE)[None, :],
@@ -244,7 +236,6 @@ def attend_prompts(
     tables,
     query_starts,
     lengths,
-    sinks,
     out,
     scale,
     softcap,
@@ -270,7 +261,6 @@ def attend_prompts(
     WINDOW: tl.constexpr,
     CHUNK: tl.constexpr,
     CAPPED: tl.constexpr,
-    HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Attend with many queries a request. Program (tile of queries, KV head, request) reads no block that its tile can't see."""
@@ -307,10 +297,7 @@ def attend_prompts(
                 begin + tl.arange(0, BLOCK), first, position, strides, scale, softcap,
                 SIZE, SIZE_PADDED, VALUE_SIZE, VALUE_PADDED, PAGE, CAPPED, PRECISION,
             )  # fmt: skip
-        top, total, mixed = state
-        if HAS_SINKS:
-            sink = tl.load(sinks + head, mask=valid, other=0.0).to(tl.float32) * LOG2_E
-            total += tl.exp2(sink - top)
+        _, total, mixed = state
         tl.store(
             out + at[:, None] * out_row + head[:, None] * out_head + value_sizes[None, :],
             (mixed / total[:, None]).to(out.dtype.element_ty),

@@ -50,14 +50,14 @@ BLOCK = 4096
 
 
 _library.define(
-    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor lengths, Tensor? sinks, "
+    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor lengths, "
     "Tensor(a!) out, float scale, int window, int chunk, float softcap, int processors) -> ()"
 )
 
 
 _library.define(
     "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor query_starts, Tensor lengths, "
-    "Tensor? sinks, Tensor(a!) out, float scale, int window, int chunk, float softcap, int longest) -> ()"
+    "Tensor(a!) out, float scale, int window, int chunk, float softcap, int longest) -> ()"
 )
 
 
@@ -80,17 +80,9 @@ class Cuda:
         """See `Backend`."""
         torch.ops.midstream.store_rows(keys, values, step.pages, step.offsets, *layer)
 
-    def attend(
-        self,
-        queries: Tensor,
-        layer: LayerPages,
-        step: StepLayout,
-        terms: AttentionParams,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`. Makes at most three launches, whatever the lengths are, and does not wait for the device.
 
-        `sinks`, (heads,): scores of a key without a value that every query of a head sees (Xiao et al. 2023).
         Idle rows behind prompts hold undefined values.
         """
         out = queries.new_empty(*queries.shape[:2], layer.values.shape[3])
@@ -101,7 +93,6 @@ class Cuda:
                 *layer,
                 step.tables[:rows],
                 step.lengths[:rows],
-                sinks,
                 out[:rows],
                 *numbers,
                 self._processors,
@@ -113,7 +104,6 @@ class Cuda:
                 step.tables[rows:],
                 step.query_starts[rows:],
                 step.lengths[rows:],
-                sinks,
                 out,
                 *numbers,
                 step.longest_prompt,
@@ -182,7 +172,6 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     values: Tensor,
     tables: Tensor,
     lengths: Tensor,
-    sinks: Tensor | None,
     out: Tensor,
     scale: float,
     window: int,
@@ -190,7 +179,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     softcap: float,
     processors: int,
 ) -> None:
-    _check_attention(queries, keys, values, tables, out, lengths, sinks)
+    _check_attention(queries, keys, values, tables, out, lengths)
     rows, heads, _ = queries.shape
     page, kv_heads = keys.shape[1:3]
     parts = max(1, min(MOST_PARTITIONS, -(-tables.shape[1] * page // SMALLEST_PARTITION)))
@@ -218,13 +207,12 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
         **seen,
     )
     kernels.merge_partitions[rows, heads](
-        *(mixed, weights, lengths, sinks, out),
+        *(mixed, weights, lengths, out),
         *out.stride()[:2],
         PARTS=parts,
         PARTS_PADDED=1 << (parts - 1).bit_length(),
         VALUE_SIZE=sizes["VALUE_SIZE"],
         VALUE_PADDED=sizes["VALUE_PADDED"],
-        HAS_SINKS=sinks is not None,
         **seen,
     )
 
@@ -236,7 +224,6 @@ def _launch_prompts(  # noqa: PLR0917 - an operator's own order
     tables: Tensor,
     query_starts: Tensor,
     lengths: Tensor,
-    sinks: Tensor | None,
     out: Tensor,
     scale: float,
     window: int,
@@ -244,13 +231,13 @@ def _launch_prompts(  # noqa: PLR0917 - an operator's own order
     softcap: float,
     longest: int,
 ) -> None:
-    _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
+    _check_attention(queries, keys, values, tables, out, query_starts, lengths)
     page, kv_heads = keys.shape[1:3]
     group = queries.shape[1] // kv_heads
     rows = max(PROMPT_ROWS // 2 if _is_large(keys) else PROMPT_ROWS, _padded(group))
     tiles = -(-longest // (rows // group))
     _kernels().attend_prompts[tiles, kv_heads, len(tables)](
-        *(queries, keys, values, tables, query_starts, lengths, sinks, out, scale, softcap),
+        *(queries, keys, values, tables, query_starts, lengths, out, scale, softcap),
         *queries.stride()[:2],
         *keys.stride()[:3],
         *values.stride()[:3],
@@ -263,7 +250,6 @@ def _launch_prompts(  # noqa: PLR0917 - an operator's own order
         WINDOW=window,
         CHUNK=chunk,
         CAPPED=softcap > 0,
-        HAS_SINKS=sinks is not None,
         PRECISION=_precision(queries),
         num_warps=8,
         **_sizes(keys, values),
@@ -301,13 +287,13 @@ def _check_store(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
 
 
 def _fake_decode(*given: Any) -> None:
-    queries, keys, values, tables, lengths, sinks, out, *_ = given
-    _check_attention(queries, keys, values, tables, out, lengths, sinks)
+    queries, keys, values, tables, lengths, out, *_ = given
+    _check_attention(queries, keys, values, tables, out, lengths)
 
 
 def _fake_prompts(*given: Any) -> None:
-    queries, keys, values, tables, query_starts, lengths, sinks, out, *_ = given
-    _check_attention(queries, keys, values, tables, out, query_starts, lengths, sinks)
+    queries, keys, values, tables, query_starts, lengths, out, *_ = given
+    _check_attention(queries, keys, values, tables, out, query_starts, lengths)
 
 
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:

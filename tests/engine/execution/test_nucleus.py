@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from math import inf, lcm
@@ -25,6 +26,11 @@ class Levels(Random):
 
     def random(self) -> float:
         return next(self._levels)
+
+
+def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> list[int | None]:
+    tokens: list[int] = nucleus.draw(weights, top_p, randoms).flatten().tolist()
+    return [None if token < 0 else token for token in tokens]
 
 
 def column(*values: float) -> Tensor:
@@ -56,7 +62,7 @@ def test_over_all_levels_each_token_has_exactly_its_share_of_the_nucleus(
 ) -> None:
     levels = every_combination([weight for weight in weights if weight])
     rows = (torch.tensor(weights) / sum(weights)).repeat(len(levels), 1)
-    drawn = Counter(nucleus.draw(rows, torch.full((len(levels), 1), top_p), [Levels(one) for one in levels]))
+    drawn = Counter(draw(rows, torch.full((len(levels), 1), top_p), [Levels(one) for one in levels]))
     for token, weight in enumerate(weights):
         share = Fraction(weight, sum(allowed)) if weight in allowed else Fraction(0)
         assert Fraction(drawn[token], len(levels)) == share
@@ -66,13 +72,13 @@ def test_without_a_nucleus_the_whole_row_is_drawn_from() -> None:
     weights, middles = torch.tensor([0.5, 0.25, 0.25]).repeat(4, 1), [0.125, 0.375, 0.625, 0.875]
     for top_p in (None, torch.full((4, 1), inf)):
         randoms = [Levels((level,)) for level in middles]
-        assert nucleus.draw(weights.clone(), top_p, randoms) == [0, 0, 1, 2]
+        assert draw(weights.clone(), top_p, randoms) == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(("level", "token"), [(0.0, 1), (1 - 2**-53, 3)])
 def test_the_outermost_levels_never_give_a_token_without_mass(level: float, token: int) -> None:
     weights = torch.tensor([[0.0, 0.3, 0.3, 0.2, 0.0]])
-    assert nucleus.draw(weights, None, [Levels((level,))]) == [token]
+    assert draw(weights, None, [Levels((level,))]) == [token]
 
 
 PROBABILITIES = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40).map(
@@ -85,7 +91,7 @@ PROBABILITIES = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40).
 def test_what_is_likelier_than_the_drawn_token_has_less_mass_than_the_nucleus(
     probability: Tensor, top_p: float, seed: int
 ) -> None:
-    (token,) = nucleus.draw(probability.clone(), column(top_p), [Random(seed)])
+    (token,) = draw(probability.clone(), column(top_p), [Random(seed)])
     assert token is not None
     likelier = probability[probability > probability[0, token]]
     assert likelier.double().sum() < top_p + 1e-6
@@ -98,17 +104,17 @@ def test_a_row_draws_and_takes_the_same_numbers_alone_and_among_others(
 ) -> None:
     scores = torch.randn(len(top_ps), 50, generator=torch.Generator().manual_seed(seed))
     together = [Random(seed + row) for row in range(len(top_ps))]
-    drawn = nucleus.draw(scores.softmax(-1), column(*top_ps), together)
+    drawn = draw(scores.softmax(-1), column(*top_ps), together)
     for row, top_p in enumerate(top_ps):
         alone = Random(seed + row)
-        assert nucleus.draw(scores[row : row + 1].softmax(-1), column(top_p), [alone]) == [drawn[row]]
+        assert draw(scores[row : row + 1].softmax(-1), column(top_p), [alone]) == [drawn[row]]
         assert alone.getstate() == together[row].getstate()
 
 
 @pytest.mark.parametrize("top_p", [None, column(0.5, 0.5, 0.5)])
 def test_a_row_with_nan_gives_none_and_its_neighbours_a_token(top_p: Tensor | None) -> None:
     weights = torch.tensor([[0.9, 0.1], [torch.nan, 0.1], [0.1, 0.9]])
-    drawn = nucleus.draw(weights, top_p, [Levels((0.5,)) for _ in range(3)])
+    drawn = draw(weights, top_p, [Levels((0.5,)) for _ in range(3)])
     assert drawn == [0, None, 1]
 
 

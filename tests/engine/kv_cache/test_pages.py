@@ -38,14 +38,20 @@ def test_a_table_grows_only_where_there_is_room() -> None:
     assert pool.extend(table, 8, 12)
 
 
-def test_a_branch_shares_all_pages_and_copies_the_one_it_writes() -> None:
+def beside(pool: PagePool, table: BlockTable) -> BlockTable:
+    """A second request that begins with all pages of a first one."""
+    table.writable = 0
+    return pool.join(table.pages)
+
+
+def test_a_second_request_shares_all_pages_and_copies_the_one_it_writes() -> None:
     pool = PagePool(10, 4)
     table = joined(pool, 10)
-    branch = pool.branch(table)
-    assert (pool.used, branch.pages) == (3, table.pages)
-    assert pool.extend(branch, 10, 11)
-    assert branch.pages[:2] == table.pages[:2]
-    assert pool.copies == [PageCopy(table.pages[2], branch.pages[2])]
+    other = beside(pool, table)
+    assert (pool.used, other.pages) == (3, table.pages)
+    assert pool.extend(other, 10, 11)
+    assert other.pages[:2] == table.pages[:2]
+    assert pool.copies == [PageCopy(table.pages[2], other.pages[2])]
     assert pool.used == 4
     assert pool.extend(table, 10, 11)
     assert len(pool.copies) == 1, "nobody else holds that page any more"
@@ -68,28 +74,8 @@ def test_where_there_is_no_page_for_a_copy_the_cache_gives_up_its_own() -> None:
     pool.keep(table.pages[1])
     table.writable = 0
     assert pool.extend(table, 6, 7)
-    assert (pool.copies, pool.is_kept(table.pages[1])) == ([], False)
-
-
-def test_tokens_are_rolled_back_with_their_pages() -> None:
-    pool = PagePool(10, 4)
-    table = joined(pool, 14)
-    pool.cut(table, 5)
-    assert (len(table.pages), pool.used) == (2, 2)
-    assert pool.extend(table, 5, 14)
-
-
-def test_what_is_rolled_back_into_a_page_of_the_cache_is_copied_before_it_is_written() -> None:
-    pool = PagePool(10, 4)
-    first = joined(pool, 4)
-    kept = first.pages[0]
-    pool.keep(kept)
-    table = pool.join([kept])
-    pool.release(first)
-    assert pool.extend(table, 4, 5)
-    pool.cut(table, 3)
-    assert pool.extend(table, 3, 4)
-    assert pool.copies == [PageCopy(kept, table.pages[0])]
+    pool.release(table)
+    assert (pool.copies, pool.cached, pool.free) == ([], 0, 2)
 
 
 def test_what_was_let_go_first_is_taken_first() -> None:
@@ -102,7 +88,7 @@ def test_what_was_let_go_first_is_taken_first() -> None:
     pool.release(second)
     taken = joined(pool, 4)
     assert taken.pages[0] == old
-    assert pool.is_kept(new)
+    assert pool.join([new]).pages[0] == new
 
 
 def test_pages_that_nobody_holds_are_joined_by_nobody() -> None:
@@ -124,10 +110,10 @@ def test_what_only_the_cache_held_between_two_sweeps_is_forgotten() -> None:
     assert pool.cached == 1, "it was used before the sweep, but nobody knows how long before"
     pool.release(new)
     pool.sweep()
-    assert [pool.is_kept(page) for page in pages] == [False, True]
+    assert (pool.cached, pool.free) == (1, 3)
     pool.release(pool.join(pages[1:]))
     pool.sweep()
-    assert pool.is_kept(pages[1]), "it was used since"
+    assert pool.cached == 1, "it was used since"
     pool.sweep()
     assert (pool.cached, pool.free) == (0, 4)
 
@@ -164,7 +150,7 @@ WORDS = st.lists(st.integers(0, 1), max_size=24)
 
 
 class Pages(RuleBasedStateMachine):
-    """Requests join, extend, branch, roll back, are cancelled, preempted and kept. Memory is played: a list a page."""
+    """Requests join, extend, share, are cancelled, preempted and kept. Memory is played: a list a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,17 +205,10 @@ class Pages(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holders)
     @rule(number=st.integers(0, 50))
-    def branch(self, number: int) -> None:
+    def begin_alike(self, number: int) -> None:
         holder = self.picked(number)
-        table = self.pool.branch(holder.table)
+        table = beside(self.pool, holder.table)
         self.holders.append(Holder(holder.salt, holder.shared, holder.tokens, table))
-
-    @precondition(lambda self: self.holders)
-    @rule(number=st.integers(0, 50), count=st.integers(1, 12))
-    def roll_back(self, number: int, count: int) -> None:
-        holder = self.picked(number)
-        holder.tokens = holder.tokens[: max(1, len(holder.tokens) - count)]
-        self.pool.cut(holder.table, len(holder.tokens))
 
     @precondition(lambda self: self.holders)
     @rule(number=st.integers(0, 50))

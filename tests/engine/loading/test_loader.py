@@ -29,7 +29,7 @@ from transformers import (
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
 from engine.loading.preflight import check_options
-from engine.machine import EngineOptions, ForwardOptions
+from engine.machine import EngineOptions
 from tests.engine.conftest import small_tokenizer
 
 
@@ -99,7 +99,7 @@ def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
         str(tiny_llama),
         device="cpu",
         dtype="bf16",
-        forward=ForwardOptions(quantize="int8"),
+        quantize="int8",
         progress=lambda stage, _: stages.append(stage),
     )
     kinds = {type(layer).__name__ for layer in model.module.modules()}
@@ -142,9 +142,7 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "toaster"}, "not the name of a device"),
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
-        ({"forward": ForwardOptions(attn="sdpa")}, "can't read the pages"),
-        ({"forward": ForwardOptions(quantize="int8"), "dtype": "fp16"}, "slower than float16"),
-        ({"forward": ForwardOptions(tensor_parallel=2)}, "not offered"),
+        ({"quantize": "int8", "dtype": "fp16"}, "slower than float16"),
     ],
 )
 def test_an_impossible_wish_is_named(tiny_llama: Path, options: dict[str, object], word: str) -> None:
@@ -251,9 +249,8 @@ def test_a_refusal_names_the_engine_that_may_serve_it(tmp_path: Path, case: str)
     assert "--engine vllm" in refusal(tmp_path)
 
 
-def test_so_do_refusals_of_code_of_its_own_and_of_several_devices(folder: Path) -> None:
-    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(tensor_parallel=2))
-    assert "--engine vllm" in refusal(folder, forward=ForwardOptions(quantize="awq"))
+def test_so_do_refusals_of_code_of_its_own_and_of_other_weights(folder: Path) -> None:
+    assert "--engine vllm" in refusal(folder, quantize="awq")
     spoiling, _ = SPOILT["own code"]
     spoiling(folder)
     assert "--engine vllm" in refusal(folder)
@@ -261,7 +258,7 @@ def test_so_do_refusals_of_code_of_its_own_and_of_several_devices(folder: Path) 
 
 def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.loading.probe.available_bytes", lambda _device: 1)
-    assert "--engine vllm --tensor-parallel 2" in refusal(tiny_llama)
+    assert "--engine vllm --engine-arg tensor-parallel-size=2" in refusal(tiny_llama)
 
 
 def test_too_little_memory_for_a_forward_pass_is_told(

@@ -99,19 +99,17 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
     )
 
 
-def attended_by_hand(case: Case, terms: AttentionParams, sinks: Tensor | None = None) -> Tensor:
+def attended_by_hand(case: Case, terms: AttentionParams) -> Tensor:
     """Attend in float32, one request after the other: (tokens, heads, value size)."""
     starts = case.step.query_starts.tolist()
     parts = []
     for request, (keys, values) in enumerate(zip(case.keys, case.values, strict=True)):
         query_rows = case.queries[starts[request] : starts[request + 1]].float().cpu()
-        parts.append(_one_request(query_rows, keys, values, terms, None if sinks is None else sinks.cpu()))
+        parts.append(_one_request(query_rows, keys, values, terms))
     return torch.cat(parts).to(DEVICE)
 
 
-def _one_request(
-    query_rows: Tensor, keys: Tensor, values: Tensor, terms: AttentionParams, sinks: Tensor | None
-) -> Tensor:
+def _one_request(query_rows: Tensor, keys: Tensor, values: Tensor, terms: AttentionParams) -> Tensor:
     count, heads, _ = query_rows.shape
     if not len(keys):
         return query_rows.new_zeros(count, heads, values.shape[2])
@@ -127,6 +125,4 @@ def _one_request(
     if terms.chunk is not None:
         visible &= key // terms.chunk == query // terms.chunk
     scores = scores.masked_fill(~visible, -torch.inf)
-    if sinks is not None:
-        scores = torch.cat((scores, sinks.view(-1, 1, 1).expand(-1, count, 1)), dim=-1)
-    return torch.einsum("hqk,khd->qhd", scores.softmax(dim=-1)[..., : len(keys)], values)
+    return torch.einsum("hqk,khd->qhd", scores.softmax(dim=-1), values)

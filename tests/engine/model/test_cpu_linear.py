@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import CpuLinear, can_pack, matrix, multiply, quantized, serve_linear, take_over
+from engine.model.cpu.kernels import CpuLinear, matrix, multiply, quantized, serve_linear, take_over
 
 pytestmark = pytest.mark.skipif(bool(cpu_kernels.trouble()), reason=cpu_kernels.trouble())
 
 SEEDS = st.integers(0, 2**31)
 DTYPES = st.sampled_from((torch.float32, torch.bfloat16))
 KINDS = st.sampled_from(("as the rows", "int8"))
-BESIDE = st.sampled_from(("nothing", "a bias and more"))
+BIASES = st.sampled_from(("", "a bias"))
 WIDTHS = st.one_of(st.integers(1, 140), st.sampled_from((255, 256, 257, 768)))
 
 
@@ -37,7 +37,7 @@ def close(got: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.usefixtures("vectors", "threads")
 @settings(max_examples=40)
-@given(DTYPES, KINDS, SEEDS, st.integers(0, 15), st.integers(0, 300), WIDTHS, BESIDE)
+@given(DTYPES, KINDS, SEEDS, st.integers(0, 15), st.integers(0, 300), WIDTHS, BIASES)
 def test_products_are_torch_s(  # noqa: PLR0917 - one for each dimension
     dtype: torch.dtype, kind: str, seed: int, rows: int, outputs: int, inputs: int, beside: str
 ) -> None:
@@ -46,8 +46,7 @@ def test_products_are_torch_s(  # noqa: PLR0917 - one for each dimension
         anywhere(torch.randn(outputs, inputs).to(dtype)),
         anywhere(torch.randn(rows, inputs).to(dtype)),
     )
-    bias = anywhere(torch.randn(outputs).to(dtype)) if beside != "nothing" else None
-    added = None if bias is None else anywhere(torch.randn(rows, outputs).to(dtype))
+    bias = anywhere(torch.randn(outputs).to(dtype)) if beside else None
     wide = weight.double()
     if kind == "int8":
         codes, scale = quantized(weight) if outputs else (weight.to(torch.int8), weight[:, 0].contiguous())
@@ -56,9 +55,9 @@ def test_products_are_torch_s(  # noqa: PLR0917 - one for each dimension
     else:
         by = matrix(weight, bias)
     expected = given_rows.double() @ wide.t()
-    if bias is not None and added is not None:
-        expected = expected + bias.double() + added.double()
-    got = multiply(by, given_rows, added)
+    if bias is not None:
+        expected = expected + bias.double()
+    got = multiply(by, given_rows)
     assert got.dtype is dtype
     close(got, expected)
 
@@ -95,14 +94,9 @@ def test_what_is_no_number_stays_in_its_own_row_and_its_own_output(dtype: torch.
 
 def test_rows_and_weights_that_do_not_go_together_are_refused() -> None:
     weight = torch.ones(4, 8)
-    for given_rows, added in (
-        (torch.ones(2, 7), None),
-        (torch.ones(2, 8, dtype=torch.bfloat16), None),
-        (torch.ones(2, 8), torch.ones(2, 5)),
-        (torch.ones(2, 8), torch.ones(3, 4)),
-    ):
+    for given_rows in (torch.ones(2, 7), torch.ones(2, 8, dtype=torch.bfloat16)):
         with pytest.raises(ValueError, match="do not fit together"):
-            multiply(matrix(weight), given_rows, added)
+            multiply(matrix(weight), given_rows)
     assert serve_linear(weight, weight)
     assert serve_linear(weight, weight.to(torch.int8))
     assert not serve_linear(weight, weight.bfloat16())
@@ -110,34 +104,17 @@ def test_rows_and_weights_that_do_not_go_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rows", [1, 13, 97])
 @torch.no_grad()
-def test_a_layer_says_the_same_for_few_rows_and_for_many(
-    dtype: torch.dtype, *, packed: bool, rows: int
-) -> None:
+def test_a_layer_says_the_same_for_few_rows_and_for_many(dtype: torch.dtype, rows: int) -> None:
     torch.manual_seed(1)
-    linear = nn.Linear(48, 80).to(dtype)
-    if packed and not can_pack(linear.weight.device, dtype):
-        pytest.skip("this processor has no packed layers of this dtype")
-    layer = CpuLinear(linear, packed=packed)
-    given_rows, added = torch.randn(rows, 48).to(dtype), torch.randn(rows, 80).to(dtype)
-    expected = functional.linear(given_rows.double(), linear.weight.double(), linear.bias.double())
-    close(layer(given_rows), expected)
-    close(layer(given_rows, added), expected + added.double())
-
-
-def test_no_second_copy_is_kept_of_bfloat16_nor_of_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-
-    def copies(dtype: torch.dtype) -> list[bool]:
-        model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4)).to(dtype)
-        weights = [layer.weight.data_ptr() for layer in model]
-        take_over(model)
-        assert [layer.weight.data_ptr() for layer in model] == weights
-        return [layer.packed is not None for layer in model]
-
-    assert copies(torch.bfloat16) == [False, False]
-    assert copies(torch.float32) == [True, True]
-    monkeypatch.setattr(cpu_kernels, "LARGEST_COPY", 4 * (8 * 16 + 16 * 4) - 1)
-    assert copies(torch.float32) == [False, False]
+    model = nn.Sequential(nn.Linear(48, 80)).to(dtype)
+    linear = model[0]
+    take_over(model)
+    given_rows = torch.randn(rows, 48).to(dtype)
+    close(
+        model(given_rows),
+        functional.linear(given_rows.double(), linear.weight.double(), linear.bias.double()),
+    )
+    assert isinstance(model[0], CpuLinear)
+    assert model[0].weight.data_ptr() == linear.weight.data_ptr()

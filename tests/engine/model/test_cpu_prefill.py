@@ -14,7 +14,7 @@ from engine.execution.executor import Runner
 from engine.kv_cache import LayerPages
 from engine.model.cpu import decoder as cpu_decoder
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.decoder import CpuDecode, CpuModel, CpuPrefill, InvalidStep, prefills
+from engine.model.cpu.decoder import CpuModel, InvalidStep, prefills
 from engine.model.cpu.kernels import quantize
 from engine.step_layout import Span
 from tests.engine.families import VOCABULARY
@@ -33,11 +33,11 @@ def span(
     return Span(0, start, text[start:stop], samples=samples, pages=pages)
 
 
-def in_parts(prefill: CpuPrefill, text: list[int], cuts: list[int], held: list[LayerPages]) -> Tensor:
+def in_parts(model: CpuModel, text: list[int], cuts: list[int], held: list[LayerPages]) -> Tensor:
     """The logits behind a text that is read up to each cut."""
     pages = list(range(len(held[0].keys)))
     for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        logits = prefill.run([span(text, pages, start, stop)], held)
+        logits = model.prefill([span(text, pages, start, stop)], held)
     return logits
 
 
@@ -56,7 +56,7 @@ def test_prompts_beside_each_other_are_what_the_module_says_of_each(
     for text, count in zip(texts, needed, strict=True):
         spans.append(span(text, shuffled[:count]))
         shuffled = shuffled[count:]
-    logits = CpuPrefill(CpuModel(fused)).run(spans, made_pages(fused, sum(needed) + 3, page))
+    logits = CpuModel(fused).prefill(spans, made_pages(fused, sum(needed) + 3, page))
     torch.set_num_threads(1)
     for row, text in zip(logits, texts, strict=True):
         torch.testing.assert_close(row, by_itself(family, text), atol=1e-4, rtol=1e-4)
@@ -78,16 +78,16 @@ def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
     family: str,
 ) -> None:
     fused = decoder(family, torch.bfloat16 if half else torch.float32)
-    prefill, text = CpuPrefill(CpuModel(fused)), prompt(length, 3)
+    model, text = CpuModel(fused), prompt(length, 3)
     pages = -(-length // PAGE)
     cpu_kernels.library().midstream_vectors(level)
     try:
         whole, parts = made_pages(fused, pages, PAGE), made_pages(fused, pages, PAGE)
-        expected = in_parts(prefill, text, [], whole)
+        expected = in_parts(model, text, [], whole)
         # a part of a single token attends as decode steps do
         wanted = [cut for cut in sorted(cuts) if cut < length]
         lengths = [b - a for a, b in zip([0, *wanted], [*wanted, length], strict=True)]
-        logits = in_parts(prefill, text, wanted, parts)
+        logits = in_parts(model, text, wanted, parts)
     finally:
         cpu_kernels.library().midstream_vectors(-1)
     if min(lengths) > 1 or length == 1:
@@ -103,8 +103,7 @@ def test_what_a_prompt_says_does_not_depend_on_where_it_is_cut(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vectors_of_every_kind_are_served(dtype: torch.dtype, vectors: None) -> None:
     fused = decoder("qwen3", dtype)
-    cpu_kernels.take_over(fused)
-    logits = in_parts(CpuPrefill(CpuModel(fused)), prompt(60), [33], made_pages(fused, 4, PAGE))[0].float()
+    logits = in_parts(CpuModel(fused), prompt(60), [33], made_pages(fused, 4, PAGE))[0].float()
     expected = by_itself("qwen3", prompt(60))
     assert (logits - expected).norm() / expected.norm() < (1e-5 if dtype is torch.float32 else 0.05)
 
@@ -112,24 +111,24 @@ def test_vectors_of_every_kind_are_served(dtype: torch.dtype, vectors: None) -> 
 def test_replies_that_run_beside_a_prompt_say_what_they_say_alone() -> None:
     fused = decoder()
     model = CpuModel(fused)
-    decode, prefill, text = CpuDecode(model), CpuPrefill(model), prompt(40)
+    text = prompt(40)
     alone, beside = made_pages(fused, 6, PAGE), made_pages(fused, 6, PAGE)
     for held in (alone, beside):
-        prefill.run([span(text, [0, 1, 2], 0, 39)], held)
-    expected = decode.run([span(text, [0, 1, 2], 39)], alone)
-    both = prefill.run([span(text, [0, 1, 2], 39), span(prompt(45, 7), [3, 4, 5])], beside)
+        model.prefill([span(text, [0, 1, 2], 0, 39)], held)
+    expected = model.decode([span(text, [0, 1, 2], 39)], alone)
+    both = model.prefill([span(text, [0, 1, 2], 39), span(prompt(45, 7), [3, 4, 5])], beside)
     torch.testing.assert_close(both[0], expected[0], atol=1e-5, rtol=1e-5)
 
 
 def test_only_spans_that_sample_have_logits() -> None:
     fused = decoder()
-    prefill, held = CpuPrefill(CpuModel(fused)), made_pages(fused, 4, PAGE)
+    model, held = CpuModel(fused), made_pages(fused, 4, PAGE)
     texts = [prompt(20, salt) for salt in range(2)]
     spans = [span(texts[0], [0, 1], samples=False), span(texts[1], [2, 3])]
-    logits = prefill.run(spans, held)
+    logits = model.prefill(spans, held)
     assert len(logits) == 1
     torch.testing.assert_close(logits[0], by_itself("llama", texts[1]), atol=1e-4, rtol=1e-4)
-    assert prefill.run(spans[:1], held).shape == (0, VOCABULARY)
+    assert model.prefill(spans[:1], held).shape == (0, VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -155,21 +154,21 @@ def test_a_step_that_leads_out_of_memory_is_refused_and_writes_nothing(
     held = made_pages(fused, 6, 4)
     spans = [Span(0, 0, [1, 2], samples=True, pages=[2]), Span(1, start, tokens, samples=True, pages=pages)]
     with pytest.raises(InvalidStep, match=why):
-        CpuPrefill(CpuModel(fused)).run(spans, held)
+        CpuModel(fused).prefill(spans, held)
     assert all(store.isnan().all() for layer in held for store in layer)
     with pytest.raises(InvalidStep, match="no rows"):
-        CpuPrefill(CpuModel(fused)).run([], held)
+        CpuModel(fused).prefill([], held)
 
 
 def test_what_is_no_number_stays_with_its_own_prompt() -> None:
     fused = decoder()
-    prefill, held = CpuPrefill(CpuModel(fused)), made_pages(fused, 6, PAGE)
+    model, held = CpuModel(fused), made_pages(fused, 6, PAGE)
     texts = [prompt(40, salt) for salt in range(2)]
     spans = [span(text, pages, 0, 30) for text, pages in zip(texts, ([0, 1, 2], [3, 4, 5]), strict=True)]
-    prefill.run(spans, held)
+    model.prefill(spans, held)
     held[0].keys[1] = torch.nan
     spans = [span(text, pages, 30) for text, pages in zip(texts, ([0, 1, 2], [3, 4, 5]), strict=True)]
-    assert prefill.run(spans, held).isnan().any(dim=1).tolist() == [True, False]
+    assert model.prefill(spans, held).isnan().any(dim=1).tolist() == [True, False]
 
 
 def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch, vectors: None) -> None:
@@ -186,18 +185,18 @@ def test_it_serves_where_it_is_the_faster_one(monkeypatch: pytest.MonkeyPatch, v
     quantize(coded)
     assert not prefills(coded)
     with pytest.raises(InvalidStep, match="weights"):
-        CpuPrefill(CpuModel(coded)).run([span(prompt(3), [0])], made_pages(coded, 1, PAGE))
+        CpuModel(coded).prefill([span(prompt(3), [0])], made_pages(coded, 1, PAGE))
 
 
 @torch.inference_mode()
 def test_the_runner_gives_it_prompts_and_steps_of_many_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, run = [], CpuPrefill.run
+    rows, prefill = [], CpuModel.prefill
 
-    def counted(self: CpuPrefill, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+    def counted(self: CpuModel, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         rows.append(sum(len(span.tokens) for span in spans))
-        return run(self, spans, layers)
+        return prefill(self, spans, layers)
 
-    monkeypatch.setattr(CpuPrefill, "run", counted)
+    monkeypatch.setattr(CpuModel, "prefill", counted)
     runner = Runner(decoder(), pages=70, page_size=PAGE)
     runner.run([span(prompt(3), [0])])  # the first step makes the pages
     replies = [span(prompt(1, place), [place]) for place in range(70)]

@@ -34,9 +34,8 @@ TERMS = {
 LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
-def attend(case: Case, terms: AttentionParams, *, sinks: Tensor | None = None, processors: int = 2) -> Tensor:
-    backend = Cuda(processors=processors)
-    return backend.attend(case.queries, case.stored, case.step, terms, sinks)
+def attend(case: Case, terms: AttentionParams, *, processors: int = 2) -> Tensor:
+    return Cuda(processors=processors).attend(case.queries, case.stored, case.step, terms)
 
 
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
@@ -79,16 +78,6 @@ def test_halves_and_the_sizes_of_real_heads(dtype: torch.dtype, size: int) -> No
     out = attend(case, terms)
     assert out.dtype is dtype
     torch.testing.assert_close(out.float(), attended_by_hand(case, terms), rtol=2e-2, atol=2e-2)
-
-
-@pytest.mark.parametrize(
-    "terms", [AttentionParams(0.3), AttentionParams(0.3, window=9)], ids=["plain", "window"]
-)
-def test_sinks_take_their_share_of_each_row(terms: AttentionParams) -> None:
-    case = paged(GROUPED, lengths=(300, 5, 1, 40), queries=(1, 1, 1, 20), page=16)
-    sinks = torch.tensor([0.5, -3.0, 4.0, 40.0], device=DEVICE)
-    out = attend(case, terms, sinks=sinks)
-    torch.testing.assert_close(out, attended_by_hand(case, terms, sinks), rtol=1e-4, atol=1e-5)
 
 
 def test_a_row_of_nobody_gets_zeros_and_stores_nothing() -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from engine.errors import ModelNotUsable
-from engine.model.cpu.kernels import FEW_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
+from engine.model.cpu.kernels import INT8_MOST_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
 from engine.scheduling.core import EngineCore
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of
@@ -38,7 +38,7 @@ def test_a_row_of_zeros_stays_one() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("rows", [0, 1, FEW_ROWS, FEW_ROWS + 1, 40])
+@pytest.mark.parametrize("rows", [0, 1, 40, INT8_MOST_ROWS + 1])
 @pytest.mark.parametrize("inputs", [64, 33])
 def test_any_number_of_rows_of_any_width_is_multiplied(dtype: torch.dtype, rows: int, inputs: int) -> None:
     torch.manual_seed(0)

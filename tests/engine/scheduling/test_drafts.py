@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.execution.executor import Executor, OutOfMemory
 from engine.messages import FinishReason, Output
 from engine.scheduling.core import EngineCore
 from engine.scheduling.scheduler import PrefillBudget
@@ -184,47 +183,6 @@ def test_the_last_token_that_a_translation_may_have_is_made(followed: Followed) 
 def test_an_end_in_a_draft_is_made_by_the_model(followed: Followed) -> None:
     followed.core.submit(translating("one", source(20), beginning("marian"), SOME, draft=[5, END, 6]))
     assert list(followed.core._active["one"].request.draft) == [5]
-
-
-@pytest.fixture
-def feeding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens are fed to the next step before anybody here knows them, as on a GPU."""
-    begin = Executor.__init__
-
-    def fed(self: Executor, *args: object, **how: object) -> None:
-        begin(self, *args, **how)  # type: ignore[arg-type]
-        self.feed()
-
-    monkeypatch.setattr(Executor, "__init__", fed)
-
-
-@pytest.mark.usefixtures("feeding")
-@pytest.mark.parametrize("right", [0, 4, LENGTH - 1])
-def test_what_is_known_to_the_device_alone_comes_behind_what_was_right(right: int) -> None:
-    core, whole = EngineCore(served("m2m100")), generated("m2m100", source(20), LENGTH)
-    for name in ("one", "two"):
-        draft = [*whole[:right], 9, 9]
-        core.submit(translating(name, source(20), beginning("m2m100"), SOME, draft=draft))
-    outputs = run_out(core)
-    assert tokens_of(outputs, "one") == tokens_of(outputs, "two") == whole
-
-
-@pytest.mark.usefixtures("feeding")
-def test_a_step_whose_tokens_are_lost_checks_the_draft_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    core, whole = EngineCore(served("m2m100")), generated("m2m100", source(20), LENGTH)
-    fetch, failures = core._executor.fetch, [OutOfMemory("no room")]
-
-    def failing(*args: object) -> object:
-        if failures:
-            raise failures.pop()
-        return fetch(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(core._executor, "fetch", failing)
-    for name in ("one", "two"):
-        core.submit(translating(name, source(20), beginning("m2m100"), SOME, draft=whole[:4]))
-    outputs = run_out(core)
-    assert not failures
-    assert tokens_of(outputs, "one") == tokens_of(outputs, "two") == whole
 
 
 def test_drafts_that_outgrow_the_memory_wait_and_are_taken_up_again() -> None:

@@ -38,7 +38,8 @@ def scripted(request_id: str, tokens: int, length: int = 5) -> PreparedRequest:
 @pytest.fixture(params=[False, True], ids=["at once", "behind the device"])
 def core(request: pytest.FixtureRequest) -> EngineCore:
     made = EngineCore(served("llama", max_batch=2))
-    made._executor.computes_meanwhile = request.param
+    if request.param:
+        made._executor.feed()
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.execution.executor import Executor
 from engine.kv_cache import PagePool
 from engine.messages import Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
@@ -149,22 +148,6 @@ def test_a_translation_that_is_full_ends_as_generate_ends_it() -> None:
         expected = generated(kind, text_of(3), room)
         assert tokens_of(outputs, "full") == expected
         assert end_of(outputs, "full").reason in {FinishReason.LENGTH, FinishReason.STOP}
-
-
-def test_tokens_known_to_the_device_alone_are_fed_to_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Executor.__init__
-
-    def feeding(self: Executor, *args: object, **how: object) -> None:
-        begin(self, *args, **how)  # type: ignore[arg-type]
-        self.feed()
-
-    monkeypatch.setattr(Executor, "__init__", feeding)
-    core = EngineCore(served("m2m100"))
-    for number in range(3):
-        core.submit(translating(f"{number}", text_of(number), beginning("m2m100"), SOME))
-    outputs = run_out(core)
-    for number in range(3):
-        assert tokens_of(outputs, f"{number}") == generated("m2m100", text_of(number), LENGTH)
 
 
 class Steps:

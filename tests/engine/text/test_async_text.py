@@ -1,7 +1,4 @@
-"""Text is made while the device computes the next step: the same text as when it is made at once, to the token.
-
-Every test runs twice: with each step launched once the last one's tokens are here, and with each launched before that.
-"""
+"""Text is made while the device computes the next step: the same text as when it is made at once, to the token."""
 
 from __future__ import annotations
 
@@ -39,31 +36,15 @@ Scene = Callable[[EngineCore], list[Output]]
 
 
 def async_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
-    """A core that believes its device to compute while it does other things."""
+    """A core that launches the next step before it knows the last one's tokens, as on a GPU."""
     core = EngineCore(model) if clock is None else EngineCore(model, clock=clock)
-    core._executor.computes_meanwhile = True
-    return core
-
-
-def sync_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
-    """One that launches the next step before it knows the last one's tokens, too."""
-    core = async_core(model) if clock is None else async_core(model, clock=clock)
     core._executor.feed()
     return core
 
 
-Make = Callable[..., EngineCore]
-
-
-@pytest.fixture(params=[async_core, sync_core])
-def make(request: pytest.FixtureRequest) -> Make:
-    made: Make = request.param
-    return made
-
-
 @pytest.fixture
-def core(make: Make) -> EngineCore:
-    return make(served("llama", max_batch=2))
+def core() -> EngineCore:
+    return async_core(served("llama", max_batch=2))
 
 
 def chunks_by_request(outputs: Sequence[Output]) -> dict[str, tuple[list[tuple[str, int]], Finished]]:
@@ -115,7 +96,7 @@ def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
             core.submit(make_request(number, **one))  # type: ignore[arg-type]
         return chunks_by_request(run_out(core))
 
-    assert texts(async_core) == texts(sync_core) == texts(EngineCore)
+    assert texts(async_core) == texts(EngineCore)
 
 
 def test_a_token_is_told_once_the_next_step_was_launched(core: EngineCore) -> None:
@@ -172,9 +153,9 @@ def test_a_step_in_flight_is_nothing_to_the_next_request_of_the_same_name(core: 
     assert len(tokens_of(run_out(core), "a")) == 8
 
 
-def test_time_that_runs_out_ends_what_is_in_flight(make: Make) -> None:
+def test_time_that_runs_out_ends_what_is_in_flight() -> None:
     clock = Clock()
-    core = make(served("llama"), clock=clock)
+    core = async_core(served("llama"), clock=clock)
     core.submit(
         prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
     )
@@ -201,12 +182,12 @@ def test_what_was_told_is_taken_up_by_the_next_turn(core: EngineCore) -> None:
     assert tokens_of(outputs, "b") == tokens_of(run_out(plain), "b")
 
 
-def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody(make: Make) -> None:
+def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     model = served("llama", max_batch=1)
     with torch.no_grad():
         model.module.lm_head.weight.zero_()  # all tokens are alike, so that the first one is chosen
         model.module.get_input_embeddings().weight[0] = torch.nan
-    core = make(model)
+    core = async_core(model)
     core.submit(prepared_request("a", prompt(5)))
     core.step()
     core.step()
@@ -216,10 +197,10 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody(make: Make) -> 
     assert end_of(run_out(core), "b").reason is FinishReason.LENGTH
 
 
-def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told(make: Make) -> None:
+def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told() -> None:
     model = served("llama", max_batch=2)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = make(model)
+    core = async_core(model)
     core.submit(prepared_request("good", prompt(5)))
     outputs = core.step() + core.step()
     core.submit(prepared_request("bad", [1, POISON, 2]))
@@ -291,7 +272,7 @@ def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
 def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    core = sync_core(served("llama"))
+    core = async_core(served("llama"))
     launch, fetch, order = core._executor.launch, core._executor.fetch, []
 
     def noted_launch(spans: Sequence[Span]) -> LaunchedStep:

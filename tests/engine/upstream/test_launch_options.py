@@ -71,12 +71,9 @@ def test_what_is_no_argument_is_refused(given: str) -> None:
 
 def test_settings_hold_where_no_argument_says_otherwise() -> None:
     assert argument(PLAIN, "max-num-seqs") == "32"
-    assert argument(PLAIN, "tensor-parallel-size") == "1"
-    chosen = started_with(
-        "max-num-seqs=200", "max-num-seqs=256", "tensor-parallel-size=4", "scheduling-policy=fcfs"
-    )
+    chosen = started_with("max-num-seqs=200", "max-num-seqs=256", "dtype=half", "scheduling-policy=fcfs")
     assert argument(chosen, "max-num-seqs") == "256"
-    assert argument(chosen, "tensor-parallel-size") == "4"
+    assert argument(chosen, "dtype") == "half"
     upstream = upstream_of(chosen, "http://127.0.0.1:1/v1", window=4096)
     assert (upstream.max_requests, upstream.features.priority) == (256, "off")
     assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).features.priority == "low_first"
