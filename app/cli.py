@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, TypeVar
 
 import click
 import msgspec
-import uvloop
 
 from app import logs, memory
 from app.administration import admin
@@ -26,6 +27,7 @@ from midstream.terminal import chat
 from sessions.errors import StoreDown
 from sessions.store.embedded import EmbeddedStoreFailed
 
+_T = TypeVar("_T")
 _REPEATED = {"engine_arg"}
 GROUPS = {
     "host": "Address and network",
@@ -44,7 +46,7 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("midstream-server"), prog_name="midstream")
+@click.version_option(version("midstream"), prog_name="midstream")
 def main() -> None:
     """The conversation layer between a chat front end and a language model: what users saw is what the model reads next."""
 
@@ -127,7 +129,16 @@ def serve(**options: Any) -> None:
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
-        uvloop.run(serve_forever(with_models(settings)))
+        _run(serve_forever(with_models(settings)))
+
+
+def _run(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run in uvloop's event loop, or in asyncio's without the extra `fast`."""
+    if find_spec("uvloop") is None:
+        return asyncio.run(main)
+    import uvloop  # noqa: PLC0415 - it may not be installed
+
+    return uvloop.run(main)
 
 
 @contextmanager
@@ -153,7 +164,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 
     try:
         given = {name: None if value == () else value for name, value in options.items()}
-        serves = uvloop.run(report(Settings.read(os.environ, given), as_json=as_json))
+        serves = _run(report(Settings.read(os.environ, given), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False
@@ -173,7 +184,7 @@ def restored(**options: str | None) -> None:
     with _complaints():
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
-        total = uvloop.run(make_ready(settings))
+        total = _run(make_ready(settings))
         click.echo(f"{total} conversations are ready.")
 
 

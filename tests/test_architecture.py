@@ -21,6 +21,7 @@ EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
     *((module, "engine") for module in ("speech.process", "speech.espeak")),  # its children's environment
+    ("speech.recordings", "engine"),  # the command that installs an extra
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }

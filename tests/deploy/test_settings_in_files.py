@@ -35,6 +35,14 @@ def test_the_readme_names_the_true_defaults(table: dict[str, str]) -> None:
             assert msgspec.convert(shown[1], field.type, strict=False) == field.default
 
 
+def test_the_example_of_an_environment_file_has_settings_with_values_that_are_taken(deploy: Path) -> None:
+    lines = (deploy / ".env.example").read_text().splitlines()
+    pairs = dict(line.removeprefix("#").split("=", 1) for line in lines if line.startswith(f"#{PREFIX}"))
+    assert set(pairs) <= set(FIELDS)
+    assert len(pairs) > 10
+    Settings.read({name: value for name, value in pairs.items() if name != f"{PREFIX}UPSTREAMS"})
+
+
 def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
     """All of the file reaches the service. What compose sets beside it has a default alone, which the file replaces."""
     service = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"]
