@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -27,7 +25,11 @@ from midstream.terminal import chat
 from sessions.errors import StoreDown
 from sessions.store.embedded import EmbeddedStoreFailed
 
-_T = TypeVar("_T")
+try:
+    from uvloop import run
+except ModuleNotFoundError:  # it is of the extra `fast`
+    from asyncio import run  # type: ignore[assignment]
+
 _REPEATED = {"engine_arg"}
 GROUPS = {
     "host": "Address and network",
@@ -129,16 +131,7 @@ def serve(**options: Any) -> None:
         settings = Settings.read(os.environ, given)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
-        _run(serve_forever(with_models(settings)))
-
-
-def _run(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run in uvloop's event loop, or in asyncio's without the extra `fast`."""
-    if find_spec("uvloop") is None:
-        return asyncio.run(main)
-    import uvloop  # noqa: PLC0415 - it may not be installed
-
-    return uvloop.run(main)
+        run(serve_forever(with_models(settings)))
 
 
 @contextmanager
@@ -164,7 +157,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
 
     try:
         given = {name: None if value == () else value for name, value in options.items()}
-        serves = _run(report(Settings.read(os.environ, given), as_json=as_json))
+        serves = run(report(Settings.read(os.environ, given), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False
@@ -184,7 +177,7 @@ def restored(**options: str | None) -> None:
     with _complaints():
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
-        total = _run(make_ready(settings))
+        total = run(make_ready(settings))
         click.echo(f"{total} conversations are ready.")
 
 

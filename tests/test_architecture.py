@@ -302,6 +302,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.keys",
                 "app.administration",
                 "app.sizing",
+                "midstream.__main__",
                 "midstream.terminal.__init__",
                 "app.doctor",
                 "app.models",

@@ -85,27 +85,27 @@ async def test_speech_without_its_libraries_names_the_extra(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("library", "config", "call", "extra"),
+    ("library", "files", "call", "extra"),
     [
         (
             "PIL",
-            {"model_type": "smolvlm"},
+            {"config": {"model_type": "smolvlm"}, "preprocessor_config": {}},
             "from engine.vision.processor import ImageProcessor; ImageProcessor.of(folder)",
             "images",
         ),
         (
             "sentencepiece",
-            {"model_type": "marian"},
+            {"config": {"model_type": "marian"}, "tokenizer_config": {"tokenizer_class": "MarianTokenizer"}},
             "from engine.loading.tokenizer import read_tokenizer; read_tokenizer(folder)",
             "translation",
         ),
     ],
 )
 def test_a_model_that_needs_more_names_the_extra(
-    library: str, config: dict[str, str], call: str, extra: str, tmp_path: Path
+    library: str, files: dict[str, dict[str, str]], call: str, extra: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "preprocessor_config.json").write_text("{}")
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
     program = f"import sys; sys.modules[{library!r}] = None; folder = {str(tmp_path)!r}; {call}"
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

@@ -80,7 +80,7 @@ async def test_the_command_chats_in_front_of_another_server(
 ) -> None:
     file = tmp_path / "upstreams.toml"
     file.write_text(
-        f'[[upstream]]\nname = "one"\nurl = "{scripted.url}/v1"\nmodel = "scripted"\ncontext_tokens = 4096\n'
+        f'[[upstream]]\nname = "one"\nurl = "{scripted.url}/v1"\nmodel = "midstream-demo"\ncontext_tokens = 4096\n'
     )
     command = ("midstream_server", "serve", "--upstreams", str(file))
     for server in running(gateway, tmp_path, command):

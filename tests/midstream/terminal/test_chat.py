@@ -559,7 +559,7 @@ async def test_the_client_alone_chats_plainly_and_names_what_is_missing(
     running: InProcessService, tmp_path: Path
 ) -> None:
     running.engine.script("Good *day*.")
-    async with chatting(running.url, tmp_path, columns=200, run=without_line_editing) as terminal:
+    async with chatting(running.url, tmp_path, columns=300, run=without_line_editing) as terminal:
         await terminal.shows('pip install "midstream[terminal]"')
         assert "prompt_toolkit is not installed" in terminal.text
         terminal.enters("Hello.")
