@@ -166,6 +166,7 @@ $(TORCHED): constraints.txt | $(BIN)/python
 $(RUNTIME): pyproject.toml midstream/pyproject.toml distributions/gateway/pyproject.toml constraints.txt $(KERNELS) $(TORCHED) | $(BIN)/python
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
+	@$(BIN)/python -m pip -qq uninstall --yes midstream-server # an older one owns bin/midstream, and would take it along
 	@$(PIP) $(PARTS) '.[gguf,speech]'
 	@touch $@
 

@@ -30,9 +30,9 @@ def test_a_dry_run_builds_and_checks_all_and_publishes_nothing(tmp_path: Path) -
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     made = {file.name for file in tmp_path.iterdir()}
-    names = ("midstream", "midstream_gateway", "midstream_server")
-    assert {f"{name}-{VERSION}.tar.gz" for name in names} < made
-    assert {f"{name}-{VERSION}-py3-none-any.whl" for name in names[:2]} < made
+    projects = ("midstream", "midstream_gateway", "midstream_server")
+    assert {f"{name}-{VERSION}.tar.gz" for name in projects} < made
+    assert {f"{name}-{VERSION}-py3-none-any.whl" for name in projects[:2]} < made
     (upload,) = (line for line in ended.stdout.splitlines() if "twine upload" in line)
     assert "linux_x86_64" not in upload
     assert "would run: npm publish" in ended.stdout

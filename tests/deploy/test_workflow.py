@@ -14,8 +14,8 @@ WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 
 
 def test_the_workflow_keeps_to_its_schema() -> None:
-    program = Path(sys.executable).with_name("check-jsonschema")
-    command = [program, "--builtin-schema", "vendor.github-workflows", WORKFLOW]
+    program = str(Path(sys.executable).with_name("check-jsonschema"))
+    command = [program, "--builtin-schema", "vendor.github-workflows", str(WORKFLOW)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
