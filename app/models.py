@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from app.settings import Settings, SettingsError, called, naming, secret_of
 from engine import loading
-from engine.api import Embedder, Engine
+from engine.api import Engine
 from engine.errors import ModelNotUsable, install_command
 from engine.loading.preflight import GGUF, GGUF_REFUSED, check_libraries, check_options
 from engine.machine import EngineOptions, ForwardOptions, child_environment, shared_out, spread
@@ -37,8 +37,8 @@ from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.process.supervision import HeartbeatOptions
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
-from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder, UpstreamEngine, UpstreamFleet
-from engine.upstream.options import UpstreamOptions, with_preset
+from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
+from engine.upstream.options import EmbedderOptions, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 
 SETTING = called("upstreams")
@@ -280,7 +280,7 @@ def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
 
 
 @asynccontextmanager
-async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[Embedder]]:
+async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
     """Yield the file's embedding models, in its order, while they serve. Raises SettingsError."""
     embedders = [_embedder(options) for options in file_of(settings).embedder]
     async with AsyncExitStack() as stack:

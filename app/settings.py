@@ -363,7 +363,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speech_recognizer: Annotated[
         str,
         Meta(
-            description="The recognizer: pocketsphinx, or the hub name or folder of a Whisper, Moonshine or CTC model (wav2vec 2.0, HuBERT)."
+            description="The recognizer: pocketsphinx, or the hub name or folder of a Whisper or Moonshine model."
         ),
     ] = "pocketsphinx"
     speech_grammar: Annotated[
@@ -375,19 +375,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speech_voice: Annotated[
         str,
         Meta(
-            description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS, SpeechT5 or FastSpeech2Conformer model."
+            description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS model, such as MMS."
         ),
     ] = "espeak-ng"
-    speech_vocoder: Annotated[
-        str | None,
-        Meta(
-            description="Hub name or folder of the HiFi-GAN for SpeechT5, or FastSpeech2Conformer without its own."
-        ),
-    ] = None
-    speech_speakers: Annotated[
-        str | None,
-        Meta(description="Folder of speaker embeddings for SpeechT5: NAME.npy makes the voice NAME."),
-    ] = None
     speech_device: Annotated[
         str,
         Meta(pattern=r"^\s*[^\s,]+\s*$", description="Device of speech models: auto, cpu, cuda, cuda:1 …"),

@@ -19,8 +19,8 @@ from sessions.service import Sessions
 from speech.errors import ModelLoadError, SpeechError
 from speech.espeak import PROGRAM, Espeak, voices
 from speech.interfaces import Synthesizer
-from speech.listening import RecognizerProcess
-from speech.model_families import Options, check_named, check_parts, recognizer_family, voice_family
+from speech.listening import StreamingRecognizer
+from speech.model_families import Options, check_named, check_voice, recognizer_family
 from speech.model_voice import ModelVoice
 from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
 
@@ -43,7 +43,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
         yield None
         return
     _need("pocketsphinx")  # with any recognizer, it distinguishes speech from silence
-    ear = RecognizerProcess(options, known=ENGLISH if requested.speech == _AUTO else None)
+    ear = StreamingRecognizer(options, known=ENGLISH if requested.speech == _AUTO else None)
     names = _voices() if settings.speech == "both" and settings.speech_voice == PROGRAM else ()
     voice_service = VoiceService(
         sessions=sessions, ear=ear, voice=Espeak(names) if names else None, slots=settings.max_speech
@@ -157,30 +157,25 @@ def _model_voice(settings: Settings) -> ModelVoice:
     options = _options(settings, settings.speech_voice)
     with naming("speech_voice", *_UNUSABLE):
         if (config := check_named(options.model)) is not None:
-            check_parts(voice_family(options.model, config), options, config)
-    with naming("speech_vocoder", *_UNUSABLE):
-        if options.vocoder is not None:
-            check_named(options.vocoder)
+            check_voice(options.model, config)
     return ModelVoice(_name(options.model), options)
 
 
 def _options(settings: Settings, model: str) -> Options:
     with naming("speech_device", *_UNUSABLE):
         check_device(settings.speech_device.strip())
+    folder = Path(model).expanduser()
     return Options(
-        model=model,
+        model=str(folder) if folder.is_dir() else model,
         device=settings.speech_device.strip(),
         dtype=settings.speech_dtype,
         pickled_weights=settings.pickled_weights,
-        vocoder=settings.speech_vocoder,
-        speakers=settings.speech_speakers,
     )
 
 
 def _name(model: str) -> str:
     """Return a model's name for clients: its folder's, or that of the hub."""
-    folder = Path(model).expanduser()
-    return folder.resolve().name if folder.is_dir() else model
+    return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def _need(*libraries: str) -> None:

@@ -46,8 +46,9 @@ from sessions.service import Sessions
 from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
-from speech.interfaces import Coding, Listening, RecognitionStream, Stopped, StreamingRecognizer, Voice
+from speech.interfaces import Coding, Listening, Stopped, Voice
 from speech.interfaces import Heard as HeardSound
+from speech.listening import RecognitionStream, StreamingRecognizer
 
 PAUSE_MS = 30
 """Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""

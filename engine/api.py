@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from itertools import chain
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Protocol, TypeVar, assert_never
 
 import msgspec
@@ -228,32 +228,6 @@ class Vectors(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Embedder(Protocol):
-    """Embeds texts."""
-
-    @property
-    def name(self) -> str:
-        """The model's name for clients."""
-        ...
-
-    @property
-    def max_texts(self) -> int:
-        """Most texts of one request."""
-        ...
-
-    @property
-    def takes_dimensions(self) -> bool:
-        """Whether a request can choose the length of the vectors."""
-        ...
-
-    async def embed(self, texts: Texts) -> Vectors:
-        """Embed each text. Cancelling the wait cancels the request.
-
-        Raises PromptRejected, EngineBusy, EngineUnavailable.
-        """
-        ...
-
-
 MERGED_CHARS = 16 * 1024
 """The most characters of merged chunks; in UTF-8 at most 64 KiB."""
 
@@ -354,6 +328,21 @@ def _joined(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
     return "".join(piece.text for piece in pieces), sum(piece.tokens for piece in pieces)
 
 
+class DeliveryTimes:
+    """The number of pieces that readers took, and their total waiting time."""
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count one."""
+        self.count += 1
+        self.seconds += seconds
+
+
 class Streamer:
     """The outputs of one request, in order; then the iteration ends. One reader iterates, and may cancel.
 
@@ -364,12 +353,21 @@ class Streamer:
     if an upstream refused the request.
 
     The engine's side calls `put_nowait`, `lose` and `fail`.
+
+    `deadline`: the loop's time by which an upstream's reply must have ended, over all that try; None: none.
     """
 
-    def __init__(self, request_id: str, on_cancel: Callable[[str], None]) -> None:
-        """Make a stream. `on_cancel` is called with the id at the first cancel of an open request."""
+    def __init__(
+        self, request_id: str, on_cancel: Callable[[str], None], deliveries: DeliveryTimes | None = None
+    ) -> None:
+        """Make a stream. `on_cancel` is called with the id at the first cancel of an open request.
+
+        `deliveries`: takes how long pieces waited for their reader, merged text since its first part came.
+        """
         self.request_id = request_id
+        self.deadline: float | None = None
         self._on_cancel = on_cancel
+        self._deliveries = deliveries
         self._collector = OutputBuffer()
         self._wakeup: asyncio.Future[None] | None = None  # the reader waits for it
         self._closed = False
@@ -386,9 +384,10 @@ class Streamer:
         """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
         return self._collector.made_at
 
-    def redirect(self, on_cancel: Callable[[str], None]) -> None:
-        """Redirect the cancel: another engine answers from now on."""
+    def redirect(self, on_cancel: Callable[[str], None], deliveries: DeliveryTimes | None = None) -> None:
+        """Redirect the cancel, and what is measured: another engine answers from now on."""
         self._on_cancel = on_cancel
+        self._deliveries = deliveries
 
     def put_nowait(self, output: Output, made_at: float | None = None) -> None:
         """Hand an output to the reader; after the end it is dropped. `made_at`: by `time.monotonic`; None: now."""
@@ -419,6 +418,8 @@ class Streamer:
             raise self._error
         if output is None and self._closed:
             raise StopAsyncIteration
+        if self._deliveries is not None and isinstance(output, Piece) and self.made_at is not None:
+            self._deliveries.note(monotonic() - self.made_at)
         return output
 
     def cancel(self) -> None:
@@ -439,59 +440,3 @@ class Streamer:
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
-
-
-class DeliveryTimes:
-    """The number of pieces that readers took, and their total waiting time."""
-
-    __slots__ = ("count", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count one."""
-        self.count += 1
-        self.seconds += seconds
-
-
-class TimedStreamer(Streamer):
-    """Measures deliveries. Merged text has waited since its first part.
-
-    `deadline`: the loop's time by which the reply must have ended, over all engines that try; None: none.
-    """
-
-    def __init__(
-        self,
-        request_id: str,
-        on_cancel: Callable[[str], None],
-        deliveries: DeliveryTimes,
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
-        """Make a stream; `deliveries` takes what is measured."""
-        super().__init__(request_id, on_cancel)
-        self._deliveries = deliveries
-        self._clock = clock
-        self._arrivals: deque[float] = deque()
-        self.deadline: float | None = None
-
-    def move_to(self, on_cancel: Callable[[str], None], deliveries: DeliveryTimes) -> None:
-        """Let another engine answer from now on."""
-        self.redirect(on_cancel)
-        self._deliveries = deliveries
-
-    def put_nowait(self, output: Output, made_at: float | None = None) -> None:
-        """Hand an output to the reader; after the end it is dropped."""
-        if isinstance(output, Piece) and not self.closed:
-            self._arrivals.append(self._clock())
-        super().put_nowait(output, made_at)
-
-    def get_nowait(self) -> Output | None:
-        """Take the next output; None if the reader has to wait. Raises as `Streamer` does."""
-        output = super().get_nowait()
-        if isinstance(output, Piece):
-            self._deliveries.note(self._clock() - self._arrivals[0])
-            while len(self._arrivals) > self._collector.pieces:
-                self._arrivals.popleft()
-        return output

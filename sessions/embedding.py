@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.api import Embedder, Texts, Vectors
+from engine.api import Texts, Vectors
+from engine.upstream.engine import UpstreamEmbedder
 from sessions.filters.chain import Filters
 from sessions.limits.shares import Admission, Subject
 from sessions.records import Owner
@@ -16,12 +17,14 @@ from sessions.turn.prompt import as_refusals, client_key
 class Embedding:
     """Knows the embedding models. `embedders`: the first is the default."""
 
-    def __init__(self, embedders: Sequence[Embedder], *, admission: Admission, filters: Filters) -> None:
+    def __init__(
+        self, embedders: Sequence[UpstreamEmbedder], *, admission: Admission, filters: Filters
+    ) -> None:
         self.embedders = tuple(embedders)
         self._admission = admission
         self._filters = filters
 
-    async def embed(self, owner: Owner, group: str, embedder: Embedder, texts: Texts) -> Vectors:
+    async def embed(self, owner: Owner, group: str, embedder: UpstreamEmbedder, texts: Texts) -> Vectors:
         """Embed texts for an owner. Raises Refused."""
         admitted = self._admission.enter(Subject(str(owner), group))
         try:

@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import msgspec
 from redis.asyncio import Redis
 
-from engine.api import Embedder, Engine
+from engine.api import Engine
+from engine.upstream.engine import UpstreamEmbedder
 from sessions.commands.resumption import ReaderPosition, resume
 from sessions.commands.tool_results import CallOutcome
 from sessions.composition import compose
@@ -86,7 +87,7 @@ class Sessions:
         replica: str | None = None,
         priority_client: Redis | None = None,
         tools: ToolRegistry | None = None,
-        embedders: Sequence[Embedder] = (),
+        embedders: Sequence[UpstreamEmbedder] = (),
     ) -> None:
         self.tools = tools or ToolRegistry()
         self.shares = policy.sharing

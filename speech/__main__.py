@@ -48,7 +48,8 @@ def _worker(channel: Channel, kind: str, encoded: str) -> Worker[Any]:
     if kind == "voice":
         from speech import voice_models  # noqa: PLC0415 - see above
 
-        return VoiceWorker(channel, voice_models.load(msgspec.json.decode(encoded, type=Options)))
+        voice = voice_models.load(msgspec.json.decode(encoded, type=Options))
+        return VoiceWorker(channel, voice.facts, voice.speak)
     from speech.recognition_worker import MOST_TOGETHER, RecognizerWorker  # noqa: PLC0415 - see above
 
     options: RecognizerOptions = msgspec.json.decode(encoded, type=RecognizerOptions)

@@ -9,7 +9,7 @@ import io
 import resource
 import sys
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import av
 import av.error
@@ -20,9 +20,6 @@ from speech.errors import BadSound, TooMuchSound
 from speech.interfaces import LOWEST_RATE, RAW_RATE, Coding, Recording
 from speech.process import Channel
 from speech.recordings import Decode, Decoded, FromDecoder, Undecodable, header
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 Compression = Literal["mp3", "opus", "aac", "flac"]
 _BIT_RATE = 64_000
@@ -74,26 +71,17 @@ class Encoder:
         return self._output.take()
 
 
-class _Output(io.RawIOBase):
+class _Output(io.BytesIO):
     """Collects what FFmpeg writes. It can't be rewound, so FFmpeg never goes back to a header."""
-
-    def __init__(self) -> None:
-        self._waiting = bytearray()
-
-    def writable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return False
 
-    def write(self, part: ReadableBuffer, /) -> int:
-        before = len(self._waiting)
-        self._waiting += part
-        return len(self._waiting) - before
-
     def take(self) -> bytes:
-        ready = bytes(self._waiting)
-        self._waiting.clear()
+        """Return what was written since the last call."""
+        ready = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return ready
 
 

@@ -7,7 +7,7 @@ sound, offsets and lengths Unicode code points.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
@@ -123,45 +123,6 @@ Heard = Started | Partial | Paused | Resumed | Stopped
 def word_count(text: str) -> int:
     """Return how many words a text has. Chinese, Japanese and Thai, which have no spaces, count by the character."""
     return len(_WORD.findall(text))
-
-
-class RecognitionStream(Protocol):
-    """Sound that is being recognized."""
-
-    def feed(self, sound: bytes) -> None:
-        """Take the next sound, in whole samples. Never waits. Raises RecognitionOverload if too much sound waits.
-
-        If a speaker sends no more sound for a while, the utterance ends.
-        """
-        ...
-
-    def commit(self) -> None:
-        """End the utterance: `Stopped` follows, with or without speech."""
-        ...
-
-    def clear(self) -> None:
-        """Drop what was said and not committed. No events about it follow, even if they were due."""
-        ...
-
-    def events(self) -> AsyncIterator[Heard]:
-        """Yield what is heard while the context lasts. Raises RecognizerLost: sound that came meanwhile is lost.
-
-        Keep reading it: words count as understood once they were yielded.
-        """
-        ...
-
-
-class StreamingRecognizer(Protocol):
-    """A recognizer of several speakers, who take turns."""
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The supported languages, such as `en`; empty: any."""
-        ...
-
-    def listen(self, listening: Listening, *, owner: str) -> AbstractAsyncContextManager[RecognitionStream]:
-        """Listen while the context lasts. Raises RecognizerLost."""
-        ...
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ BEHIND_S = 10.0
 """Seconds of one speaker's sound that may wait."""
 
 
-class RecognizerProcess(WorkerProcess[Ready]):
-    """A `StreamingRecognizer`: one process, for which owners take turns. `running` keeps it."""
+class StreamingRecognizer(WorkerProcess[Ready]):
+    """One process, for which owners take turns. `running` keeps it."""
 
     def __init__(
         self, options: RecognizerOptions, *, known: Ready | None = None, module: str = str(__package__)
@@ -41,16 +41,16 @@ class RecognizerProcess(WorkerProcess[Ready]):
         return tuple(self.facts.languages)
 
     @asynccontextmanager
-    async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[ProcessStream]:
+    async def listen(self, listening: Listening, *, owner: str) -> AsyncIterator[RecognitionStream]:
         """Listen while the context lasts. Raises RecognizerLost."""
         lost = "The recognizer ended while it listened. What was said meanwhile is lost: say it once more."
         width = 2 if listening.coding is Coding.PCM16 else 1
         async with self.request(lambda number: Listen(number, owner, listening), lost=lost) as pending:
             pending.set_answer_due(is_owed=False)
-            yield ProcessStream(pending, most=int(listening.rate * width * BEHIND_S))
+            yield RecognitionStream(pending, most=int(listening.rate * width * BEHIND_S))
 
 
-class ProcessStream:
+class RecognitionStream:
     """Sound that a process recognizes. `backlog_bytes`: bytes that are not processed yet."""
 
     def __init__(self, pending: PendingRequest, *, most: int) -> None:
@@ -61,24 +61,30 @@ class ProcessStream:
         self._commits = self._clears = 0
 
     def feed(self, sound: bytes) -> None:
-        """Take the next sound, in whole samples. Raises RecognitionOverload: this sound is dropped."""
+        """Take the next sound, in whole samples. Never waits. Raises RecognitionOverload: this sound is dropped.
+
+        If a speaker sends no more sound for a while, the utterance ends.
+        """
         if self.backlog_bytes + len(sound) > self._most:
             raise RecognitionOverload("More sound comes than can be processed: send it as it is spoken.")
         self.backlog_bytes += len(sound)
         self._send(Sound(self._pending.number, sound))
 
     def commit(self) -> None:
-        """End the utterance."""
+        """End the utterance: `Stopped` follows, with or without speech."""
         self._commits += 1
         self._send(Commit(self._pending.number))
 
     def clear(self) -> None:
-        """Drop what was said and not committed."""
+        """Drop what was said and not committed. No events about it follow, even if they were due."""
         self._clears += 1
         self._send(Clear(self._pending.number))
 
     async def events(self) -> AsyncIterator[Heard]:
-        """Yield what is heard. Raises RecognizerLost."""
+        """Yield what is heard while the context lasts. Raises RecognizerLost: sound that came meanwhile is lost.
+
+        Keep reading it: words count as understood once they were yielded.
+        """
         while True:
             heard = self._take(await self._pending.next())
             self._update_due()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,85 +15,43 @@ from speech.errors import ModelLoadError
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
 
-class Family(StrEnum):
-    """A kind of model, by its interface."""
-
-    WHISPER = "whisper"
-    MOONSHINE = "moonshine"
-    CTC = "ctc"
-    VITS = "vits"
-    SPEECHT5 = "speecht5"
-    FASTSPEECH2 = "fastspeech2_conformer"
-
-
 class Options(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process loads. `model`: a hub name or a folder; "auto": device and dtype suit the machine.
+    """What a process loads. `model`: a hub name or a folder, without `~`; "auto": device and dtype suit the machine.
 
     `pickled_weights`: also load weights that are not safetensors.
-
-    `vocoder`: a hub name or a folder of a model that converts spectrograms to sound. `speakers`: a folder of
-    speaker embeddings.
     """
 
     model: str
     device: str = "auto"
     dtype: str = "auto"
     pickled_weights: bool = False
-    vocoder: str | None = None
-    speakers: str | None = None
 
 
-_CTC = (
-    *("data2vec-audio", "hubert", "sew", "sew-d", "unispeech", "unispeech-sat"),
-    *("wav2vec2", "wav2vec2-conformer", "wavlm"),
-)
-"""Families that take raw samples."""
-_RECOGNIZERS = {"whisper": Family.WHISPER, "moonshine": Family.MOONSHINE} | dict.fromkeys(_CTC, Family.CTC)
-_SYNTHESIZERS = {
-    "vits": Family.VITS,
-    "speecht5": Family.SPEECHT5,
-    "fastspeech2_conformer": Family.FASTSPEECH2,
-    "fastspeech2_conformer_with_hifigan": Family.FASTSPEECH2,
-}
-_HEAD = {
-    Family.WHISPER: "ForConditionalGeneration",
-    Family.MOONSHINE: "ForConditionalGeneration",
-    Family.CTC: "ForCTC",
-    Family.SPEECHT5: "ForTextToSpeech",
-}
-"""The required ending of the architecture's name; other architectures share its type."""
+_RECOGNIZERS = ("whisper", "moonshine")
+_RECOGNIZES = "ForConditionalGeneration"
+"""The required ending of a recognizer's architecture; other architectures share its type."""
+_VOICES = ("vits",)
 
 
-def recognizer_family(model: str, config: Mapping[str, Any]) -> Family:
+def recognizer_family(model: str, config: Mapping[str, Any]) -> str:
     """Return the family of a recognition model, by its configuration. Raises ModelLoadError."""
-    return _family(
-        model, config, _RECOGNIZERS, "recognises speech: Whisper, Moonshine, and CTC models of raw samples do"
-    )
-
-
-def voice_family(model: str, config: Mapping[str, Any]) -> Family:
-    """Return the family of a speech synthesis model, by its configuration. Raises ModelLoadError."""
-    return _family(model, config, _SYNTHESIZERS, "speaks: VITS, SpeechT5 and FastSpeech2Conformer do")
-
-
-def check_parts(family: Family, options: Options, config: Mapping[str, Any]) -> None:
-    """Raise ModelLoadError if a voice lacks something that its family needs besides the model."""
-    needs_vocoder = family is Family.SPEECHT5 or config.get("model_type") == "fastspeech2_conformer"
-    if needs_vocoder and options.vocoder is None:
-        raise ModelLoadError(f"The model {options.model!r} makes spectrograms: it needs a vocoder.")
-    if family is not Family.SPEECHT5:
-        return
-    if options.speakers is None:
+    family = _family(model, config, _RECOGNIZERS, "recognises speech: Whisper and Moonshine do")
+    built = config.get("architectures") or []
+    if built and not any(str(name).endswith(_RECOGNIZES) for name in built):
         raise ModelLoadError(
-            f"The model {options.model!r} needs a folder of speaker embeddings, NAME.npy each."
+            f"The model {model!r} is {built[0]}, and one whose name ends with {_RECOGNIZES} is needed."
         )
-    if not any(Path(options.speakers).expanduser().glob("*.npy")):
-        raise ModelLoadError(f"The folder {options.speakers!r} has no speaker embeddings, NAME.npy each.")
+    return family
+
+
+def check_voice(model: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelLoadError for a configuration whose model does not speak."""
+    _family(model, config, _VOICES, "speaks: VITS models do, such as those of MMS")
 
 
 def check_named(model: str) -> Mapping[str, Any] | None:
     """Return the content of config.json in a folder; None for a model of the hub. Raises ModelLoadError."""
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if not folder.is_dir():
         if model.startswith((".", "/", "~")) or model.count("/") > 1:
             raise ModelLoadError(f"The folder {model!r} does not exist.")
@@ -112,15 +69,8 @@ def check_named(model: str) -> Mapping[str, Any] | None:
     return config
 
 
-def _family(model: str, config: Mapping[str, Any], known: Mapping[str, Family], does: str) -> Family:
+def _family(model: str, config: Mapping[str, Any], known: Sequence[str], does: str) -> str:
     kind = config.get("model_type")
-    family = known.get(kind) if isinstance(kind, str) else None
-    if family is None:
+    if kind not in known:
         raise ModelLoadError(f"The model {model!r} is of the type {kind!r}, which is none that {does}.")
-    built = config.get("architectures") or []
-    head = _HEAD.get(family, "")
-    if built and not any(str(name).endswith(head) for name in built):
-        raise ModelLoadError(
-            f"The model {model!r} is {built[0]}, and one whose name ends with {head} is needed."
-        )
-    return family
+    return str(kind)

@@ -48,7 +48,6 @@ def dtype_of(requested: str, device: torch.device) -> torch.dtype:
 
 def read_config(model: str) -> Mapping[str, Any]:
     """Return the content of config.json, from a folder or the hub. Raises ModelLoadError."""
-    model = place(model)
     try:
         config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
@@ -63,7 +62,7 @@ def read_weights(kind: Any, model: str, options: Options) -> Any:
 
     Raises ModelLoadError, also for weights that are not safetensors unless the options allow them.
     """
-    model, device = place(model), device_of(options.device)
+    device = device_of(options.device)
     _refuse_pickled(model, allowed=options.pickled_weights)
     with load_errors(f"The weights of {model!r}"):
         module, report = kind.from_pretrained(
@@ -94,7 +93,6 @@ def _refuse_pickled(model: str, *, allowed: bool) -> None:
 
 def read_part(kind: Any, model: str, what: str) -> Any:
     """Return a tokenizer or a feature extractor. `what`: its name for people. Raises ModelLoadError."""
-    model = place(model)
     with load_errors(f"The {what} of {model!r}"):
         return kind.from_pretrained(model, trust_remote_code=False)
 
@@ -107,9 +105,3 @@ def load_errors(what: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ModelLoadError(f"{what} can't be used: {reason or type(error).__name__}.") from error
-
-
-def place(model: str) -> str:
-    """Return a model's name in the form that transformers takes."""
-    folder = Path(model).expanduser()
-    return str(folder) if folder.is_dir() else model

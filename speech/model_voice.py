@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import msgspec
 
@@ -145,15 +144,16 @@ FromVoice = VoiceReady | Working | Spoken | Failed | Refused
 class VoiceWorker(Worker[Speak]):
     """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
 
-    def __init__(self, channel: Channel, model: SynthesisModel) -> None:
-        super().__init__(channel, model.facts)
-        self._model = model
+    def __init__(self, channel: Channel, facts: VoiceReady, speak: Callable[..., SpokenClause]) -> None:
+        """`speak`: `speech.voice_models.Vits.speak`."""
+        super().__init__(channel, facts)
+        self._speak = speak
 
     def step(self) -> None:
         """Speak the next clause."""
         number, request = self.queue.next()
         try:
-            spoken_clause = self._model.speak(
+            spoken_clause = self._speak(
                 request.clause, voice=request.voice, speed=request.speed, watch=lambda: self._watch(number)
             )
         except SpeakCancelled:
@@ -180,16 +180,3 @@ class SpeakCancelled(Exception):
 
 class ClauseTooLong(Exception):
     """The model predicts an impossible length for a clause."""
-
-
-class SynthesisModel(Protocol):
-    """A model."""
-
-    @property
-    def facts(self) -> VoiceReady:
-        """Its facts for the gateway."""
-        ...
-
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound. Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model."""
-        ...

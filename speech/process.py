@@ -19,14 +19,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import count, zip_longest
-from pathlib import Path
 from queue import Empty, SimpleQueue
-from sysconfig import get_paths
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from engine.machine import child_environment
+from engine.machine import module_environment
 from speech.errors import ModelLoadError, SpeechError
 
 log = logging.getLogger(__name__)
@@ -38,8 +36,6 @@ START_S = 15.0
 """How long a request waits for a process that is being started."""
 STALL_S = 120.0
 """A segment has ten seconds of sound at most, and takes about as long on a busy core."""
-_ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
-"""The folder of the packages: a checkout, or Python's installed packages."""
 Hello = TypeVar("Hello", bound=msgspec.Struct)
 T = TypeVar("T")
 
@@ -310,7 +306,7 @@ async def running_child(*command: str) -> AsyncIterator[Child]:
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=_STDERR,
-                env=_environment(),
+                env=module_environment(),
             )
         except BaseException:
             writer.transport.abort()
@@ -322,15 +318,6 @@ async def running_child(*command: str) -> AsyncIterator[Child]:
         child.kill()
         writer.transport.abort()
         await process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment in which a child finds the same sources from any folder."""
-    environment = child_environment()
-    if str(_ROOT) in get_paths().values():
-        return environment
-    inherited = environment.get("PYTHONPATH")
-    return {**environment, "PYTHONPATH": os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])}
 
 
 class Worker(ABC, Generic[T]):

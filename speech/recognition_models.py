@@ -1,4 +1,4 @@
-"""Recognition models of transformers: Whisper, Moonshine, and CTC models of raw samples."""
+"""Recognition models of transformers: Whisper and Moonshine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoFeatureExtractor,
-    AutoModelForCTC,
     AutoTokenizer,
     LogitsProcessor,
     LogitsProcessorList,
@@ -23,10 +22,13 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 from transformers.models.moonshine.modeling_moonshine import MoonshineEncoderModelOutput
+
+# transformers has no public function for the tokens of each word; `_decode_asr`, which calls it, wants whole recordings.
+# It is there in transformers 5.23.
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
 
 from speech.errors import ModelLoadError
-from speech.model_families import Family, Options, recognizer_family
+from speech.model_families import Options, recognizer_family
 from speech.model_loading import quiet, read_config, read_part, read_weights
 from speech.recognition import Ready, Segment, Word
 from speech.recognition_worker import CancelCheck, RecognitionModel, Wave, WindowedJob
@@ -58,7 +60,7 @@ def load(options: Options) -> RecognitionModel[Any]:
     family = recognizer_family(options.model, read_config(options.model))
     kind, wrapper = _FAMILIES[family]
     model = read_weights(kind, options.model, options)
-    if family is Family.WHISPER and getattr(model.generation_config, "no_timestamps_token_id", None) is None:
+    if family == "whisper" and getattr(model.generation_config, "no_timestamps_token_id", None) is None:
         raise ModelLoadError(
             f"The generation_config.json of {options.model!r} has no no_timestamps_token_id: without it there are no times."
         )
@@ -81,6 +83,7 @@ class Whisper:
         self._size: int = features.nb_max_frames
         self._first_time: int = settings.no_timestamps_token_id + 1
         codes = getattr(settings, "lang_to_id", None) if getattr(settings, "is_multilingual", True) else None
+        self._attention = ""
         self._codes: dict[int, str] = {number: code[2:-2] for code, number in (codes or {}).items()}
 
     @property
@@ -134,8 +137,9 @@ class Whisper:
 
     def _attend(self, how: str) -> None:
         """Set the implementation of attention; only "eager" gives the weights that times of words are computed from."""
-        if self._model.config._attn_implementation != how:  # noqa: SLF001 - it has no public reader
+        if self._attention != how:
             self._model.set_attn_implementation(how)
+            self._attention = how
 
     def _detect(self, jobs: Sequence[WhisperJob], windows: torch.Tensor) -> None:
         """Detect the language of recordings without one; it stays the same to the end."""
@@ -254,20 +258,6 @@ def _whole(ticks: Sequence[int | None], frames: int) -> Piece:
     return Piece(0, len(ticks), 0.0, last * TICK_S)
 
 
-class _WindowedModel:
-    """A model that takes windows of a recording, which is cut at its quietest points."""
-
-    def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
-        self.rate: int = features.sampling_rate
-        self._model = model
-        self._features = features
-        self._tokenizer = tokenizer
-
-    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - it has one language
-        """Return a recording to recognize."""
-        return WindowedJob(wave, windows(wave, self.rate))
-
-
 def windows(wave: Wave, rate: int) -> list[tuple[int, int]]:
     """Return the beginning and the end of each window, in samples; silence is in none."""
     most = int(LONGEST_S * rate)
@@ -280,13 +270,23 @@ def windows(wave: Wave, rate: int) -> list[tuple[int, int]]:
     return [(start, end) for start, end in pairs if np.abs(wave[start:end]).max(initial=0.0) > _SILENT]
 
 
-class Moonshine(_WindowedModel):
-    """A Moonshine model, which knows no times of words."""
+class Moonshine:
+    """A Moonshine model: windows of a recording, cut at its quietest points. It knows no times of words."""
+
+    def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
+        self.rate: int = features.sampling_rate
+        self._model = model
+        self._features = features
+        self._tokenizer = tokenizer
 
     @property
     def facts(self) -> Ready:
         """Its facts: it takes any language, since it knows only one and does not say which."""
         return Ready(languages={}, times_words=False)
+
+    def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - it has one language
+        """Return a recording to recognize."""
+        return WindowedJob(wave, windows(wave, self.rate))
 
     @torch.inference_mode()
     def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:
@@ -332,50 +332,9 @@ def _together(encoded: Sequence[torch.Tensor]) -> MoonshineEncoderModelOutput:
     return MoonshineEncoderModelOutput(last_hidden_state=frames, attention_mask=mask)
 
 
-class CtcModel(_WindowedModel):
-    """A CTC model of raw samples."""
-
-    def __init__(self, model: Any, features: Any, tokenizer: Any) -> None:
-        super().__init__(model, features, tokenizer)
-        self._frame_s: float = model.config.inputs_to_logits_ratio / self.rate
-
-    @property
-    def facts(self) -> Ready:
-        """Its facts: it takes any language, since it knows only one and does not say which."""
-        return Ready(languages={})
-
-    @torch.inference_mode()
-    def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:
-        """Recognize the next window of each."""
-        decoded = [[] if watch()[row] else self._window(job) for row, job in enumerate(jobs)]
-        for job in jobs:
-            job.left.pop(0)
-        return decoded
-
-    def _window(self, job: WindowedJob) -> list[Segment] | None:
-        start, end = job.left[0]
-        made = self._features(job.wave[start:end], sampling_rate=self.rate, return_tensors="pt")
-        logits = self._model(made.input_values.to(self._model.device, self._model.dtype)).logits[0]
-        if torch.isnan(logits).any():
-            return None
-        decoded = self._tokenizer.decode(logits.argmax(dim=-1), output_word_offsets=True)
-        words = tuple(self._words(decoded.word_offsets, start / self.rate, end / self.rate))
-        if not words:
-            return []
-        return [Segment(round(start / self.rate, 2), round(end / self.rate, 2), decoded.text.strip(), words)]
-
-    def _words(self, offsets: Sequence[dict[str, Any]], start_s: float, end_s: float) -> Iterator[Word]:
-        def at(frame: int) -> float:
-            return round(float(min(start_s + frame * self._frame_s, end_s)), 2)
-
-        for one in offsets:
-            yield Word(one["word"], at(one["start_offset"]), at(one["end_offset"]))
-
-
-_FAMILIES: dict[Family, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
-    Family.WHISPER: (WhisperForConditionalGeneration, Whisper),
-    Family.MOONSHINE: (MoonshineForConditionalGeneration, Moonshine),
-    Family.CTC: (AutoModelForCTC, CtcModel),
+_FAMILIES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
+    "whisper": (WhisperForConditionalGeneration, Whisper),
+    "moonshine": (MoonshineForConditionalGeneration, Moonshine),
 }
 
 

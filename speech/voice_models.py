@@ -1,34 +1,22 @@
-"""Voices of transformers: VITS, SpeechT5 and FastSpeech2Conformer convert clauses to sound, with the times of words."""
+"""Voices of transformers: VITS converts clauses to sound, with the times of words."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import (
-    FastSpeech2ConformerHifiGan,
-    FastSpeech2ConformerModel,
-    FastSpeech2ConformerTokenizer,
-    FastSpeech2ConformerWithHifiGan,
-    SpeechT5ForTextToSpeech,
-    SpeechT5HifiGan,
-    SpeechT5Tokenizer,
-    VitsModel,
-    VitsTokenizer,
-)
+from transformers import VitsModel, VitsTokenizer
 from transformers.utils.import_utils import is_uroman_available
 
 from speech.errors import ModelLoadError
 from speech.interfaces import Mark, SpokenClause
-from speech.model_families import Family, Options, check_parts, voice_family
+from speech.model_families import Options, check_voice
 from speech.model_loading import quiet, read_config, read_part, read_weights
-from speech.model_voice import CancelCheck, ClauseTooLong, SynthesisModel, VoiceReady
+from speech.model_voice import CancelCheck, ClauseTooLong, VoiceReady
 
 LONGEST_S = 60.0
 """Seconds of one clause, which has 240 characters at most. A model may predict hours for a letter."""
@@ -38,12 +26,6 @@ SEED = 0
 
 _WORD = re.compile(r"\S+")
 SLOWEST, FASTEST = 0.5, 2.0
-
-FASTSPEECH2_RATE = 22_050
-"""The sample rate of FastSpeech2's training recipes; its configuration does not have one."""
-
-Encode = Callable[[str], list[int]]
-"""From a text to the numbers of its phonemes, with the end token last."""
 
 
 def pcm_of(wave: torch.Tensor) -> bytes:
@@ -74,15 +56,17 @@ def marks_of(
     )
 
 
-class _TimedModel:
-    """A model that predicts how many frames each token lasts. Its speakers have numbers."""
+class Vits:
+    """VITS, as of MMS. It predicts how many frames each token lasts. Its speakers have numbers."""
 
-    def __init__(self, model: Any, rate: int, upsample_rates: Sequence[int]) -> None:
-        """`upsample_rates`: their product is the samples of a frame."""
+    def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model = model
-        self._rate = rate
-        self._frame = math.prod(upsample_rates)
+        self._tokenizer = tokenizer
+        self._rate: int = model.config.sampling_rate
+        self._frame = math.prod(model.config.upsample_rates)
         self._speed = 1.0
+        self._durations: list[int] = []
+        model.duration_predictor.register_forward_hook(self._on_durations)
 
     @property
     def facts(self) -> VoiceReady:
@@ -91,37 +75,12 @@ class _TimedModel:
         names = tuple(map(str, range(count))) if count > 1 else ("default",)
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
 
-    def _check_length(self, frames: torch.Tensor) -> None:
-        """Raise ClauseTooLong for impossible durations."""
-        if frames.sum() * self._frame > LONGEST_S * self._rate:
-            raise ClauseTooLong
-
-    def _clause(
-        self,
-        clause: str,
-        wave: torch.Tensor,
-        frames: Iterable[int],
-        places: Sequence[tuple[int, int]] | None,
-    ) -> SpokenClause:
-        """Return a clause as sound. `frames`: of each token; `places`: the tokens of each word, if they are known."""
-        if places is None:
-            return SpokenClause(self._rate, pcm_of(wave), None)
-        ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(frames)]
-        return SpokenClause(self._rate, pcm_of(wave), marks_of(words_of(clause), places, ends_ms))
-
-
-class Vits(_TimedModel):
-    """VITS, as of MMS."""
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        super().__init__(model, model.config.sampling_rate, model.config.upsample_rates)
-        self._tokenizer = tokenizer
-        self._durations: list[int] = []
-        model.duration_predictor.register_forward_hook(self._on_durations)
-
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound; empty if it has no letters of the model."""
+        """Return a clause as sound; empty if it has no letters of the model.
+
+        Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model.
+        """
         watch()
         letters, _ = self._tokenizer.prepare_for_tokenization(clause)
         if not letters.strip():
@@ -131,14 +90,19 @@ class Vits(_TimedModel):
         torch.manual_seed(SEED)
         speaker = int(voice) if self._model.config.num_speakers > 1 else None
         output = self._model(**inputs, speaker_id=speaker, speaking_rate=self._speed)
-        return self._clause(clause, output.waveform[0], self._durations, self._places(clause, letters))
+        pcm, places = pcm_of(output.waveform[0]), self._places(clause, letters)
+        if places is None:
+            return SpokenClause(self._rate, pcm, None)
+        ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(self._durations)]
+        return SpokenClause(self._rate, pcm, marks_of(words_of(clause), places, ends_ms))
 
     def _on_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
         """Note the frames of each token. Raises ClauseTooLong, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
-        self._check_length(frames)
+        if frames.sum() * self._frame > LONGEST_S * self._rate:
+            raise ClauseTooLong
         self._durations = frames.flatten().int().tolist()
 
     def _places(self, clause: str, letters: str) -> Sequence[tuple[int, int]] | None:
@@ -158,7 +122,10 @@ class Vits(_TimedModel):
         return letter * 2 + 1 if self._tokenizer.add_blank else letter
 
 
-def _load_vits(options: Options) -> Vits:
+def load(options: Options) -> Vits:
+    """Return the model of a folder or of the hub. Raises ModelLoadError."""
+    quiet()
+    check_voice(options.model, read_config(options.model))
     tokenizer = read_part(VitsTokenizer, options.model, "tokenizer")
     if tokenizer.phonemize:
         raise ModelLoadError(
@@ -168,127 +135,3 @@ def _load_vits(options: Options) -> Vits:
     if tokenizer.is_uroman and not is_uroman_available():
         raise ModelLoadError(f"The model {options.model!r} reads Roman letters: pip install uroman.")
     return Vits(read_weights(VitsModel, options.model, options), tokenizer)
-
-
-class SpeechT5:
-    """SpeechT5, its vocoder, and its speaker embeddings. It has one speed and knows no times of words."""
-
-    def __init__(
-        self, model: Any, vocoder: Any, tokenizer: Any, speakers: Mapping[str, torch.Tensor]
-    ) -> None:
-        """`speakers`: an embedding (x-vector) for each voice."""
-        self._model = model
-        self._vocoder = vocoder
-        self._tokenizer = tokenizer
-        self._speakers = speakers
-        self._rate: int = vocoder.config.sampling_rate
-
-    @property
-    def facts(self) -> VoiceReady:
-        """Its facts for the gateway."""
-        return VoiceReady(names=tuple(sorted(self._speakers)), rate=self._rate)
-
-    @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:  # noqa: ARG002 - it has one
-        """Return a clause as sound."""
-        tokens = self._tokenizer(clause, return_tensors="pt").input_ids.to(self._model.device)
-        torch.manual_seed(SEED)
-        decoder = self._model.speecht5.decoder.wrapped_decoder
-        looking = decoder.register_forward_pre_hook(lambda _module, _inputs: watch())
-        try:
-            wave = self._model.generate_speech(tokens, self._speakers[voice], vocoder=self._vocoder)
-        finally:
-            looking.remove()
-        return SpokenClause(self._rate, pcm_of(wave), None)
-
-
-def _load_speecht5(options: Options) -> SpeechT5:
-    tokenizer = read_part(SpeechT5Tokenizer, options.model, "tokenizer")
-    model = read_weights(SpeechT5ForTextToSpeech, options.model, options)
-    vocoder = read_weights(SpeechT5HifiGan, options.vocoder or "", options)
-    folder = Path(options.speakers or "").expanduser()
-    size: int = model.config.speaker_embedding_dim
-    speakers = {
-        file.stem: _embedding(file, size).to(model.device, model.dtype) for file in folder.glob("*.npy")
-    }
-    return SpeechT5(model, vocoder, tokenizer, speakers)
-
-
-def _embedding(file: Path, size: int) -> torch.Tensor:
-    """Return a speaker embedding as one row. Raises ModelLoadError."""
-    try:
-        embedding = np.load(file, allow_pickle=False).astype(np.float32).reshape(1, -1)
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"The speaker embedding {file} can't be read.") from error
-    if embedding.shape[1] != size or not np.isfinite(embedding).all():
-        raise ModelLoadError(f"The speaker embedding {file} is not {size} numbers.")
-    return torch.from_numpy(embedding)
-
-
-class FastSpeech2(_TimedModel):
-    """FastSpeech2Conformer and its vocoder."""
-
-    def __init__(self, model: Any, vocoder: Any, encode: Encode) -> None:
-        super().__init__(model, FASTSPEECH2_RATE, vocoder.config.upsample_rates)
-        self._vocoder = vocoder
-        self._encode = encode
-        model.duration_predictor.register_forward_hook(self._on_durations)
-
-    @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound; empty if it has no phonemes."""
-        watch()
-        tokens = self._encode(clause)
-        if len(tokens) < 2:  # noqa: PLR2004 - the end alone
-            return SpokenClause(FASTSPEECH2_RATE, b"", ())
-        self._speed = speed
-        self._model.config.speaking_speed = 1 / speed  # it multiplies durations
-        device = self._model.device
-        speaker = torch.tensor([[int(voice)]], device=device) if voice.isdigit() else None
-        output = self._model(torch.tensor([tokens], device=device), speaker_ids=speaker, return_dict=True)
-        watch()
-        wave = self._vocoder(output.spectrogram)[0]
-        frames = self._frames(output.duration_outputs[0])
-        return self._clause(clause, wave, frames.int().tolist(), self._places(clause, tokens))
-
-    def _on_durations(self, _module: Any, _inputs: Any, durations: torch.Tensor) -> None:
-        self._check_length(self._frames(durations))
-
-    def _frames(self, durations: torch.Tensor) -> torch.Tensor:
-        return durations if self._speed == 1 else torch.round(durations.float() / self._speed)
-
-    def _places(self, clause: str, tokens: list[int]) -> Sequence[tuple[int, int]] | None:
-        """Return the tokens of each word; None if a word's phonemes depend on its neighbours."""
-        its = [self._encode(word)[:-1] for _, word in words_of(clause)]
-        if [token for word in its for token in word] != tokens[:-1]:
-            return None
-        ends = list(accumulate(map(len, its)))
-        return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-def _load_fastspeech2(options: Options) -> FastSpeech2:
-    tokenizer = read_part(FastSpeech2ConformerTokenizer, options.model, "tokenizer")
-    if read_config(options.model)["model_type"].endswith("_with_hifigan"):
-        whole = read_weights(FastSpeech2ConformerWithHifiGan, options.model, options)
-        model, vocoder = whole.model, whole.vocoder
-    else:
-        model = read_weights(FastSpeech2ConformerModel, options.model, options)
-        vocoder = read_weights(FastSpeech2ConformerHifiGan, options.vocoder or "", options)
-    return FastSpeech2(model, vocoder, lambda text: tokenizer(text).input_ids)
-
-
-_LOAD: dict[Family, Any] = {
-    Family.VITS: _load_vits,
-    Family.SPEECHT5: _load_speecht5,
-    Family.FASTSPEECH2: _load_fastspeech2,
-}
-
-
-def load(options: Options) -> SynthesisModel:
-    """Return the model of a folder or of the hub. Raises ModelLoadError."""
-    quiet()
-    config = read_config(options.model)
-    family = voice_family(options.model, config)
-    check_parts(family, options, config)
-    model: SynthesisModel = _LOAD[family](options)
-    return model

@@ -36,9 +36,10 @@ from connections.middleware import AllowedOrigins
 from connections.protocol.base import Grant, Limits
 from connections.protocol.errors import field_message
 from engine import messages
-from engine.api import Embedder, Texts, Vectors
+from engine.api import Texts, Vectors
 from engine.messages import ChosenToken, Languages, ModelFacts
 from engine.served_models import ServedModel
+from engine.upstream.engine import UpstreamEmbedder
 from sessions.embedding import Embedding
 from sessions.errors import BadParams, Forbidden, ModelNotFound, Refused
 from sessions.events import Done
@@ -743,8 +744,8 @@ def _decoded(body: bytes) -> EmbeddingRequest:
 
 
 def embedder_for(
-    name: str | None, embedders: Sequence[Embedder], grant: Grant, writers: Sequence[str]
-) -> Embedder:
+    name: str | None, embedders: Sequence[UpstreamEmbedder], grant: Grant, writers: Sequence[str]
+) -> UpstreamEmbedder:
     """Return the embedder. `writers`: the models that write replies. Raises Problem, ModelNotFound, Forbidden."""
     if not embedders:
         why = "This server makes no embeddings: its operator has named no model for them."
@@ -765,7 +766,7 @@ def embedder_for(
     return found
 
 
-def texts_of(request: EmbeddingRequest, embedder: Embedder) -> Texts:
+def texts_of(request: EmbeddingRequest, embedder: UpstreamEmbedder) -> Texts:
     """Return the texts for the embedder. Raises Problem."""
     texts = (request.input,) if isinstance(request.input, str) else tuple(request.input)
     if not 0 < len(texts) <= embedder.max_texts or not all(texts):

@@ -13,21 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import torch
 from huggingface_hub import try_to_load_from_cache
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     GenerationConfig,
-    Idefics3ForConditionalGeneration,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    SmolVLMForConditionalGeneration,
 )
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils import logging as transformers_logging
@@ -184,10 +184,6 @@ def before_weights(
 
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
-KINDS: dict[str, Any] = {
-    "smolvlm": SmolVLMForConditionalGeneration,
-    "idefics3": Idefics3ForConditionalGeneration,
-}
 _WEIGHTS = "Loading weights"
 DEFAULT_MAX_BATCH = 32
 log = logging.getLogger(__name__)
@@ -236,8 +232,7 @@ def check_vision_model(
     if forward.quantize != "none":
         raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
     check_architecture(model, config.get_text_config(), device, dtype)
-    with torch.device("meta"):
-        check_room(model, KINDS[config.model_type]._from_config(config), device)  # noqa: SLF001 - there is no public one
+    check_room(model, skeleton_of(model, config, dtype, AutoModelForImageTextToText), device)
 
 
 def parted(
@@ -283,32 +278,19 @@ def _compare(whole: Any, tower: VisionTower) -> None:
         )
 
 
-class _ReportingBar:
-    """A progress bar of transformers that also reports the share of its items that are done."""
-
-    def __init__(self, bar: Any, total: int, report: Callable[[float], None]) -> None:
-        self._bar = bar
-        self._total = total
-        self._report = report
-
-    def __iter__(self) -> Iterator[Any]:
-        for done, item in enumerate(self._bar, start=1):
-            yield item
-            self._report(done / self._total)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._bar, name)
-
-
 @contextmanager
 def weights_progress(report: Callable[[float], None]) -> Iterator[None]:
     """Call `report` with a share from 0 to 1 for each weight that is read inside the block."""
 
+    def reported(items: Collection[Any]) -> Iterator[Any]:
+        for done, item in enumerate(items, start=1):
+            yield item
+            report(done / len(items))
+
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        bar = factory(*args, **kwargs)
-        if kwargs.get("desc") != _WEIGHTS or not args:
-            return bar
-        return _ReportingBar(bar, max(1, len(args[0])), report)
+        if kwargs.get("desc") == _WEIGHTS and args:
+            args = (reported(args[0]), *args[1:])
+        return factory(*args, **kwargs)
 
     untyped: Any = transformers_logging
     previous = untyped.set_tqdm_hook(hook)
@@ -419,12 +401,9 @@ def _quiet() -> None:
 
 def _read_config(model: str) -> PreTrainedConfig:
     check_folder(model)
-    folder = Path(model)
     try:
         return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
     except OSError as error:
-        if folder.is_dir():
-            raise ModelNotUsable(f"The file config.json in {model!r} can't be read.") from error
         raise ModelNotUsable(
             f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
         ) from error
@@ -521,7 +500,7 @@ def check_translator(
 
     Raises ModelNotUsable.
     """
-    mapping: Any = AutoModelForSeq2SeqLM._model_mapping  # noqa: SLF001 - transformers has no public list
+    mapping: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
     if mapping.get(type(config), None) not in (*SERVED_TYPES, *T5_TYPES):
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
@@ -589,13 +568,7 @@ def translation_config(
 def translation_defaults(defaults: Params, generation: GenerationConfig) -> Params:
     """Return the defaults of a translator, whose `max_length` counts the start token as well."""
     most = generation.max_new_tokens or (generation.max_length or 0) - 1
-    if most < 1:
-        return defaults
-    changed: Any = {"max_new_tokens": most}
-    return Params(
-        **{name: getattr(defaults, name) for name in Params.__struct_fields__ if name not in changed},
-        **changed,
-    )
+    return defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most)
 
 
 def _forward_pass(module: PreTrainedModel) -> Seq2SeqModel:

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import Runner
@@ -47,7 +52,7 @@ def check_architecture(
     model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype
 ) -> None:
     """Refuse a model that can't be served or doesn't fit, before its weights are read. Raises ModelNotUsable."""
-    if type(config) not in AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - transformers has no public list
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelNotUsable(f"The model {model!r} is no causal language model, so it can't write replies.")
     kind = _quantization_of(config)
     if kind is not None:
@@ -63,12 +68,13 @@ def check_architecture(
 def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
     """Raise ModelNotUsable if a model class says of itself that it can't run over pages."""
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
-    if kind._is_stateful or others:  # noqa: SLF001 - a flag that models set, with no public reader
+    # Models set this flag for `generate` alone (transformers 5.0 to 5.23 and later), which has no public reader.
+    if kind._is_stateful or others:  # noqa: SLF001
         layers = ", ".join(sorted(others)) or "recurrent"
         raise ModelNotUsable(
             f"The model {model!r} keeps a state that no KV cache holds ({layers} layers); {OTHER_ENGINE}."
         )
-    if not kind._supports_attention_backend:  # noqa: SLF001 - as above
+    if not kind.is_backend_compatible():
         raise ModelNotUsable(
             f"The model type {kind.__name__} has an attention that can't be replaced; {OTHER_ENGINE}."
         )

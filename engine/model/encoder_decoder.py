@@ -286,7 +286,8 @@ class RelativePositionBias(nn.Module):
         super().__init__()
         attention = stack.block[0].layer[0].SelfAttention
         self._table = attention.relative_attention_bias
-        self._bucket = attention._relative_position_bucket  # noqa: SLF001 - transformers has no public one
+        # Its public caller, `compute_bias`, takes one run of positions for all requests (transformers 5.0 to 5.23 and later).
+        self._bucket = attention._relative_position_bucket  # noqa: SLF001
         self._terms: dict[str, Any] = {
             "bidirectional": not stack.is_decoder,
             "num_buckets": attention.relative_attention_num_buckets,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import struct
@@ -14,14 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import ceil
-from pathlib import Path
-from sysconfig import get_paths
 
 import msgspec
 
 from engine.api import EngineState, EngineStatus
 from engine.errors import EngineUnavailable, ModelNotUsable
-from engine.machine import EngineOptions, child_environment
+from engine.machine import EngineOptions, module_environment
 from engine.messages import FromEngine, ModelFacts, ToEngine
 
 _LENGTH = struct.Struct(">I")
@@ -85,10 +82,6 @@ class BlockingChannel:
         while received := self._connection.recv(_LARGEST_READ):
             for body in unpacker.feed(received):
                 yield self._decoder.decode(body)
-
-
-_ROOT = Path(__file__).resolve().parents[len(__name__.split(".")) - 1]
-"""The folder of the packages: a checkout, or Python's site-packages."""
 
 
 class _MessageReader(asyncio.Protocol):
@@ -185,23 +178,13 @@ async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.
         pass_fds=[descriptor],
         stdin=asyncio.subprocess.DEVNULL,
         stdout=_STDERR,
-        env=_environment(),
+        env=module_environment(),
     )
 
 
 def _command(descriptor: int, options: EngineOptions) -> list[str]:
     encoded = msgspec.json.encode(options).decode()
     return [sys.executable, "-P", "-m", __package__, str(descriptor), encoded]
-
-
-def _environment() -> dict[str, str]:
-    """Return an environment in which a child finds the same sources from any folder."""
-    environment = child_environment()
-    if str(_ROOT) in get_paths().values():
-        return environment  # it is found anyway; named here, it would come before the standard library
-    inherited = environment.get("PYTHONPATH")
-    path = os.pathsep.join([str(_ROOT), *([inherited] if inherited else [])])
-    return {**environment, "PYTHONPATH": path}
 
 
 STEP_TIMEOUT_S = 300.0

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import ceil
 from typing import Annotated, Any
@@ -443,40 +444,13 @@ class Completion(msgspec.Struct, frozen=True):
         return any(choice.news.has_content for choice in self.choices or ())
 
 
-class CompleteCall(msgspec.Struct, frozen=True):
-    """A whole call. `is_valid`: it has a name, and its arguments are a JSON object; else it is text."""
-
-    name: str
-    arguments: str
-    call_id: str
-    is_valid: bool
-
-    @property
-    def text(self) -> str:
-        """Its text, if it is no valid call."""
-        return f"{self.name}({self.arguments})" if self.name else self.arguments
-
-
+@dataclass(slots=True)
 class _PartialCall:
-    __slots__ = ("arguments", "call_id", "index", "name")
-
-    def __init__(self, index: int | None) -> None:
-        self.index = index
-        self.name = ""
-        self.call_id = ""
-        self.arguments: list[str] = []
-
-    def extend(self, part: CallPart) -> int:
-        """Take a part; return how long it is."""
-        self.call_id = self.call_id or part.id or ""
-        function = part.function
-        if function is None:
-            return 0
-        arguments = function.arguments or ""
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-        self.name += function.name or ""
-        self.arguments.append(text)
-        return len(function.name or "") + len(text)
+    index: int | None
+    name: str = ""
+    call_id: str = ""
+    arguments: list[str] = field(default_factory=list)
+    size: int = 0
 
     def is_another(self, part: CallPart) -> bool:
         """Whether a part belongs to another call, by its index, or, without one, by a name or an id of its own."""
@@ -485,49 +459,62 @@ class _PartialCall:
         begins = part.function is not None and bool(part.function.name)
         return begins or bool(part.id and part.id != self.call_id)
 
+    def extend(self, part: CallPart) -> None:
+        """Take a part."""
+        self.call_id = self.call_id or part.id or ""
+        if (function := part.function) is not None:
+            name, arguments = function.name or "", function.arguments or ""
+            text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            self.name += name
+            self.arguments.append(text)
+            self.size += len(name) + len(text)
+
 
 class ToolCallAssembler:
-    """Puts calls together. One call is open at a time; the next one, text, or the end of the reply closes it."""
+    """Puts calls together. One call is open at a time; the next one, text, or the end of the reply closes it.
 
-    def __init__(self, name: str) -> None:
-        """Take the upstream's name, for errors."""
+    A call without a valid name, or whose arguments are no JSON object, is text.
+    """
+
+    def __init__(self, request_id: str, name: str) -> None:
+        """Take the request's id, and the upstream's name, for errors."""
+        self._request_id = request_id
         self._upstream = name
         self._open: _PartialCall | None = None
         self._calls = 0
-        self._size = 0
+        self._closed_size = 0
 
-    def take(self, parts: Sequence[CallPart]) -> list[CompleteCall]:
-        """Take parts; return the calls that are whole now. Raises EngineLost if there are too many, or too large ones."""
-        whole: list[CompleteCall] = []
+    def take(self, parts: Sequence[CallPart]) -> list[ToolCallOutput | str]:
+        """Take parts; return what is whole now. Raises EngineLost if there are too many calls, or too large ones."""
+        whole: list[ToolCallOutput | str] = []
         for part in parts:
             if self._open is None or self._open.is_another(part):
                 whole += self.close()
-                self._begin(part)
-            assert self._open is not None  # noqa: S101 - one was begun
-            self._size += self._open.extend(part)
-            if self._size > MAX_CALL_BYTES:
+                self._calls += 1
+                if self._calls > MAX_CALLS:
+                    raise EngineLost(
+                        f"The engine {self._upstream} sent more than {MAX_CALLS} calls in one reply."
+                    )
+                self._open = _PartialCall(part.index)
+            self._open.extend(part)
+            if self._closed_size + self._open.size > MAX_CALL_BYTES:
                 raise EngineLost(
                     f"The engine {self._upstream} sent calls of more than {MAX_CALL_BYTES} bytes."
                 )
         return whole
 
-    def close(self) -> list[CompleteCall]:
+    def close(self) -> list[ToolCallOutput | str]:
         """Return the open call, which is whole now, if there is one."""
         opened, self._open = self._open, None
-        return [] if opened is None else [_whole(opened)]
-
-    def _begin(self, part: CallPart) -> None:
-        self._calls += 1
-        if self._calls > MAX_CALLS:
-            raise EngineLost(f"The engine {self._upstream} sent more than {MAX_CALLS} calls in one reply.")
-        self._open = _PartialCall(part.index)
-
-
-def _whole(opened: _PartialCall) -> CompleteCall:
-    arguments = "".join(opened.arguments).strip()
-    call_id = opened.call_id if _ID.match(opened.call_id) else ""
-    is_valid = _NAME.match(opened.name) is not None and _is_object(arguments or "{}")
-    return CompleteCall(opened.name, (arguments or "{}") if is_valid else arguments, call_id, is_valid)
+        if opened is None:
+            return []
+        self._closed_size += opened.size
+        arguments = "".join(opened.arguments).strip()
+        if _NAME.match(opened.name) is not None and _is_object(arguments or "{}"):
+            call_id = opened.call_id if _ID.match(opened.call_id) else ""
+            return [ToolCallOutput(self._request_id, opened.name, arguments or "{}", 0, call_id)]
+        text = f"{opened.name}({arguments})" if opened.name else arguments
+        return [text] if text else []
 
 
 def _is_object(text: str) -> bool:
@@ -544,7 +531,7 @@ class UpstreamPieces:
         """Take the request's id, the upstream's name, and whether log-probabilities were asked for."""
         self._request_id = request_id
         self._logprobs = UpstreamLogprobs() if logprobs else None
-        self._calls = ToolCallAssembler(upstream)
+        self._calls = ToolCallAssembler(request_id, upstream)
         self._waiting = ""
         self._thinks = False  # what waits is a thought
 
@@ -587,15 +574,15 @@ class UpstreamPieces:
         for call in self._calls.close():
             yield from self._call(call)
 
-    def _call(self, call: CompleteCall) -> Iterator[Piece]:
-        if call.is_valid:
-            yield ToolCallOutput(self._request_id, call.name, call.arguments, 0, call.call_id)
-        elif call.text:  # what looked like a call is text
-            self._thinks = False
-            if self._logprobs is not None:
-                self._logprobs.pass_over(call.text)
-            self._waiting += call.text
-            yield from self._flush()
+    def _call(self, call: ToolCallOutput | str) -> Iterator[Piece]:
+        if isinstance(call, ToolCallOutput):
+            yield call
+            return
+        self._thinks = False
+        if self._logprobs is not None:
+            self._logprobs.pass_over(call)
+        self._waiting += call
+        yield from self._flush()
 
     def _flush(self) -> Iterator[Piece]:
         yield from self._emit(len(self._waiting))

@@ -8,27 +8,25 @@ from __future__ import annotations
 import asyncio
 import binascii
 import logging
-import random
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
-from typing import Annotated, Self
+from typing import Self
 
 import httpx
 import msgspec
-from msgspec import Meta
 
 from engine.api import (
     DeliveryTimes,
     Engine,
     EngineState,
     EngineStatus,
+    Streamer,
     Texts,
-    TimedStreamer,
     Vectors,
     running,
 )
@@ -65,8 +63,8 @@ from engine.upstream.http_client import (
     http_client,
     refusal_of,
 )
-from engine.upstream.monitor import UpstreamMonitor, backoff
-from engine.upstream.options import Count, Timeouts, UpstreamOptions
+from engine.upstream.monitor import UpstreamMonitor, backoff_s
+from engine.upstream.options import EmbedderOptions, UpstreamOptions
 
 
 class UpstreamEngine:
@@ -91,7 +89,7 @@ class UpstreamEngine:
         self._client = http_client(options, key)
         self._exchange = UpstreamHttpClient(self._client, options)
         self._turned_away = turned_away
-        self._monitor = UpstreamMonitor(self._client, options, on_change)
+        self.monitor = UpstreamMonitor(self._client, options, on_change)
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
@@ -103,12 +101,12 @@ class UpstreamEngine:
     @property
     def status(self) -> EngineStatus:
         """The upstream's state by the latest check."""
-        return self._monitor.life.status
+        return self.monitor.life.status
 
     @property
     def facts(self) -> ModelFacts | None:
         """The operator's facts about the model, once the upstream has answered."""
-        return self._monitor.life.facts
+        return self.monitor.life.facts
 
     @property
     def parts(self) -> tuple[Engine, ...]:
@@ -120,16 +118,6 @@ class UpstreamEngine:
         """The number of open requests."""
         return len(self._open)
 
-    @property
-    def cooling_down(self) -> bool:
-        """Whether it shed a request a moment ago, or has failed too often."""
-        return self._monitor.cooling_down
-
-    @property
-    def circuit_refuses(self) -> bool:
-        """Whether it has failed so often that it must not be asked now."""
-        return self._monitor.circuit_refuses
-
     def has_open(self, request_id: str) -> bool:
         """Whether a request of this id is open."""
         return request_id in self._open
@@ -138,7 +126,7 @@ class UpstreamEngine:
         """Wait until the upstream answers, for at most `patience_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.patience_s
-        return await self._monitor.life.ready(timeout_s)
+        return await self.monitor.life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -152,8 +140,8 @@ class UpstreamEngine:
         Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
         while it must not be asked.
         """
-        self._monitor.life.refuse_when_over()
-        self._monitor.refuse_during_cooldown()
+        self.monitor.life.refuse_when_over()
+        self.monitor.refuse_during_cooldown()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
                 "An upstream can't continue a reply that has only reasoning.", field="continues"
@@ -176,20 +164,20 @@ class UpstreamEngine:
             log.warning("a prompt's length is estimated, not counted: %s", error)
             return estimate
 
-    def generate(self, request: Request) -> TimedStreamer:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._monitor.life.refuse_when_over()
+        self.monitor.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = TimedStreamer(request.request_id, self.cancel, self._counts.deliveries)
+        stream = Streamer(request.request_id, self.cancel, self._counts.deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
         return stream
 
-    def take_over(self, request: Request, stream: TimedStreamer, *, fallback: bool = False) -> None:
+    def take_over(self, request: Request, stream: Streamer, *, fallback: bool = False) -> None:
         """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
-        stream.move_to(self.cancel, self._counts.deliveries)
+        stream.redirect(self.cancel, self._counts.deliveries)
         self._counts.fallbacks += fallback
         try:
             opened = OpenRequest(request, stream, self.options, next(self._arrivals))
@@ -200,7 +188,7 @@ class UpstreamEngine:
         if self._tasks is not None:
             self._launch(opened, self._tasks)
 
-    def give_up_waiting(self) -> list[tuple[Request, TimedStreamer]]:
+    def give_up_waiting(self) -> list[tuple[Request, Streamer]]:
         """Give up the requests that were not sent yet, and return them for another engine to answer."""
         waiting = [opened for opened in self._open.values() if not opened.sent]
         for opened in waiting:
@@ -211,7 +199,7 @@ class UpstreamEngine:
 
     def failed(self, why: str) -> None:
         """Note that the upstream is gone for good. Open requests end with these words, once `run` is cancelled."""
-        self._monitor.life.failed(why)
+        self.monitor.life.failed(why)
 
     def cancel(self, request_id: str) -> None:
         """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
@@ -227,8 +215,15 @@ class UpstreamEngine:
     def statistics(self) -> EngineStatistics:
         """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
-        return self._counts.statistics(
-            running=running, queued=len(self._open) - running, circuit_open=self._monitor.circuit_open
+        counted = {one.name: getattr(self._counts, one.name) for one in fields(self._counts)}
+        deliveries: DeliveryTimes = counted.pop("deliveries")
+        return EngineStatistics(
+            running=running,
+            queued=len(self._open) - running,
+            circuit_open=self.monitor.circuit_open,
+            deliveries=deliveries.count,
+            delivery_seconds=deliveries.seconds,
+            **counted,
         )
 
     def running(self) -> AbstractAsyncContextManager[Self]:
@@ -242,10 +237,10 @@ class UpstreamEngine:
                 self._tasks = tasks
                 for opened in list(self._open.values()):
                     self._launch(opened, tasks)
-                await self._monitor.run()
+                await self.monitor.run()
         finally:
             self._tasks = None
-            self._monitor.life.stopped()
+            self.monitor.life.stopped()
             for opened in list(self._open.values()):
                 self._close(opened)
                 opened.stream.lose(self.status.message or "The engine is stopped.")
@@ -272,24 +267,25 @@ class UpstreamEngine:
 
     async def _answer(self, opened: OpenRequest) -> None:
         """Ask until there is an answer, as often as allowed. Raises the error of the last attempt."""
-        pauses = backoff(self.options.retries, random.random)
+        retries = 0
         while (error := await self._attempt(opened)) is not None:
             if self._turned_away(opened.request, opened.stream, error):
                 self._close(opened)
                 return
             if not isinstance(error, EngineLost) or opened.request.fallbacks:
                 raise error
-            if (pause_s := next(pauses, None)) is None:
+            if retries == self.options.retries:
                 raise EngineUnavailable(str(error)) from error
             self._counts.retries += 1
             self._counts.count(opened.reply)
             opened.begin_again()
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(backoff_s(retries))
+            retries += 1
 
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self._monitor.life.ready(self.options.timeouts.patience_s)
+            await self.monitor.life.ready(self.options.timeouts.patience_s)
             await self._limiter.enter(opened)
             try:
                 await self._request(opened)
@@ -309,7 +305,7 @@ class UpstreamEngine:
 
     async def _request(self, opened: OpenRequest) -> None:
         """Send the request, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
-        with self._monitor.attempt() as circuit:
+        with self.monitor.attempt() as circuit:
             opened.running = True
 
             def receive(chunk: Completion) -> StillNeeded:
@@ -370,7 +366,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried: dict[str, set[int]] = {}
 
     def _resting(self) -> frozenset[int]:
-        return frozenset(number for number, engine in enumerate(self._engines) if engine.cooling_down)
+        return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
 
     def _move_what_waits(self) -> None:
         if self.status.state is not EngineState.READY:
@@ -380,7 +376,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 for request, stream in engine.give_up_waiting():
                     self._engines[self._route(request, self._loads())].take_over(request, stream)
 
-    def _elsewhere(self, number: int, request: Request, stream: TimedStreamer, error: EngineError) -> bool:
+    def _elsewhere(self, number: int, request: Request, stream: Streamer, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
         self._forget_ended()
         tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
@@ -388,7 +384,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
             other: load
             for other, load in self._loads(without=tried).items()
             if self._engines[other].status.state is EngineState.READY
-            and not self._engines[other].circuit_refuses
+            and not self._engines[other].monitor.circuit_refuses
         }
         if not loads:
             return False
@@ -405,7 +401,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         self._tried = {one: tried for one, tried in self._tried.items() if one in still}
 
 
-RetryElsewhere = Callable[[Request, TimedStreamer, EngineError], bool]
+RetryElsewhere = Callable[[Request, Streamer, EngineError], bool]
 """Called with a request that failed before its first text; returns whether another engine takes it over."""
 log = logging.getLogger(__name__)
 
@@ -413,31 +409,17 @@ log = logging.getLogger(__name__)
 class OpenRequest:
     """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last reported place in the queue."""
 
-    __slots__ = ("_options", "arrival", "position", "reply", "request", "running", "sent", "stream", "task")
-
-    def __init__(
-        self, request: Request, stream: TimedStreamer, options: UpstreamOptions, arrival: int
-    ) -> None:
+    def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
         self._options = options
         self.request = request
         self.stream = stream
         self.reply = self._new_reply()
-        self.arrival = arrival
+        self.client, self.priority, self.arrival = request.client, request.priority, arrival
         self.task: asyncio.Task[None] | None = None
         self.running = False
         self.sent = False
         self.position: int | None = None
-
-    @property
-    def client(self) -> str:
-        """The client's name."""
-        return self.request.client
-
-    @property
-    def priority(self) -> int:
-        """Requests of a higher priority start sooner."""
-        return self.request.priority
 
     @property
     def has_text(self) -> bool:
@@ -482,7 +464,7 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class UpstreamCounts:
-    """Counters."""
+    """Counters, by their names in `EngineStatistics`."""
 
     generated_tokens: int = 0
     prompt_tokens: int = 0
@@ -500,24 +482,6 @@ class UpstreamCounts:
         if reply.started:
             self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
             self.cached_tokens += reply.cached_tokens
-
-    def statistics(self, *, running: int, queued: int, circuit_open: bool) -> EngineStatistics:
-        """Return all counts, with the current ones."""
-        return EngineStatistics(
-            running=running,
-            queued=queued,
-            generated_tokens=self.generated_tokens,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
-            cancels=self.cancels,
-            failures=self.failures,
-            shed=self.shed,
-            retries=self.retries,
-            fallbacks=self.fallbacks,
-            circuit_open=circuit_open,
-            deliveries=self.deliveries.count,
-            delivery_seconds=self.deliveries.seconds,
-        )
 
 
 FLOAT_BYTES = 4
@@ -595,31 +559,6 @@ MOST_BYTES = 16 * 1024 * 1024
 """Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is refused with the advice to send fewer texts."""
 
 
-class EmbedderOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An embedding model and its server.
-
-    `url`, `model`, `served_name`, `key_variable`, `ca_file`, `max_requests` and `retries`: as of `UpstreamOptions`.
-    `dimensions`: whether a request can choose the length of vectors. `max_inputs`: most texts of one request.
-    """
-
-    name: Annotated[str, Meta(min_length=1)]
-    url: Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
-    model: Annotated[str, Meta(min_length=1)]
-    served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
-    ca_file: str | None = None
-    dimensions: bool = False
-    max_inputs: Annotated[int, Meta(ge=1, le=2048)] = 128
-    max_requests: Count = 16
-    retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    timeouts: Timeouts = Timeouts()
-
-    @property
-    def public_name(self) -> str:
-        """The model's name for clients."""
-        return self.served_name or self.model
-
-
 class _Waiting(msgspec.Struct, eq=False):
     """A request in the queue."""
 
@@ -629,7 +568,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class UpstreamEmbedder:
-    """An `Embedder`. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
+    """Embeds texts at an upstream. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
 
     def __init__(self, options: EmbedderOptions, *, key: str | None = None) -> None:
         self._options = options
@@ -661,7 +600,10 @@ class UpstreamEmbedder:
             yield self
 
     async def embed(self, texts: Texts) -> Vectors:
-        """Embed each text. Raises PromptRejected, EngineBusy, EngineUnavailable."""
+        """Embed each text. Cancelling the wait cancels the request.
+
+        Raises PromptRejected, EngineBusy, EngineUnavailable.
+        """
         waiting = _Waiting(texts.client, next(self._arrivals))
         await self._limiter.enter(waiting)
         try:
@@ -672,14 +614,14 @@ class UpstreamEmbedder:
             self._limiter.leave(waiting)
 
     async def _request_with_retry(self, texts: Texts) -> Vectors:
-        pauses = backoff(self._options.retries, random.random)
-        while True:
+        for attempt in count():
             try:
                 return await self._request(texts)
             except EngineLost as error:
-                if (pause_s := next(pauses, None)) is None:
+                if attempt == self._options.retries:
                     raise EngineUnavailable(str(error)) from error
-                await asyncio.sleep(pause_s)
+            await asyncio.sleep(backoff_s(attempt))
+        raise AssertionError("numbers have no end")
 
     async def _request(self, texts: Texts) -> Vectors:
         """Raises EngineLost, EngineUnavailable, RequestRefused."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import httpx
 import msgspec
@@ -26,7 +26,7 @@ from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
 from engine.fair_queue import Running, Waiting, WaitingQueue
 from engine.messages import ErrorCode, Message, ReplySpec, Request
 from engine.upstream.completions import MOST_TOKENS, Completion, body_of, path_of, prompt_of, session_of
-from engine.upstream.options import Features, Timeouts, UpstreamOptions
+from engine.upstream.options import Features, ServerOptions, UpstreamOptions
 
 
 class UpstreamHttpClient:
@@ -89,23 +89,7 @@ class UpstreamHttpClient:
             raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
 
 
-class HttpTarget(Protocol):
-    """Where a server is, and how long it may take."""
-
-    @property
-    def url(self) -> str:
-        """The server's URL, with its base path."""
-
-    @property
-    def ca_file(self) -> str | None:
-        """A file of certificates to trust; None: the system's."""
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """How long each step may take."""
-
-
-def http_client(options: HttpTarget, key: str | None) -> httpx.AsyncClient:
+def http_client(options: ServerOptions, key: str | None) -> httpx.AsyncClient:
     """Return a client for one upstream. Its settings come only from the options, none from the environment."""
     headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
     times = options.timeouts

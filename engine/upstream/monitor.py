@@ -7,7 +7,6 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from time import monotonic
 from typing import Annotated
 
@@ -34,7 +33,7 @@ class UpstreamMonitor:
         self.life = Lifecycle(on_change)
         self._client = client
         self._options = options
-        self._pauses = HealthCheckDelays(options.timeouts.health_s, random.random)
+        self._misses = 0
         self._circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
         self._cooldown_until = 0.0
@@ -53,7 +52,7 @@ class UpstreamMonitor:
     @property
     def circuit_open(self) -> bool:
         """Whether it has failed so often that at most a trial request may ask it."""
-        return self._circuit.state is not CircuitState.CLOSED
+        return self._circuit.is_open
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
@@ -87,14 +86,15 @@ class UpstreamMonitor:
         self._succeed()
 
     async def run(self) -> None:
-        """Check the upstream at intervals until this is cancelled."""
+        """Check the upstream at intervals until this is cancelled. While checks fail the pauses grow from a short one."""
+        health_s = self._options.timeouts.health_s
         while True:
             trouble = await health_error(self._client, self._options)
             if trouble is None:
-                pause_s = self._pauses.seen()
                 self._seen()
+                pause_s = health_s
             else:
-                pause_s = self._pauses.missed()
+                pause_s = backoff_s(self._misses, min(LONGEST_PAUSE_S, health_s))
                 self._missed(trouble)
             await wait_for_event(self._look, pause_s)
 
@@ -142,14 +142,16 @@ class UpstreamMonitor:
         return self.life.status.state is EngineState.READY
 
     def _seen(self) -> None:
+        self._misses = 0
         if not self._is_ready:
             log.info("the engine %s is ready", self._options.name)
             self.life.loaded(_facts_of(self._options))
 
     def _missed(self, trouble: str) -> None:
+        self._misses += 1
         if not self._is_ready:
             self.life.loading("waiting for an upstream", 0.0, trouble)
-        elif self._pauses.away:
+        elif self._misses >= MISSES:
             self._went_away(trouble)
 
     def _went_away(self, why: str) -> None:
@@ -174,22 +176,14 @@ class Circuit:
         self.opened = 0
 
     @property
-    def state(self) -> CircuitState:
-        """The current state."""
-        if self._failures < FAILURES:
-            return CircuitState.CLOSED
-        return CircuitState.OPEN if self._clock() < self._until else CircuitState.HALF_OPEN
+    def is_open(self) -> bool:
+        """Whether it is open: at most a trial request may begin."""
+        return self._failures >= FAILURES
 
     @property
     def admits(self) -> bool:
-        """Whether a request may begin."""
-        match self.state:
-            case CircuitState.CLOSED:
-                return True
-            case CircuitState.OPEN:
-                return False
-            case CircuitState.HALF_OPEN:
-                return not self._trial
+        """Whether a request may begin. An open circuit admits one at a time, once its pause has passed."""
+        return not self.is_open or (self.left_s == 0 and not self._trial)
 
     @property
     def left_s(self) -> float:
@@ -198,11 +192,11 @@ class Circuit:
 
     def begin(self) -> None:
         """Note that an admitted request is sent."""
-        self._trial = self.state is CircuitState.HALF_OPEN
+        self._trial = self.is_open and self.left_s == 0
 
     def answered(self) -> None:
         """Note that a reply began. The next failure still opens the circuit again."""
-        if self.state is CircuitState.HALF_OPEN:
+        if self.is_open and self.left_s == 0:
             self._trial = False
             self._failures = FAILURES - 1
 
@@ -225,21 +219,13 @@ class Circuit:
     def failed(self) -> None:
         """Note a failure. After `FAILURES` in a row the circuit opens, for longer each time."""
         self._trial = False
-        if self.state is CircuitState.OPEN:
+        if self.is_open and self.left_s > 0:
             return  # it began before the circuit opened
         self._failures = min(self._failures + 1, FAILURES)
         if self._failures == FAILURES:
             longest = min(FIRST_OPEN_S * 2.0**self.opened, LONGEST_OPEN_S)
             self.opened = min(self.opened + 1, 16)
             self._until = self._clock() + longest * (0.5 + self._random() / 2)
-
-
-class CircuitState(StrEnum):
-    """The state of a circuit breaker."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half_open"
 
 
 FIRST_PAUSE_S = 0.25
@@ -303,36 +289,9 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
     return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters have none
 
 
-class HealthCheckDelays:
-    """The pause before the next check. Pure."""
-
-    def __init__(self, health_s: float, random: Callable[[], float]) -> None:
-        """Take the interval of checks while it serves, and a source of numbers from 0 to 1."""
-        self._health_s = health_s
-        self._random = random
-        self._misses = 0
-
-    @property
-    def away(self) -> bool:
-        """Whether so many consecutive checks failed that the upstream counts as away."""
-        return self._misses >= MISSES
-
-    def seen(self) -> float:
-        """Note a successful check; return the seconds to the next one."""
-        self._misses = 0
-        return self._health_s
-
-    def missed(self) -> float:
-        """Note a failed check; return the seconds to the next one, which grow and differ between replicas."""
-        longest = min(FIRST_PAUSE_S * 2.0**self._misses, LONGEST_PAUSE_S, self._health_s)
-        self._misses = min(self._misses + 1, 16)
-        return longest * (0.5 + self._random() / 2)
-
-
-def backoff(times: int, random: Callable[[], float]) -> Iterator[float]:
-    """Yield `times` pauses, each about twice the one before. `random`: a source of numbers from 0 to 1. Pure."""
-    for attempt in range(times):
-        yield min(FIRST_PAUSE_S * 2.0**attempt, LONGEST_PAUSE_S) * (0.5 + random() / 2)
+def backoff_s(attempt: int, longest_s: float = LONGEST_PAUSE_S) -> float:
+    """Return the pause after this attempt, counted from 0: each about twice the one before, different between replicas."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), longest_s) * (0.5 + random.random() / 2)
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:

@@ -153,39 +153,57 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     health_s: Seconds = 10.0
 
 
-class UpstreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One upstream. Upstreams with the same served name are one model.
+class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server and its model.
 
-    `url` has its base path, which usually ends with `/v1`. `model` is the upstream's name for the model, `served_name` the
-    clients' name, if it differs.
-
-    `server`: the kind of server, whose `features` then need not be named (`presets`); those that are named count.
-    `key_variable`: the environment variable with its key. `max_requests`: the most replies at once; further requests wait
-    here. `retries`: of a request that failed before its first text, if no other upstream takes it. `max_new_tokens`: of
-    replies whose sender names no limit. `bytes_per_token`: estimates the length of a prompt that nobody counts. `health`:
-    the path that is asked for to check whether it serves, relative to the URL.
+    `url` has its base path, which usually ends with `/v1`. `model` is the server's name for the model, `served_name` the
+    clients' name, if it differs. `key_variable`: the environment variable with its key. `ca_file`: certificates to trust in
+    place of the system's. `retries`: of a request that failed before its first text, if no other upstream takes it.
     """
 
     name: Annotated[str, Meta(min_length=1)]
     url: Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")]
     model: Annotated[str, Meta(min_length=1)]
-    context_tokens: Count
     served_name: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     key_variable: Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*$")] | None = None
     ca_file: str | None = None
-    max_requests: Count = 256
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    max_new_tokens: Count = REPLY_TOKENS
-    bytes_per_token: Annotated[float, Meta(gt=0)] = 3.0
-    health: str = "models"
-    server: Server | None = None
-    features: Features = Features()
     timeouts: Timeouts = Timeouts()
 
     @property
     def public_name(self) -> str:
         """The model's name for clients."""
         return self.served_name or self.model
+
+
+class UpstreamOptions(ServerOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One upstream. Upstreams with the same served name are one model.
+
+    `server`: the kind of server, whose `features` then need not be named (`presets`); those that are named count.
+    `max_requests`: the most replies at once; further requests wait here. `max_new_tokens`: of
+    replies whose sender names no limit. `bytes_per_token`: estimates the length of a prompt that nobody counts. `health`:
+    the path that is asked for to check whether it serves, relative to the URL.
+    """
+
+    context_tokens: Count
+    max_requests: Count = 256
+    max_new_tokens: Count = REPLY_TOKENS
+    bytes_per_token: Annotated[float, Meta(gt=0)] = 3.0
+    health: str = "models"
+    server: Server | None = None
+    features: Features = Features()
+
+
+class EmbedderOptions(ServerOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An embedding model and its server.
+
+    `dimensions`: whether a request can choose the length of vectors. `max_inputs`: most texts of one request.
+    `max_requests`: most requests at once; further ones wait here.
+    """
+
+    dimensions: bool = False
+    max_inputs: Annotated[int, Meta(ge=1, le=2048)] = 128
+    max_requests: Count = 16
 
 
 _VLLM: dict[str, Any] = {

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, TimedStreamer, running
+from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, Streamer, running
 from engine.errors import EngineUnavailable
 from engine.messages import (
     PLAIN,
@@ -109,7 +109,7 @@ class LaunchedEngine:
             await self._life.ready()
         return await upstream.count_tokens(messages, client=client, spec=spec)
 
-    def generate(self, request: Request) -> TimedStreamer:
+    def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._life.refuse_when_over()
         if self.has_open(request.request_id):
@@ -219,15 +219,12 @@ class LaunchedEngine:
         return f"It needs an environment: {MAKE}." if "No module named" in words else ""
 
     def _on_line(self, raw: str) -> None:
-        """Take a line of vLLM for the progress of its start, and for our log.
+        """Take a line of vLLM for our log.
 
         While it serves, only the first lines of its warnings and errors are logged above `debug`. The lines behind
         them, such as the text of an exception, may quote what people wrote.
         """
         line = line_of(raw)
-        if self._upstream is None and (latest := stage_of(line.text)) is not None:
-            stage, share = latest
-            self._life.loading(stage, max(share, self._life.status.progress))
         goes_on = line.place == self._place
         self._place = line.place or self._place
         hidden = self._upstream is not None and (goes_on or (line.level or 0) < logging.WARNING)
@@ -246,27 +243,25 @@ class LaunchedProcess:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        lines: _OutputReader,
+        lines: OutputReader,
         transport: asyncio.BaseTransport,
-        lifeline: int,
     ) -> None:
         self._process = process
         self._lines = lines
         self._transport = transport
-        self._lifeline: int | None = lifeline
 
     @classmethod
     async def start(
         cls, command: Sequence[str], key: str, on_line: Callable[[str], None], *, grace_s: float = GRACE_S
     ) -> LaunchedProcess:
         """Start a command. `on_line` is called for each line that it writes, and must not raise. Raises OSError."""
-        (reading, writing), (theirs, lifeline) = os.pipe(), os.pipe()
-        loop, lines = asyncio.get_running_loop(), _OutputReader(on_line)
+        reading, writing = os.pipe()
+        loop, lines = asyncio.get_running_loop(), OutputReader(on_line)
         transport, _ = await loop.connect_read_pipe(lambda: lines, os.fdopen(reading, "rb", 0))
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", str(_KEEPER), str(grace_s), *command),
-                stdin=theirs,  # when this closes, as it does when the gateway ends, the keeper ends everything
+                stdin=asyncio.subprocess.PIPE,  # when this closes, as it does when the gateway ends, the keeper ends everything
                 stdout=writing,
                 stderr=writing,
                 env=environment_of(os.environ, command[0], key),
@@ -274,12 +269,10 @@ class LaunchedProcess:
             )
         except BaseException:
             transport.close()
-            os.close(lifeline)
             raise
         finally:
             os.close(writing)
-            os.close(theirs)
-        return cls(process, lines, transport, lifeline)
+        return cls(process, lines, transport)
 
     async def wait(self) -> ExitReason:
         """Wait until vLLM ends, and its last lines have been read. Returns how it ended."""
@@ -305,9 +298,6 @@ class LaunchedProcess:
         finally:
             self.kill()
             self._transport.close()
-            if self._lifeline is not None:
-                os.close(self._lifeline)
-                self._lifeline = None
         await self._process.wait()
 
     def kill(self) -> None:
@@ -349,17 +339,6 @@ _CONSEQUENCE = re.compile(
 )
 _INVALID = re.compile(r"validation errors? for")
 _NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
-# In the order of a start: a pattern of lines, the stage in words, and the shares at which it begins and ends.
-_STAGES = (
-    (re.compile(r"Fetching \d+ files: +(\d+)%"), "fetching the model", 0.05, 0.15),
-    (re.compile(r"Resolved architecture"), "reading the configuration", 0.05, 0.05),
-    (re.compile(r"Initializing a V\d LLM engine"), "starting vLLM's engine", 0.15, 0.15),
-    (re.compile(r"Starting to load model"), "reading the weights", 0.2, 0.2),
-    (re.compile(r"checkpoint shards: +(\d+)%"), "reading the weights", 0.2, 0.7),
-    (re.compile(r"Warming up model|torch\.compile|Dynamo bytecode|Compiling a graph"), "compiling", 0.7, 0.7),
-    (re.compile(r"Capturing CUDA graph.*?(\d+)%"), "recording steps", 0.8, 0.95),
-    (re.compile(r"init engine|Starting vLLM server"), "opening its door", 0.95, 0.95),
-)
 _LAST_WORDS_S = 2.0
 
 LOOK_S = 0.5
@@ -495,7 +474,7 @@ class WaitingRequests:
     """Holds waiting requests. Each leaves by a cancel, at its deadline, or when it is taken."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, tuple[Request, TimedStreamer]] = {}
+        self._waiting: dict[str, tuple[Request, Streamer]] = {}
         self._deliveries = DeliveryTimes()
 
     def __len__(self) -> int:
@@ -504,22 +483,22 @@ class WaitingRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._waiting
 
-    def submit(self, request: Request) -> TimedStreamer:
+    def submit(self, request: Request) -> Streamer:
         """Return the stream that will answer a request."""
-        stream = TimedStreamer(request.request_id, self._cancel, self._deliveries)
+        stream = Streamer(request.request_id, self._cancel, self._deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.add(request, stream)
         return stream
 
-    def add(self, request: Request, stream: TimedStreamer) -> None:
+    def add(self, request: Request, stream: Streamer) -> None:
         """Let a request wait here whose reader has its stream already."""
-        stream.move_to(self._cancel, self._deliveries)
+        stream.redirect(self._cancel, self._deliveries)
         self._waiting[request.request_id] = (request, stream)
         if stream.deadline is not None:
             asyncio.get_running_loop().call_at(stream.deadline, self._time_out, request.request_id, stream)
 
-    def take(self) -> list[tuple[Request, TimedStreamer]]:
+    def take(self) -> list[tuple[Request, Streamer]]:
         """Take all of them out, in the order in which they came."""
         taken, self._waiting = list(self._waiting.values()), {}
         return taken
@@ -532,7 +511,7 @@ class WaitingRequests:
     def _cancel(self, request_id: str) -> None:
         self._end(request_id, FinishReason.CANCELLED, steps_after=0)
 
-    def _time_out(self, request_id: str, stream: TimedStreamer) -> None:
+    def _time_out(self, request_id: str, stream: Streamer) -> None:
         if self._waiting.get(request_id, (None, None))[1] is stream:
             self._end(request_id, FinishReason.TIMEOUT)
 
@@ -568,15 +547,6 @@ def line_of(raw: str) -> LogLine:
     )
 
 
-def stage_of(line: str) -> tuple[str, float] | None:
-    """Return the stage of the start that a line reports, and the share that is done; None if it reports none."""
-    for pattern, stage, begin, end in _STAGES:
-        if found := pattern.search(line):
-            done = int(found[1]) / 100 if found.groups() else 0.0
-            return stage, begin + (end - begin) * done
-    return None
-
-
 def cause_of(lines: Sequence[str]) -> str | None:
     """Return the reason of vLLM's end: the last error that is no mere consequence of another; None if there is none."""
     plain = [line_of(line).text for line in lines]
@@ -592,21 +562,6 @@ def cause_of(lines: Sequence[str]) -> str | None:
     return reason[:MOST_CHARS]
 
 
-class LineSplitter:
-    """Cuts a stream of bytes into lines. A progress bar ends its lines with a carriage return."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[str]:
-        """Return the complete lines that are not empty. A line is also complete at `MOST_CHARS` bytes."""
-        *whole, rest = re.split(rb"[\r\n]+", self._rest + data)
-        if len(rest) > MOST_CHARS:
-            whole, rest = [*whole, rest], b""
-        self._rest = rest
-        return [line.decode(errors="replace")[:MOST_CHARS] for line in whole if line.strip()]
-
-
 _KEEPER = Path(__file__).with_name("vllm_keeper.py")
 
 
@@ -617,23 +572,32 @@ class ExitReason(NamedTuple):
     by_itself: bool
 
 
-class _OutputReader(asyncio.Protocol):
-    """Passes on what vLLM writes, line by line, and keeps the last lines."""
+class OutputReader(asyncio.Protocol):
+    """Passes on what vLLM writes, line by line, and keeps the last lines. A progress bar ends its lines with a carriage return.
+
+    A line ends at `MOST_CHARS` bytes at the latest; what it has beyond them when they come is dropped.
+    """
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
-        self._splitter = LineSplitter()
+        self._rest = b""
         self.kept: deque[str] = deque(maxlen=KEPT_LINES)
         self.muted = False
         self.ended = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        for line in self._splitter.feed(data):
+        """See `asyncio.Protocol`."""
+        *whole, rest = re.split(rb"[\r\n]+", self._rest + data)
+        if len(rest) > MOST_CHARS:
+            whole, rest = [*whole, rest], b""
+        self._rest = rest
+        for line in (part.decode(errors="replace")[:MOST_CHARS] for part in whole if part.strip()):
             self.kept.append(line)
             if not self.muted:
                 self._on_line(line)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the process says how it ended
+        """See `asyncio.Protocol`."""
         self.ended.set()
 
 

@@ -21,8 +21,8 @@ from app.settings import Settings, SettingsError
 from connections.authentication.api_keys import parse_policy
 from engine.api import Texts
 from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
-from engine.upstream.engine import EmbedderOptions, UpstreamEmbedder
-from engine.upstream.options import Timeouts
+from engine.upstream.engine import UpstreamEmbedder
+from engine.upstream.options import EmbedderOptions, Timeouts
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_openai_sdk import MODEL, client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server

@@ -170,25 +170,21 @@ async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
         ({"speech_voice": "{whisper}"}, "type 'whisper', which is none that speaks"),
         ({"speech_voice": "{empty}"}, "has no config.json"),
         ({"speech_voice": "{broken}"}, "can't be read"),
-        ({"speech_voice": "{speecht5}"}, "needs a vocoder"),
-        ({"speech_voice": "{speecht5}", "speech_vocoder": "a/b"}, "needs a folder of speaker embeddings"),
-        (
-            {"speech_voice": "{speecht5}", "speech_vocoder": "a/b", "speech_speakers": "{empty}"},
-            "has no speaker embeddings",
-        ),
-        ({"speech_voice": "{vits}", "speech_vocoder": "./x"}, "SPEECH_VOCODER .*does not exist"),
+        ({"speech_voice": "{speecht5}"}, "type 'speecht5', which is none that speaks"),
+        ({"speech_recognizer": "{ctc}"}, "type 'wav2vec2', which is none that recognises"),
         (
             {"speech_voice": "{vits}", "speech_device": "tpu"},
             "SPEECH_DEVICE .*'tpu' is not the name of a device",
         ),
-        ({"speech_recognizer": "{ctc}"}, "is Wav2Vec2ForPreTraining, and one whose name ends with ForCTC"),
+        ({"speech_recognizer": "{classifier}"}, "ForAudioClassification, and one whose name ends with"),
     ],
 )
 async def test_a_name_that_can_not_be_served_is_refused_before_anything_is_started(
     folder: Path, tmp_path: Path, settings: dict[str, str], why: str
 ) -> None:
     reported = {"broken": "{", "speecht5": '{"model_type": "speecht5"}'}
-    reported |= {"ctc": '{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}'}
+    reported |= {"ctc": '{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForCTC"]}'}
+    reported["classifier"] = '{"model_type": "whisper", "architectures": ["WhisperForAudioClassification"]}'
     for name, config in reported.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)

@@ -25,4 +25,5 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    VoiceWorker(Channel(int(sys.argv[-1]), ToVoice), Scripted()).run()
+    scripted = Scripted()
+    VoiceWorker(Channel(int(sys.argv[-1]), ToVoice), scripted.facts, scripted.speak).run()

@@ -10,7 +10,7 @@ import pytest
 
 from speech.errors import RecognitionOverload, RecognizerLost
 from speech.interfaces import Coding, Listening, Started, Stopped
-from speech.listening import BEHIND_S, RecognizerProcess
+from speech.listening import BEHIND_S, StreamingRecognizer
 from speech.recognition import PocketSphinx
 from tests.speech.scripted_recognizer_process import LOWEST
 from tests.speech.voice_samples import RATE, silence, voiced
@@ -20,13 +20,13 @@ BY_EAR = Listening(coding=Coding.PCM16, rate=RATE)
 
 
 @pytest.fixture
-async def ear() -> AsyncIterator[RecognizerProcess]:
-    ear = RecognizerProcess(PocketSphinx(), module="tests.speech.scripted_recognizer_process")
+async def ear() -> AsyncIterator[StreamingRecognizer]:
+    ear = StreamingRecognizer(PocketSphinx(), module="tests.speech.scripted_recognizer_process")
     async with ear.running():
         yield ear
 
 
-async def test_what_was_heard_before_it_was_forgotten_is_not_told(ear: RecognizerProcess) -> None:
+async def test_what_was_heard_before_it_was_forgotten_is_not_told(ear: StreamingRecognizer) -> None:
     """The process has told of it long before it reads that it is to be forgotten."""
     async with ear.listen(BY_EAR, owner="a") as hearing:
         events = hearing.events()
@@ -42,7 +42,7 @@ async def test_what_was_heard_before_it_was_forgotten_is_not_told(ear: Recognize
         assert began.at_ms > 2000
 
 
-async def test_what_was_committed_is_told_though_all_is_forgotten_behind_it(ear: RecognizerProcess) -> None:
+async def test_what_was_committed_is_told_though_all_is_forgotten_behind_it(ear: StreamingRecognizer) -> None:
     async with ear.listen(BY_HAND, owner="a") as hearing:
         events = hearing.events()
         for ms in (600, 300):
@@ -55,7 +55,7 @@ async def test_what_was_committed_is_told_though_all_is_forgotten_behind_it(ear:
 
 
 async def test_what_goes_wrong_with_one_speaker_is_told_to_him_and_the_others_go_on(
-    ear: RecognizerProcess,
+    ear: StreamingRecognizer,
 ) -> None:
     async with (
         ear.listen(BY_HAND, owner="a") as bad,
@@ -76,7 +76,7 @@ async def test_what_goes_wrong_with_one_speaker_is_told_to_him_and_the_others_go
     assert ear._child is child
 
 
-async def test_a_process_that_is_killed_is_told_of_and_started_again(ear: RecognizerProcess) -> None:
+async def test_a_process_that_is_killed_is_told_of_and_started_again(ear: StreamingRecognizer) -> None:
     async with ear.listen(BY_EAR, owner="a") as hearing:
         hearing.feed(voiced(600))
         assert ear._child is not None
@@ -90,7 +90,7 @@ async def test_a_process_that_is_killed_is_told_of_and_started_again(ear: Recogn
         assert isinstance(await anext(hearing.events()), Stopped)
 
 
-async def test_no_more_sound_waits_than_may(ear: RecognizerProcess) -> None:
+async def test_no_more_sound_waits_than_may(ear: StreamingRecognizer) -> None:
     async with ear.listen(BY_EAR, owner="a") as hearing:
         second = voiced(1000)
         for _ in range(int(BEHIND_S)):

@@ -145,7 +145,7 @@ async def service_over(
 ) -> AsyncIterator[InProcessService]:
     """A service whose replies are made by these upstreams, all of which are ready."""
     options = [
-        UpstreamOptions(f"up-{number}", server.url, "model", 4096, timeouts=times)
+        UpstreamOptions(f"up-{number}", server.url, "model", context_tokens=4096, timeouts=times)
         for number, server in enumerate(servers)
     ]
     engine = (

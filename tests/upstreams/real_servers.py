@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from engine.api import TimedStreamer
+from engine.api import Streamer
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
@@ -93,7 +93,7 @@ async def _cancelled(engine: UpstreamEngine, is_idle: Idle) -> float:
     raise AssertionError("it looks idle at any time")
 
 
-async def _idle_after_cancel(stream: TimedStreamer, is_idle: Idle) -> float:
+async def _idle_after_cancel(stream: Streamer, is_idle: Idle) -> float:
     began = time.perf_counter()
     stream.cancel()
     *_, end = [output async for output in stream]
@@ -114,7 +114,7 @@ async def misbehaving(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
         async def is_idle() -> bool:
             return server.closed.is_set()
 
-        yield Peer(UpstreamOptions("misbehaving", server.url, "model", 4096), is_idle)
+        yield Peer(UpstreamOptions("misbehaving", server.url, "model", context_tokens=4096), is_idle)
 
 
 @asynccontextmanager
@@ -130,7 +130,9 @@ def peer_of(server: ServerProcess) -> Peer:
     async def is_idle() -> bool:
         return await _figure(f"{server.url}/metrics", r"^midstream_turns_live (\S+)") == 0
 
-    return Peer(UpstreamOptions("midstream", f"{server.url}/v1", "midstream-demo", 2048), is_idle)
+    return Peer(
+        UpstreamOptions("midstream", f"{server.url}/v1", "midstream-demo", context_tokens=2048), is_idle
+    )
 
 
 @asynccontextmanager
@@ -164,7 +166,7 @@ async def ray_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     }
     command = [str(python), "-m", "tests.upstreams.ray_app", str(port)]
     with running(command, environ, f"{url}/v1/models", folder / "ray.log"):
-        options = UpstreamOptions("Ray Serve", f"{url}/v1", "midstream-demo", 2048)
+        options = UpstreamOptions("Ray Serve", f"{url}/v1", "midstream-demo", context_tokens=2048)
 
         async def is_idle() -> bool:
             return await _figure(f"{url}/open", r'"open": ?(\d+)') == 0

@@ -213,7 +213,8 @@ def _implementers(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                bases = [_name(base) for base in node.bases]
+                # a `Protocol` of asyncio is a class of callbacks, and none of typing's
+                bases = [_name(base) for base in node.bases if ast.unparse(base) != "asyncio.Protocol"]
                 classes[node.name].append(_Class(f"{path}:{node.name}", bases, _members(node)))
     everyone = [one for same_name in classes.values() for one in same_name]
     return {
@@ -316,4 +317,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_private(dotted: str) -> bool:
-    return any(part.startswith("_") and not part.startswith("__") for part in dotted.split("."))
+    # `_exit` is public: the documentation of Python's `os` describes it
+    return dotted not in ("_exit", "os._exit") and any(
+        part.startswith("_") and not part.startswith("__") for part in dotted.split(".")
+    )

@@ -78,7 +78,13 @@ async def odd_forms(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=8, ground=TargetKind.OPEN)
+async def a_spoken_sentence(attacker: Attacker) -> str:
+    """Have one sentence spoken: the first loads PyAV, 20 MB that stay, whoever asks."""
+    await attacker.ask(await attacker.connect(), minimal_request(SPEECH, key=attacker.client_id, input=SENTENCE))
+    return ""
+
+
+@attack(sockets=8, ground=TargetKind.OPEN, prepare=a_spoken_sentence)
 async def unread_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken, and reads no sound."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -86,7 +92,7 @@ async def unread_speech(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-@attack(sockets=4, ground=TargetKind.OPEN)
+@attack(sockets=4, ground=TargetKind.OPEN, prepare=a_spoken_sentence)
 async def left_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken and leaves at once, 10 times a second."""
     async for _ in beats(10):

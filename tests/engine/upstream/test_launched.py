@@ -141,26 +141,13 @@ async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptio
         assert await counting == 42
 
 
-async def test_its_progress_is_told_while_it_starts(
-    options: LaunchOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_its_lines_are_logged_while_it_starts(
+    options: LaunchOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stages: list[tuple[str, float]] = []
-    loading = vllm.Lifecycle.loading
-
-    def noted(life: vllm.Lifecycle, stage: str, progress: float, message: str | None = None) -> None:
-        stages.append((stage, progress))
-        loading(life, stage, progress, message)
-
-    monkeypatch.setattr(vllm.Lifecycle, "loading", noted)
     caplog.set_level(logging.INFO, "engine")
-    async with serving(options):
-        pass
-    assert stages == [
-        ("starting vLLM", 0.0),
-        ("reading the configuration", 0.05),
-        ("reading the weights", 0.2),
-        ("reading the weights", pytest.approx(0.45)),
-    ]
+    async with LaunchedEngine(options).running() as engine:
+        await eventually(lambda: engine.status.stage == "starting vLLM")
+        await engine.ready(READY_S)
     assert "vllm: Resolved architecture: LlamaForCausalLM" in caplog.messages
 
 

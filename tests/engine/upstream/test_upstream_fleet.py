@@ -145,8 +145,8 @@ async def test_an_upstream_that_is_left_alone_takes_nothing_over(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     for _ in range(FAILURES):
-        fleet.parts[1]._monitor._circuit.failed()
-    fleet.parts[1]._monitor._circuit._until = math.inf
+        fleet.parts[1].monitor._circuit.failed()
+    fleet.parts[1].monitor._circuit._until = math.inf
     servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "9"})]
     _, error = await failing(fleet.generate(make_request()))
     assert isinstance(error, EngineBusy)
@@ -219,7 +219,7 @@ async def test_one_that_is_gone_is_gone_around() -> None:
         assert fleet.parts[0].status.state is EngineState.RESTARTING
         assert await fleet.ready()
         assert request_counts(stays) == [1]
-    fleet.parts[1]._monitor._look.set()
+    fleet.parts[1].monitor._look.set()
     await until_gone(fleet)
     with pytest.raises(EngineUnavailable):
         await fleet.ready()

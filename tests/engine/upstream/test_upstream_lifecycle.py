@@ -15,7 +15,7 @@ from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, HealthCheckDelays
+from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, backoff_s
 from engine.upstream.options import Timeouts
 from tests.engine.upstream.test_upstream import (
     HELLO,
@@ -34,7 +34,7 @@ SOON = Timeouts(connect_s=2, health_s=0.05, patience_s=5)
 
 async def until(engine: UpstreamEngine, state: EngineState) -> None:
     reached = asyncio.Event()
-    engine._monitor.life._on_change = lambda: reached.set() if engine.status.state is state else None
+    engine.monitor.life._on_change = lambda: reached.set() if engine.status.state is state else None
     async with asyncio.timeout(30):
         if engine.status.state is not state:
             await reached.wait()
@@ -124,18 +124,11 @@ async def test_what_is_open_when_the_engine_stops_is_lost() -> None:
             await server.closed.wait()
 
 
-def test_pauses_grow_to_a_limit_and_begin_anew() -> None:
-    pauses = HealthCheckDelays(60.0, lambda: 1.0)
-    assert [pauses.missed(), pauses.away, pauses.missed(), pauses.away] == [
-        FIRST_PAUSE_S,
-        False,
-        2 * FIRST_PAUSE_S,
-        True,
-    ]
-    assert [pauses.missed() for _ in range(40)][-1] == LONGEST_PAUSE_S
-    assert pauses.seen() == 60.0
-    assert not pauses.away
-    assert pauses.missed() == FIRST_PAUSE_S
+def test_pauses_grow_to_a_limit() -> None:
+    for attempt, longest in enumerate([FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]):
+        assert longest / 2 <= backoff_s(attempt) <= longest
+    assert LONGEST_PAUSE_S / 2 <= backoff_s(5000) <= LONGEST_PAUSE_S
+    assert backoff_s(40, 1.0) <= 1.0
 
 
 async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried() -> None:
@@ -143,14 +136,14 @@ async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried()
         server.answers = [Answer(status=500)] * FAILURES
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
-        engine._monitor._circuit._until = math.inf
+        engine.monitor._circuit._until = math.inf
         _, error = await failing(engine.generate(make_request()))
         assert isinstance(error, EngineUnavailable)
         assert (error.retry_after_s or 0) > 0
         with pytest.raises(EngineUnavailable, match="failed too often"):
             await engine.count_tokens(HELLO)
         assert (len(server.bodies), engine.statistics().circuit_open) == (FAILURES, 1)
-        engine._monitor._circuit._until = 0.0
+        engine.monitor._circuit._until = 0.0
         assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
         assert engine.statistics().circuit_open == 0
 
@@ -160,7 +153,7 @@ async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
         server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
-        engine._monitor._circuit._until = 0.0
+        engine.monitor._circuit._until = 0.0
         trial = engine.generate(make_request("trial"))
         await server.held.wait()
         _, error = await failing(engine.generate(make_request("beside")))

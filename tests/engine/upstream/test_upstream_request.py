@@ -41,7 +41,7 @@ EVERYTHING = Features(
 
 
 def body(params: Params, features: Features = Features(), **request: Any) -> dict[str, Any]:  # noqa: B008 - frozen
-    options = UpstreamOptions("up", "http://h/v1", "model", 4096, features=features)
+    options = UpstreamOptions("up", "http://h/v1", "model", context_tokens=4096, features=features)
     return body_of(Request("r", HELLO, params, **request), options, 100)
 
 
@@ -158,7 +158,10 @@ def test_the_prompts_cache_is_told_a_digest_of_owner_and_conversation() -> None:
 def test_a_reply_gets_no_longer_than_the_window_has_room_for(
     requested: int | None, prompt: int, limit: int
 ) -> None:
-    assert most_new_tokens(requested, UpstreamOptions("up", "http://h", "model", 4096), prompt) == limit
+    assert (
+        most_new_tokens(requested, UpstreamOptions("up", "http://h", "model", context_tokens=4096), prompt)
+        == limit
+    )
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))

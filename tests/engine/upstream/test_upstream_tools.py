@@ -62,7 +62,7 @@ def body(
     spec: ReplySpec, features: Features = VLLM, messages: tuple[Message, ...] = HELLO, **params: Any
 ) -> dict[str, Any]:
     """As it goes over the wire."""
-    options = UpstreamOptions("up", "http://h/v1", "model", 4096, features=features)
+    options = UpstreamOptions("up", "http://h/v1", "model", context_tokens=4096, features=features)
     requested = body_of(Request("r", messages, Params(**params), spec=spec), options, 100)
     sent: dict[str, Any] = json.loads(msgspec.json.encode(requested))
     return sent

@@ -29,23 +29,8 @@ def moonshine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ctc_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoints.ctc(tmp_path_factory.mktemp("speech") / "wav2vec2-random")
-
-
-@pytest.fixture(scope="session")
-def hubert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoints.ctc(tmp_path_factory.mktemp("speech") / "hubert-random", hubert=True)
-
-
-@pytest.fixture(scope="session")
 def vits_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoints.vits(tmp_path_factory.mktemp("speech") / "vits-random", speakers=2)
-
-
-@pytest.fixture(scope="session")
-def speecht5_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoints.speecht5(tmp_path_factory.mktemp("speech") / "speecht5-random")
 
 
 def noise(seconds: float, seed: int = 0) -> Wave:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from speech.interfaces import Coding, Listening, Recording, Stopped
-from speech.listening import RecognizerProcess
+from speech.listening import StreamingRecognizer
 from speech.model_families import Options
 from speech.recognition import Recognizer
 from tests.speech.models import checkpoints
@@ -24,7 +24,7 @@ async def test_a_model_hears_a_speaker_as_it_does_a_recording(
     checkpoints.whisper(tmp_path / "ears")
     options = Options(model=str(tmp_path / "ears"), device="cpu")
     sound = np.random.default_rng(3).normal(0, 3000, RATE * 3).astype("<i2").tobytes()
-    recognizer, ear = Recognizer("ears", options), RecognizerProcess(options)
+    recognizer, ear = Recognizer("ears", options), StreamingRecognizer(options)
     async with recognizer.running(), ear.running():
         recording = Recording(Coding.PCM16, RATE, 1, sound)
         hearing_all = recognizer.transcribe(recording, owner="a", language="de", wants_words=False)

@@ -63,11 +63,11 @@ from speech.interfaces import (
     Listening,
     Partial,
     Paused,
-    RecognitionStream,
     Started,
     Stopped,
     Voice,
 )
+from speech.listening import RecognitionStream
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
 PATH = "/v1/realtime/translations"

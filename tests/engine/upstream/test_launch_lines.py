@@ -6,26 +6,9 @@ import logging
 
 import pytest
 
-from engine.upstream.vllm import MOST_CHARS, LineSplitter, cause_of, line_of, stage_of
+from engine.upstream.vllm import MOST_CHARS, OutputReader, cause_of, line_of
 
 RECORD = "(EngineCore pid=31268) {} 11-22 18:38:12 [core.py:402] {}"
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("Fetching 9 files:  50%|#####     | 4/9 [00:02<00:02]", ("fetching the model", 0.1)),
-        ("Loading safetensors checkpoint shards:   0% Completed | 0/1", ("reading the weights", 0.2)),
-        ("Loading safetensors checkpoint shards: 100% Completed | 1/1", ("reading the weights", 0.7)),
-        ("Initializing a V1 LLM engine (v0.32.0) with config: model='m'", ("starting vLLM's engine", 0.15)),
-        ("Warming up model for the compilation...", ("compiling", 0.7)),
-        ("Capturing CUDA graphs (decode, FULL): 100%|####| 35/35", ("recording steps", 0.95)),
-        ("init engine (profile, create kv cache, warmup model) took 36 s", ("opening its door", 0.95)),
-        ("Using LBHNC KV cache layout.", None),
-    ],
-)
-def test_a_line_tells_how_far_the_start_is(line: str, expected: tuple[str, float] | None) -> None:
-    assert stage_of(line) == (expected if expected is None else (expected[0], pytest.approx(expected[1])))
 
 
 def test_a_record_has_a_level_and_no_marks() -> None:
@@ -74,8 +57,8 @@ def test_the_cause_of_an_end_is_no_mere_consequence(lines: list[str], cause: str
 
 
 def test_lines_end_by_either_sign_and_have_a_longest_length() -> None:
-    splitter = LineSplitter()
-    assert splitter.feed(b"one\r two\nth") == ["one", " two"]
-    assert splitter.feed(b"ree\n\n\n") == ["three"]
-    assert splitter.feed(b"x" * (MOST_CHARS + 5)) == ["x" * MOST_CHARS]
-    assert splitter.feed(b"rest\n") == ["rest"]
+    lines: list[str] = []
+    reader = OutputReader(lines.append)
+    for data in (b"one\r two\nth", b"ree\n\n\n", b"x" * (MOST_CHARS + 5), b"rest\n"):
+        reader.data_received(data)
+    assert lines == ["one", " two", "three", "x" * MOST_CHARS, "rest"]
