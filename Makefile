@@ -10,6 +10,8 @@ BENCH   := $(VENV)/.installed-bench
 VLLM    := .cache/vllm/.installed
 KERNELS := $(wildcard engine/model/cpu/*.c engine/model/cpu/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
+PARTS   := --editable midstream --editable distributions/gateway --editable
+EXTRAS  := gguf,images,mcp,otel,speech,translation
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
 # Where torch comes from. Default: CPU_INDEX on Linux without an NVIDIA GPU, unless pip's configuration names a source
@@ -161,15 +163,18 @@ $(TORCHED): constraints.txt | $(BIN)/python
 	$(PIP) $${index:+--index-url "$$index" --no-deps} '$(TORCH)'
 	@touch $@
 
-$(RUNTIME): pyproject.toml midstream/pyproject.toml constraints.txt $(KERNELS) $(TORCHED) | $(BIN)/python
+$(RUNTIME): pyproject.toml midstream/pyproject.toml distributions/gateway/pyproject.toml constraints.txt $(KERNELS) $(TORCHED) | $(BIN)/python
 	@echo "Installing the service (2 of 2: all else)."
 	@rm -f engine/_cpu_kernels*.so
-	@$(PIP) --editable midstream --editable '.[speech,audio]'
+	@$(BIN)/python -m pip -qq uninstall --yes midstream-server # an older one owns bin/midstream, and would take it along
+	@$(PIP) $(PARTS) '.[gguf,speech]'
 	@touch $@
 
+# pip knows dependency groups from 25.1 on; Python brings an older one to a new environment.
 $(DEV): $(RUNTIME)
 	@echo "Installing the tools for tests, types and style."
-	@$(PIP) --editable midstream --editable '.[dev]'
+	@$(PIP) --quiet 'pip>=25.1'
+	@$(PIP) $(PARTS) '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 $(DOCS): constraints.txt | $(BIN)/python
@@ -183,5 +188,5 @@ $(VLLM): tools/vllm_install.py | $(RUNTIME)
 
 $(BENCH): $(DEV)
 	@echo "Installing what the servers beside ours need."
-	@$(PIP) --editable midstream --editable '.[dev,bench]'
+	@$(PIP) --group bench
 	@touch $@

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 import msgspec
-import uvloop
 
 from app import logs, memory
 from app.administration import admin
@@ -35,6 +34,11 @@ from engine.errors import EngineError
 from midstream.terminal import chat
 from sessions.errors import StoreDown
 from sessions.store.embedded import EmbeddedStoreFailed
+
+try:
+    from uvloop import run
+except ModuleNotFoundError:  # it is of the extra `fast`
+    from asyncio import run  # type: ignore[assignment]
 
 _REPEATED = {"engine_arg", "upstream"}
 GROUPS = {
@@ -59,7 +63,7 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("midstream-server"), prog_name="midstream")
+@click.version_option(version("midstream"), prog_name="midstream")
 def main() -> None:
     """The conversation layer between a chat front end and a language model: what users saw is what the model reads next."""
 
@@ -156,7 +160,7 @@ def serve(**options: Any) -> None:
         settings = _settings(options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
-        uvloop.run(serve_forever(with_models(settings)))
+        run(serve_forever(with_models(settings)))
 
 
 def _settings(options: dict[str, Any]) -> Settings:
@@ -186,7 +190,7 @@ def doctor(*, as_json: bool, **options: Any) -> None:
     from app.doctor import report  # noqa: PLC0415 - the other commands need none of it
 
     try:
-        serves = uvloop.run(report(_settings(options), as_json=as_json))
+        serves = run(report(_settings(options), as_json=as_json))
     except SettingsError as failure:
         click.echo(f"midstream: {failure}", err=True)
         serves = False
@@ -206,7 +210,7 @@ def restored(**options: str | None) -> None:
     with _complaints():
         settings = Settings.read(os.environ, options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
-        total = uvloop.run(make_ready(settings))
+        total = run(make_ready(settings))
         click.echo(f"{total} conversations are ready.")
 
 

@@ -35,6 +35,7 @@ from app.models import (
     TRANSLATOR_NAME,
     check_file,
     check_models,
+    check_reader,
     converted_folder,
     encoded_options,
     in_cache,
@@ -202,7 +203,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 def _python() -> Finding:
     here = ".".join(map(str, sys.version_info[:3]))
-    return good("Python", f"{here}, Midstream {version('midstream-server')}.")
+    return good("Python", f"{here}, Midstream {version('midstream')}.")
 
 
 def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
@@ -216,7 +217,11 @@ def _torch(settings: Settings) -> tuple[Torch | None, Finding]:
         )
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2]
-        return None, bad("torch", f"It can't be loaded: {last}", "Install it anew: make install.")
+        return None, bad(
+            "torch",
+            f"It can't be loaded: {last}",
+            "Install it: pip install midstream-server; in a checkout: make install.",
+        )
     torch = msgspec.convert(json.loads(done.stdout), Torch)
     wanted = {device.partition(":")[0] for device in settings.devices} - {"auto", "cpu", torch.device}
     if wanted:
@@ -250,6 +255,10 @@ def _model(settings: Settings) -> Finding:
 
 def _waiting_model(settings: Settings) -> Finding:
     """Check a model that `serve` will fetch or convert."""
+    try:
+        check_reader(settings.model or "")
+    except EngineError as error:
+        return bad("model", str(error))
     if (package := PACKAGES.get(settings.model or "")) is not None:
         words = f"{settings.model} is fetched at the start ({in_bytes(package.bytes)}) and converted."
         return poor("model", words, "The package index must be reachable then.")

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,8 +40,8 @@ from app.settings import (
 )
 from engine import loading
 from engine.api import Engine
-from engine.errors import ModelNotUsable
-from engine.loading.preflight import GGUF, GGUF_REFUSED, check_options
+from engine.errors import ModelNotUsable, install_command
+from engine.loading.preflight import GGUF, GGUF_REFUSED, check_libraries, check_options
 from engine.machine import EngineOptions, child_environment, shared_out
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
@@ -503,6 +504,7 @@ def convert(settings: Settings) -> None:
     if folder is None or folder.is_dir():
         return
     model, models = settings.model or "", Path(settings.data_dir).expanduser() / "models"
+    check_reader(model)
     if model not in PACKAGES:
         check_file(settings)
     try:
@@ -519,6 +521,15 @@ def convert(settings: Settings) -> None:
             f"The model {model!r} can't be converted in {models}: {error.strerror or error}. "
             "Choose another folder with --data-dir, or free some space."
         ) from error
+
+
+def check_reader(model: str) -> None:
+    """Raise ModelNotUsable if what reads GGUF files is not installed."""
+    check_libraries()
+    if find_spec("gguf") is None:
+        raise ModelNotUsable(
+            f"The model {model!r} is a GGUF file, and gguf is not installed: {install_command('gguf')}"
+        )
 
 
 def check_file(settings: Settings) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from hashlib import sha256
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path, PurePath
 from threading import Lock
 from time import monotonic
 
 import anyio.to_thread
-import brotli
 import msgspec
 import structlog
 from starlette.datastructures import Headers
@@ -220,6 +220,10 @@ class Coding(StrEnum):
     IDENTITY = "identity"
 
 
+_OFFERED = (Coding.GZIP,) if find_spec("brotli") is None else (Coding.BROTLI, Coding.GZIP)
+"""Brotli is of the extra `fast`."""
+
+
 class Asset:
     """The bytes of a file. Each coding is made once, on first use: brotli takes a tenth of a second for 100 KB."""
 
@@ -254,7 +258,7 @@ def chosen(accepted: str) -> Coding:
     """Return the coding that an `Accept-Encoding` header prefers; among equals the smallest (RFC 9110, 12.5.3)."""
     weights = dict(_weights(accepted))
     rest = weights.get("*", 0.0)
-    liked = {coding: weights.get(coding, rest) for coding in (Coding.BROTLI, Coding.GZIP)}
+    liked = {coding: weights.get(coding, rest) for coding in _OFFERED}
     best = max(liked.values())
     plain = weights.get(Coding.IDENTITY, 0.0)
     if best <= 0.0 or plain > best:
@@ -276,6 +280,8 @@ def _weight(part: str) -> tuple[str, float]:
 
 def _compressed(content: bytes, coding: Coding) -> bytes:
     if coding is Coding.BROTLI:
+        import brotli  # noqa: PLC0415 - of the extra `fast`
+
         return bytes(brotli.compress(content, mode=brotli.MODE_TEXT))
     return gzip.compress(content, compresslevel=9, mtime=0)
 

@@ -32,6 +32,7 @@ from connections.http import RefusalCounters
 from connections.limiters import BoundCounters, Limiters
 from connections.middleware import ANY, AllowedOrigins
 from connections.protocol.errors import InvalidList
+from engine.errors import install_command
 from sessions.errors import StoreDown
 from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, QuotaSettings, RedisCounters
 from sessions.limits.rates import LocalRateLimits
@@ -325,9 +326,7 @@ def _servers(settings: Settings) -> Iterator[ToolSource]:
     try:
         from sessions.tools.mcp_server import McpServer  # noqa: PLC0415 - needed only if MCP servers are configured
     except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"{where}: {error.name} is not installed. Install the part for MCP: pip install 'midstream-server[mcp]'."
-        ) from error
+        raise SettingsError(f"{where}: {error.name} is not installed: {install_command('mcp')}") from error
     for options in servers:
         setting = f"{where}: {options.name}"
         secrets = {header: secret_of(name, setting=setting) for header, name in options.headers_from.items()}
@@ -350,7 +349,7 @@ async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]
     try:
         from app.tracing import Spans  # noqa: PLC0415 - an optional part
     except ModuleNotFoundError as missing:
-        why = f"{missing.name} is not installed: pip install 'midstream-server[otel]'."
+        why = f"{missing.name} is not installed: {install_command('otel')}"
         raise SettingsError(f"{ENDPOINTS[1]} asks for traces, but {why}") from missing
     spans = Spans(observer, version=version)
     _tracing_log.info("tracing enabled", collector=urlsplit(endpoint).hostname)

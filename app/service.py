@@ -169,7 +169,7 @@ async def composed(
         limiters_of(settings, store, access, refusals, bounds) as limiters,
         traced(
             CompositeObserver(metrics, limiters.quota_limiter) if limiters.quota_limiter else metrics,
-            version=version("midstream-server"),
+            version=version("midstream"),
         ) as observer,
     ):
         await look_at_store(settings, store, failed=failed)
@@ -197,7 +197,7 @@ async def composed(
                 stores=tallies,
                 lag=lag,
                 is_draining=lambda: readiness.draining,
-                version=version("midstream-server"),
+                version=version("midstream"),
             )
         )
         async with (
@@ -224,7 +224,7 @@ async def composed(
                 client_filter=lambda app: client_filter(
                     FairShareMiddleware(app, limiters.turns.light_clients)
                 ),
-                server=ServerFacts(SERVER, version("midstream-server")),
+                server=ServerFacts(SERVER, version("midstream")),
                 refusals=refusals,
                 on_not_found=UnknownAdminPaths(access, limiters).note,
                 access=access,
@@ -279,7 +279,7 @@ def _policy(settings: Settings) -> Policy:
 
 def _advertised_settings(settings: Settings) -> AdvertisedSettings:
     return AdvertisedSettings(
-        server_version=version("midstream-server"),
+        server_version=version("midstream"),
         heartbeat_ms=int(HEARTBEAT_S * 1000),
         resume_ttl_s=int(settings.conversation_ttl),
         messages_per_minute=quotas_of(settings.limits).shown,

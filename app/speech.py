@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.settings import Settings, SettingsError, called, naming
 from connections.api.audio import Audio
 from connections.voice import VoiceService
-from engine.errors import ModelNotUsable
+from engine.errors import ModelNotUsable, install_command
 from engine.loading.preflight import check_device
 from sessions.service import Sessions
 from speech.errors import ModelLoadError, SpeechError
@@ -183,5 +183,5 @@ def _need(*libraries: str) -> None:
     for library in libraries:
         if find_spec(library) is None:
             raise SettingsError(
-                f"{called('speech')}: {library} is not installed. Install the part for speech: pip install 'midstream-server[speech]'."
+                f"{called('speech')}: {library} is not installed: {install_command('speech')}"
             )

@@ -1,4 +1,4 @@
-"""Makes a release: both Python distributions, the npm package, the image.
+"""Makes a release: the three Python distributions, the npm package, the images.
 
 `python distributions/release.py --dry-run` builds and checks all, and says what would be published. Without it, the
 tree has to be committed, and each upload is asked for. Uploads have not been run yet.
@@ -22,8 +22,11 @@ from pathlib import Path
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("midstream", "distributions/gateway", ".")
+"""The folders of the Python distributions, each after those that it depends on."""
 NPM = Path("app") / "page" / "client"
 DOCKERFILE = Path("deploy") / "Dockerfile"
+IMAGES = ("gateway", "cpu", "cuda")
 _BUILD = "import sys; {path}from {backend} import {hook}; print({hook}(sys.argv[1]))"
 
 
@@ -60,7 +63,7 @@ def main() -> int:
 
 def checked_versions(root: Path) -> str:
     """Return the version that all packages have. Raises CannotRelease."""
-    files = [root / "pyproject.toml", root / "midstream" / "pyproject.toml"]
+    files = [root / source / "pyproject.toml" for source in SOURCES]
     versions = {tomllib.loads(file.read_text(encoding="utf-8"))["project"]["version"] for file in files}
     versions.add(json.loads((root / NPM / "package.json").read_text(encoding="utf-8"))["version"])
     if len(versions) > 1:
@@ -93,7 +96,7 @@ def built(root: Path, into: Path) -> list[Path]:
 
 
 def _distributions(tree: Path, into: Path, scratch: Path) -> Iterator[Path]:
-    for source in (tree / "midstream", tree):
+    for source in (tree / folder for folder in SOURCES):
         archive = _hook(source, "build_sdist", into)
         yield archive
         with tarfile.open(archive) as packed:
@@ -161,10 +164,11 @@ def uploads(files: list[Path], *, image: str) -> list[list[str]]:
         [sys.executable, "-m", "twine", "upload", *taken],
         ["npm", "publish", f"./{NPM}"],
         ["make", "docs"],  # what the image serves at /docs
-        ["docker", "build", "-f", str(DOCKERFILE), "--target", "cpu", "-t", f"{image}-cpu", "."],
-        ["docker", "build", "-f", str(DOCKERFILE), "--target", "cuda", "-t", f"{image}-cuda", "."],
-        ["docker", "push", f"{image}-cpu"],
-        ["docker", "push", f"{image}-cuda"],
+        *(
+            ["docker", "build", "-f", str(DOCKERFILE), "--target", target, "-t", f"{image}-{target}", "."]
+            for target in IMAGES
+        ),
+        *(["docker", "push", f"{image}-{target}"] for target in IMAGES),
     ]
 
 

@@ -10,8 +10,19 @@ EngineError
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 OTHER_ENGINE = "--engine vllm or a server that --upstream names may serve it"
 """The advice for models that the built-in engine does not serve; see docs/upstreams.md."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra: of the whole service, or of the gateway where only that is installed."""
+    try:
+        version("midstream-server")
+    except PackageNotFoundError:
+        return f'pip install "midstream-gateway[{extra}]"'
+    return f'pip install "midstream-server[{extra}]"'
 
 
 class EngineError(Exception):

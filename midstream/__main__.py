@@ -1,21 +1,34 @@
-"""`python -m midstream` chats in the terminal, as `midstream chat` of an installed service does."""
+"""The commands of the client: `python -m midstream` chats, `midstream` has `chat` and the commands of an installed service."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
-PARTS = ("click", "markdown_it", "prompt_toolkit", "rich")
-"""Packages that the terminal chat needs besides the client."""
+import click
+
+from midstream.terminal import chat
+
+SERVICE = "midstream_server"
 
 
 def main() -> None:
-    """Chat, or say what to install if a package is missing."""
-    if missing := [part for part in PARTS if find_spec(part) is None]:
-        sys.exit(f"A chat in the terminal needs {', '.join(missing)}: pip install 'midstream[terminal]'")
-    from midstream.terminal import chat  # noqa: PLC0415 - it needs what was just looked for
-
+    """Chat."""
     chat(prog_name="python -m midstream")
+
+
+def command() -> None:
+    """Run the command of the service if it is installed; without it there is only `chat`."""
+    if find_spec(SERVICE) is not None:
+        import_module(f"{SERVICE}.__main__").main(prog_name="midstream")
+    for name in sys.argv[1:2]:
+        if name != "chat" and not name.startswith("-"):
+            sys.exit(
+                f"`midstream {name}` is a command of the service. Install it: pip install midstream-server; "
+                "without an engine, in front of another server: pip install midstream-gateway"
+            )
+    click.Group("midstream", commands=[chat], help="The client of Midstream.")(prog_name="midstream")
 
 
 if __name__ == "__main__":

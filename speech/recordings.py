@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 import msgspec
 
+from engine.errors import install_command
 from speech.errors import BadSound, RecognizerLost, TooMuchSound
 from speech.interfaces import HIGHEST_RATE, LOWEST_RATE, RAW_RATE, Coding, Recording
 from speech.process import running_child
@@ -24,10 +25,6 @@ _LEAST_PATIENCE_S, _SLOWEST = 30.0, 20
 OTHER_FORMATS = (
     "Send a WAV file (16-bit PCM, µ-law or A-law), MP3, WebM, Ogg, FLAC or M4A, or 16-bit PCM at 24,000 Hz "
     "named *.pcm."
-)
-_WITHOUT = (
-    "This server can't decode MP3, WebM, Ogg, FLAC or M4A: send a WAV file (16-bit PCM, µ-law or A-law). "
-    "Its operator installs the decoder by: pip install 'midstream-server[audio]'"
 )
 _MAGIC = {b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mp3"}
 """The first bytes of files: WebM is Matroska, as MP4 and M4A are QuickTime's `mov`."""
@@ -44,7 +41,10 @@ async def recording_in(
     if container is None:
         recording = recording_of(file, is_raw=is_raw)
     elif find_spec("av") is None:
-        raise BadSound(_WITHOUT)
+        raise BadSound(
+            "This server can't decode MP3, WebM, Ogg, FLAC or M4A: send a WAV file (16-bit PCM, µ-law or A-law). "
+            f"Its operator installs the decoder by: {install_command('speech')}"
+        )
     else:
         patience_s = _LEAST_PATIENCE_S + longest_s / _SLOWEST if patience_s is None else patience_s
         recording = await _decoded(Decode(file, container, longest_s, patience_s))

@@ -94,6 +94,7 @@ TAKE_LONG = frozenset(
         "clients/test_realtime_voice_clients.py",
         "demo_translator/test_checkpoint.py",
         "deploy/test_backup.py",
+        "deploy/test_gateway_wheel.py",
         "deploy/test_monitoring.py",
         "deploy/test_release.py",
         "deploy/test_rolling_restart.py",

@@ -21,6 +21,7 @@ EXCEPTIONS = {
     ("app.cli", "midstream"),  # the command has the terminal client in it
     ("midstream_server.__main__", "app"),  # the command
     *((module, "engine") for module in ("speech.process", "speech.espeak")),  # its children's environment
+    ("speech.recordings", "engine"),  # the command that installs an extra
     ("midstream_server.filters", "sessions"),
     ("midstream_server.tools", "sessions"),  # what an operator's functions import
 }
@@ -302,6 +303,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
                 "app.keys",
                 "app.administration",
                 "app.sizing",
+                "midstream.__main__",
                 "midstream.terminal.__init__",
                 "app.doctor",
                 "app.models",

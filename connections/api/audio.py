@@ -30,6 +30,7 @@ from connections.http import EndpointName, Exchange, RefusalCounters, check_json
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
+from engine.errors import install_command
 from sessions.conversation.conversation import refusal_of
 from sessions.limits.shares import AGAIN_MS, FairShare, Subject
 from speech.errors import BadSound, RecognizerLost, SpeechError, TooMuchSound, VoiceFailed
@@ -783,7 +784,7 @@ def _format(request: SpeechRequest) -> SpeechFormat:
     if name not in UNCOMPRESSED and not can_compress:
         why = (
             f"This server can't make {name}: use `response_format` wav or pcm. "
-            "Its operator installs the encoder by: pip install 'midstream-server[audio]'"
+            f"Its operator installs the encoder by: {install_command('speech')}"
         )
         raise invalid("response_format", why)
     return cast("SpeechFormat", name)

@@ -8,6 +8,7 @@ import re
 import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -62,8 +63,17 @@ class PreflightResult(msgspec.Struct, frozen=True):
     words: str
 
 
+def check_libraries() -> None:
+    """Raise ModelNotUsable if what runs models is not installed, as with `midstream-gateway` alone."""
+    if any(find_spec(library) is None for library in ("torch", "transformers")):
+        raise ModelNotUsable(
+            "This installation can't run models: pip install midstream-server, or name a server that runs them in --upstreams."
+        )
+
+
 def check_options(options: EngineOptions) -> None:
     """Raise ModelNotUsable, with the reason, for options that an engine's process would refuse, too."""
+    check_libraries()
     kind = device_type(options.device)
     dtype = _SOME_DTYPE if options.dtype == "auto" else options.dtype
     check_quantization(options.quantize, device="cpu" if kind == "auto" else kind, dtype=dtype)

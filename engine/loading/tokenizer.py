@@ -18,7 +18,7 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from engine.errors import ModelNotUsable, PromptRejected
+from engine.errors import ModelNotUsable, PromptRejected, install_command
 from engine.vision.processor import is_vision_model
 
 _TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
@@ -235,7 +235,7 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
     except ImportError as error:
         if find_spec("sentencepiece") is None:
             raise ModelNotUsable(
-                f"The tokenizer of {model!r} needs sentencepiece: pip install 'midstream-server[translation]'."
+                f"The tokenizer of {model!r} needs sentencepiece: {install_command('translation')}"
             ) from error
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import AutoConfig, PreTrainedConfig
 
-from engine.errors import ModelNotUsable
+from engine.errors import ModelNotUsable, install_command
 from engine.vision.image import Image, Tiling
 
 VISION_MODEL_TYPES = ("smolvlm", "idefics3")
@@ -59,7 +59,7 @@ class ImageProcessor:
             return cls(_kind(config).from_pretrained(model), config)
         except ImportError as error:
             raise ModelNotUsable(
-                f"The model {model!r} takes images, which need Pillow: pip install 'midstream-server[images]'."
+                f"The model {model!r} takes images, which need Pillow: {install_command('images')}"
             ) from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ModelNotUsable(

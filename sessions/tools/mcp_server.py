@@ -388,7 +388,7 @@ async def opened(
             cache=None,
             elicitation_callback=on_elicitation,
             message_handler=on_message,
-            client_info=mcp_types.Implementation(name="midstream", version=version("midstream-server")),
+            client_info=mcp_types.Implementation(name="midstream", version=version("midstream")),
         )
         async with client:
             yield Session(client, options)

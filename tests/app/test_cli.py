@@ -80,7 +80,7 @@ def test_help_has_groups_with_types_and_defaults(tmp_path: Path) -> None:
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
-    assert version("midstream-server") in midstream(tmp_path, "--version").stdout
+    assert version("midstream") in midstream(tmp_path, "--version").stdout
 
 
 def test_an_unknown_variable_stops_the_start(tmp_path: Path) -> None:

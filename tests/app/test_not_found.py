@@ -125,7 +125,7 @@ async def test_a_slash_at_the_end_changes_nothing(running: InProcessService) -> 
 async def test_health_and_version_are_where_other_servers_have_them(running: InProcessService) -> None:
     assert json.loads((await running.get("/health"))[2]) == {"status": "ok"}
     reported = json.loads((await running.get("/version"))[2])
-    assert reported == {"name": "midstream", "version": version("midstream-server")}
+    assert reported == {"name": "midstream", "version": version("midstream")}
 
 
 async def test_pages_of_listed_origins_may_read_what_is_said(tmp_path: Path) -> None:

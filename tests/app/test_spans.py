@@ -327,6 +327,6 @@ async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch:
     enable_export(monkeypatch, "http://127.0.0.1:4318")
     monkeypatch.delitem(sys.modules, "app.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(SettingsError, match=r"pip install 'midstream-server\[otel\]'"):
+    with pytest.raises(SettingsError, match=r'pip install "midstream-server\[otel\]"'):
         async with traced(NullObserver(), version="1"):
             pass

@@ -122,9 +122,9 @@ async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
     params = {"model": "tts-1", "voice": "alloy", "input": "He said that."}
     answer = await sdk.audio.speech.create(**params)
     assert answer.response.headers["content-type"] == "audio/wav"
-    with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
+    with pytest.raises(openai.BadRequestError, match=r'pip install "midstream-server\[speech\]"'):
         await sdk.audio.speech.create(**params, response_format="mp3")
-    with pytest.raises(openai.BadRequestError, match=r"pip install 'midstream-server\[audio\]'"):
+    with pytest.raises(openai.BadRequestError, match=r'pip install "midstream-server\[speech\]"'):
         await sdk.audio.transcriptions.create(model="whisper-1", file=recording)
 
 

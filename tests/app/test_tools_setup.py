@@ -98,7 +98,7 @@ def test_a_service_without_the_library_for_mcp_says_what_to_install(tmp_path: Pa
     assert "mcp_server" in read_file(file)[1]
     reported = output_without_mcp(f"tool_box_of(Settings.read({{'MIDSTREAM_CONFIG': {str(file)!r}}}))")
     assert "mcp is not installed" in reported
-    assert "pip install 'midstream-server[mcp]'" in reported
+    assert 'pip install "midstream-server[mcp]"' in reported
     assert output_without_mcp("print(tool_box_of(Settings.read({})).offered())") == "()\n"
 
 

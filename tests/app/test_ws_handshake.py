@@ -52,7 +52,7 @@ async def test_ready_tells_what_a_client_has_to_know(running: InProcessService) 
             "max_images": 0,
             "max_image_bytes": 0,
         },
-        "server": {"name": "midstream", "version": version("midstream-server")},
+        "server": {"name": "midstream", "version": version("midstream")},
     }
 
 

@@ -264,7 +264,7 @@ def main() -> int:
     options = _options()
     contenders = [one for one in CONTENDERS if one.name in options.only]
     if missing := sorted({name for one in contenders for name in one.missing()}):
-        install = f"{sys.executable} -m pip install --constraint constraints.txt --editable midstream --editable '.[bench]'"
+        install = f"{sys.executable} -m pip install --constraint constraints.txt --group bench"
         print(f"Not installed: {', '.join(missing)}. Run: {install}", file=sys.stderr)
         return 2
     device = choose_device(options.device)

@@ -1,4 +1,4 @@
-"""How imports are written anew for a wheel of the service."""
+"""How imports are rewritten for a wheel of the gateway."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from tests.deploy.wheels import PROJECT, ROOT
+from tests.deploy.wheels import GATEWAY, ROOT
 
 LAYERS = ("app", "engine")
 
 
 @pytest.fixture(scope="module")
 def backend() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("backend", ROOT / "distributions" / "backend.py")
+    file = ROOT / "distributions" / "gateway" / "backend.py"
+    spec = importlib.util.spec_from_file_location("backend", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -33,7 +34,7 @@ def backend() -> ModuleType:
         ('"""\nfrom engine.api import Engine\n"""\n',) * 2,
     ],
 )
-def test_imports_of_the_floors_alone_are_written_anew(backend: ModuleType, source: str, moved: str) -> None:
+def test_imports_of_the_layers_alone_are_rewritten(backend: ModuleType, source: str, moved: str) -> None:
     assert backend.rewritten(source, LAYERS) == moved
 
 
@@ -44,6 +45,6 @@ def test_an_import_that_cannot_be_moved_stops_the_build(backend: ModuleType, sou
 
 
 def test_the_project_is_read_back_as_it_was_written(backend: ModuleType) -> None:
-    moved = backend.moved_project(PROJECT)
+    moved = backend.moved_project(GATEWAY)
     assert tomllib.loads(backend.as_toml(moved)) == moved
-    assert moved["project"] == PROJECT["project"]
+    assert moved["project"] == GATEWAY["project"]

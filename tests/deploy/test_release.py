@@ -30,20 +30,21 @@ def test_a_dry_run_builds_and_checks_all_and_publishes_nothing(tmp_path: Path) -
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     made = {file.name for file in tmp_path.iterdir()}
-    assert {f"midstream-{VERSION}.tar.gz", f"midstream_server-{VERSION}.tar.gz"} < made
-    assert f"midstream-{VERSION}-py3-none-any.whl" in made
+    projects = ("midstream", "midstream_gateway", "midstream_server")
+    assert {f"{name}-{VERSION}.tar.gz" for name in projects} < made
+    assert {f"{name}-{VERSION}-py3-none-any.whl" for name in projects[:2]} < made
     (upload,) = (line for line in ended.stdout.splitlines() if "twine upload" in line)
     assert "linux_x86_64" not in upload
     assert "would run: npm publish" in ended.stdout
-    assert ended.stdout.count(": the metadata can be read") == 4
+    assert ended.stdout.count(": the metadata can be read") == 6
     with tarfile.open(tmp_path / f"midstream_server-{VERSION}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    (wheel,) = tmp_path.glob("midstream_server-*.whl")
+    (wheel,) = tmp_path.glob("midstream_gateway-*.whl")
     assert {"midstream_server/app/docs/index.html", "midstream_server/app/docs/tools/index.html"} <= names_in(
         wheel
     )
     (kernels,) = PROJECT["tool"]["setuptools"]["ext-modules"]
-    assert {"distributions/backend.py", "LICENSE", *kernels["sources"], *kernels["depends"]} <= names
+    assert {"LICENSE", *kernels["sources"], *kernels["depends"]} <= names
 
 
 def test_packages_of_different_versions_are_not_released(tmp_path: Path) -> None:
@@ -51,6 +52,7 @@ def test_packages_of_different_versions_are_not_released(tmp_path: Path) -> None
     for name in (
         "pyproject.toml",
         "midstream/pyproject.toml",
+        "distributions/gateway/pyproject.toml",
         "app/page/client/package.json",
         "distributions/release.py",
     ):

@@ -15,6 +15,14 @@ from app.settings import PREFIX, Settings, option_kinds
 NAMES = {f"{PREFIX}{name.upper()}" for name in option_kinds()}
 
 
+def test_the_example_of_an_environment_file_has_settings_with_values_that_are_taken(deploy: Path) -> None:
+    lines = (deploy / ".env.example").read_text().splitlines()
+    pairs = dict(line.removeprefix("#").split("=", 1) for line in lines if line.startswith(f"#{PREFIX}"))
+    assert set(pairs) <= NAMES
+    assert len(pairs) > 10
+    Settings.read({name: value for name, value in pairs.items() if name != f"{PREFIX}CONFIG"})
+
+
 def test_compose_drops_no_setting_of_the_environment_file(deploy: Path) -> None:
     """All of the file reaches the service. What compose sets beside it has a default alone, which the file replaces."""
     service = yaml.safe_load((deploy / "compose.yaml").read_text())["services"]["midstream"]

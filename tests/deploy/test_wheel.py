@@ -1,6 +1,6 @@
-"""What is installed: a wheel of the service with every file that its packages read, and one of the client alone.
+"""What is installed: wheels of the client, of the gateway with every file that its packages read, and of what runs models.
 
-Both are installed beside a stranger's project that has a package `app`, in an environment without the checkout.
+All are installed beside a stranger's project that has a package `app`, in an environment without the checkout.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 import midstream
 from engine.model.cpu import kernels as cpu_kernels
 from tests.deploy.wheel_suite import copied_suite
 from tests.deploy.wheels import (
     CLIENT,
+    GATEWAY,
+    MODELS,
     PACKAGES,
     PROJECT,
     ROOT,
@@ -30,11 +31,13 @@ from tests.deploy.wheels import (
     copied_tree,
     metadata_of,
     names_in,
+    requirements_of,
 )
 from tests.server_process import ServerProcess, serving
 
 HOME = "midstream_server"
 LAYERS = sorted({*PACKAGES} - {HOME})
+CARD = {"starlette", "websockets", "uvicorn", "torch", "transformers", "orjson", "redis"}
 PYPROJECT = """
 [build-system]
 requires = ["setuptools"]
@@ -80,13 +83,20 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def gateway_wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tree / "distributions" / "gateway", tmp_path_factory.mktemp("gateway"))
+
+
+@pytest.fixture(scope="module")
 def client_wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tree / "midstream", tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture(scope="module")
-def installation(wheel: Path, client_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Both, and a project that has packages `app` and `engine` of its own."""
+def installation(
+    wheel: Path, gateway_wheel: Path, client_wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Installation:
+    """All three, and a project that has packages `app` and `engine` of its own."""
     shop = tmp_path_factory.mktemp("shop")
     (shop / "pyproject.toml").write_text(PYPROJECT)
     for package, source in (("app", '"""The shop\'s own."""'), ("engine", 'PIECES = {"tea": 12}')):
@@ -94,7 +104,8 @@ def installation(wheel: Path, client_wheel: Path, tmp_path_factory: pytest.TempP
         (shop / package / "__init__.py").write_text(source)
     (shop / "app" / "stock.py").write_text(STOCK)
     theirs = built(shop, tmp_path_factory.mktemp("theirs"))
-    return Installation(tmp_path_factory.mktemp("installation") / "venv", [wheel, client_wheel, theirs])
+    wheels = [wheel, gateway_wheel, client_wheel, theirs]
+    return Installation(tmp_path_factory.mktemp("installation") / "venv", wheels)
 
 
 @pytest.fixture(scope="module")
@@ -116,34 +127,57 @@ def at_the_top(wheel: Path) -> set[str]:
 
 def required(wheel: Path) -> set[str]:
     """What a wheel needs without its extras."""
-    lines = [line for line in metadata_of(wheel).splitlines() if line.startswith("Requires-Dist: ")]
-    needed = [Requirement(line.partition(": ")[2]) for line in lines]
-    return {one.name for one in needed if "extra" not in str(one.marker)}
+    return {one.name for one in requirements_of(wheel)}
 
 
-def test_the_wheel_holds_every_file_of_every_package(tree: Path, wheel: Path) -> None:
+def test_the_gateway_s_wheel_holds_every_file_of_every_package(tree: Path, gateway_wheel: Path) -> None:
     files = {
         str(path.relative_to(tree) if package == HOME else HOME / path.relative_to(tree))
         for package in PACKAGES
         for path in (tree / package).rglob("*")
         if path.is_file() and path.suffix not in {".c", ".h"}
     }
-    assert files - names_in(wheel) == set()
+    assert files - names_in(gateway_wheel) == set()
 
 
-def test_each_wheel_takes_one_name_in_site_packages(wheel: Path, client_wheel: Path) -> None:
-    assert at_the_top(wheel) == {HOME}
+def test_the_whole_adds_the_kernels_and_the_models(tree: Path, wheel: Path, gateway_wheel: Path) -> None:
+    files = {
+        f"{HOME}/{path.relative_to(tree)}"
+        for model in MODELS
+        for path in (tree / model).rglob("*")
+        if path.is_file()
+    }
+    added = {name for name in names_in(wheel) if ".dist-info/" not in name}
+    assert files <= added
+    assert {name for name in added - files if not name.startswith(f"{HOME}/engine/_cpu_kernels")} == set()
+    assert added & names_in(gateway_wheel) == set()
+
+
+def test_each_wheel_takes_one_name_in_site_packages(
+    wheel: Path, gateway_wheel: Path, client_wheel: Path
+) -> None:
+    assert at_the_top(wheel) == at_the_top(gateway_wheel) == {HOME}
     assert at_the_top(client_wheel) == {"midstream"}
 
 
-def test_the_client_needs_two_libraries(client_wheel: Path) -> None:
-    assert required(client_wheel) == {"orjson", "websockets"}
+def test_the_client_needs_three_libraries(client_wheel: Path) -> None:
+    assert required(client_wheel) == {"click", "orjson", "websockets"}
 
 
-def test_no_module_of_the_wheel_imports_what_lies_at_the_top_of_the_checkout(wheel: Path) -> None:
-    """Imports are written anew, at the head of a module and inside of functions; no name of another module is a text."""
+def test_the_whole_names_each_package_of_the_card_and_the_gateway_no_engine(
+    wheel: Path, gateway_wheel: Path
+) -> None:
+    assert required(wheel) >= CARD | {"midstream-gateway"}
+    assert required(gateway_wheel) & {"torch", "transformers", "llguidance", "numpy", "gguf"} == set()
+    assert gateway_wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_no_module_of_the_gateway_s_wheel_imports_what_lies_at_the_top_of_the_checkout(
+    gateway_wheel: Path,
+) -> None:
+    """Imports are rewritten, at the head of a module and inside of functions; no name of another module is a text."""
     strays: list[str] = []
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(gateway_wheel) as archive:
         names = set(archive.namelist())
         for name in filter(lambda name: name.endswith(".py"), names):
             for node in ast.walk(ast.parse(archive.read(name))):
@@ -184,21 +218,23 @@ def test_the_wheel_carries_the_kernels_compiled(wheel: Path) -> None:
     assert f"{HOME}/engine/_cpu_kernels{sysconfig.get_config_var('EXT_SUFFIX')}" in names_in(wheel)
 
 
-def test_each_wheel_carries_its_licence(wheel: Path, client_wheel: Path) -> None:
-    for one in (wheel, client_wheel):
+def test_each_wheel_carries_its_licence(wheel: Path, gateway_wheel: Path, client_wheel: Path) -> None:
+    for one in (wheel, gateway_wheel, client_wheel):
         assert "licenses/LICENSE" in {name.partition(".dist-info/")[2] for name in names_in(one)}
     assert (ROOT / "LICENSE").read_bytes() == (ROOT / "midstream" / "LICENSE").read_bytes()
 
 
-def test_the_service_and_the_client_have_one_version(wheel: Path) -> None:
+def test_all_distributions_have_one_version(wheel: Path, gateway_wheel: Path) -> None:
     version = PROJECT["project"]["version"]
-    assert CLIENT["project"]["version"] == version
+    assert CLIENT["project"]["version"] == GATEWAY["project"]["version"] == version
+    assert f"\nRequires-Dist: midstream-gateway[fast]=={version}\n" in metadata_of(wheel)
     assert f"\nRequires-Dist: midstream[terminal]=={version}\n" in metadata_of(wheel)
+    assert f"\nRequires-Dist: midstream=={version}\n" in metadata_of(gateway_wheel)
 
 
 def test_the_image_takes_in_every_package() -> None:
     allowed = (ROOT / ".dockerignore").read_text().splitlines()
-    assert {f"!{package}" for package in (*PACKAGES, "distributions", "midstream")} <= set(allowed)
+    assert {f"!{package}" for package in (*PACKAGES, *MODELS, "distributions", "midstream")} <= set(allowed)
 
 
 def test_a_project_keeps_its_own_packages(installation: Installation, tmp_path: Path) -> None:

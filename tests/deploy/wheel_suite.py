@@ -1,6 +1,6 @@
 """`python -m tests.deploy.wheel_suite [PATH…]`: tests against the installed wheel; by default those of turns and frames.
 
-The imports in a wheel are written anew when it is built, so what ships is not what a checkout runs. The tests are
+The imports in a wheel are rewritten when it is built, so what ships is not what a checkout runs. The tests are
 copied, their imports are rewritten by the same function, and they run where no checkout is, in an environment that has
 the wheel.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from distributions.backend import HOME, CannotBeMoved, rewritten
+from distributions.gateway.backend import HOME, CannotBeMoved, rewritten
 from tests.deploy.wheels import PACKAGES, ROOT, Installation, built, copied_tree
 
 PARTS = (
@@ -32,7 +32,7 @@ def main() -> int:
     """Build, install, copy and run; return pytest's status."""
     with TemporaryDirectory(prefix="midstream-wheel-suite-") as folder:
         tree = copied_tree(Path(folder, "tree"))
-        wheels = [built(tree, Path(folder)), built(tree / "midstream", Path(folder))]
+        wheels = [built(tree / at, Path(folder)) for at in (".", "distributions/gateway", "midstream")]
         installation = Installation(Path(folder, "venv"), wheels)
         suite = copied_suite(Path(folder, "suite"))
         command = [str(installation.python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"]

@@ -1,4 +1,4 @@
-"""Wheels of both distributions, built without a network, and an environment that has them installed."""
+"""Wheels of the distributions, built without a network, and environments that have them installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CLIENT = tomllib.loads((ROOT / "midstream" / "pyproject.toml").read_text())
-PACKAGES = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]})
+GATEWAY = tomllib.loads((ROOT / "distributions" / "gateway" / "pyproject.toml").read_text())
+PACKAGES = sorted({name.partition(".")[0] for name in GATEWAY["tool"]["setuptools"]["packages"]})
+MODELS = ("demo_model", "demo_translator")
 FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 _LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.pyc", ".*", "*.so", "*.egg-info")
 _BUILD = "import sys; {path}from {backend} import build_wheel; print(build_wheel(sys.argv[1]))"
@@ -23,7 +28,7 @@ _BUILD = "import sys; {path}from {backend} import build_wheel; print(build_wheel
 
 def copied_tree(target: Path) -> Path:
     """A copy of what .dockerignore lets through."""
-    for package in (*PACKAGES, "distributions", "midstream"):
+    for package in (*PACKAGES, *MODELS, "distributions", "midstream"):
         shutil.copytree(ROOT / package, target / package, ignore=_LEFTOVERS)
     for file in FILES:
         shutil.copy(ROOT / file, target)
@@ -57,19 +62,52 @@ def metadata_of(wheel: Path) -> str:
         return archive.read(name).decode()
 
 
-class Installation:
-    """An environment of its own with some wheels; libraries are those of the tests' environment."""
+def requirements_of(wheel: Path) -> list[Requirement]:
+    """What a wheel needs without its extras."""
+    lines = [line for line in metadata_of(wheel).splitlines() if line.startswith("Requires-Dist: ")]
+    return [one for line in lines if _is_needed(one := Requirement(line.partition(": ")[2]), set())]
 
-    def __init__(self, folder: Path, wheels: list[Path]) -> None:
+
+def _is_needed(requirement: Requirement, extras: set[str]) -> bool:
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""})
+
+
+class Installation:
+    """An environment of its own with some wheels; libraries are those of the tests' environment.
+
+    `only_required`: it has those alone that the wheels require.
+    """
+
+    def __init__(self, folder: Path, wheels: list[Path], *, only_required: bool = False) -> None:
         venv.create(folder, with_pip=False, symlinks=True)
         self.bin = folder / "bin"
         self.python = self.bin / "python"
         (self.packages,) = folder.glob("lib/*/site-packages")
-        # Folders that a .pth names are searched, but their own .pth files, the checkout's among them, are not read.
-        (self.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        if only_required:
+            self._link([one for wheel in wheels for one in requirements_of(wheel)])
+        else:
+            # Folders that a .pth names are searched, but their own .pth files, the checkout's among them, are not read.
+            (self.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.python)]
         options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--ignore-installed"]
         subprocess.run([*pip, "install", *options, *map(str, wheels)], check=True)
+
+    def _link(self, waiting: list[Requirement]) -> None:
+        """Link libraries of the tests' environment into this one, with all that they need."""
+        linked: set[str] = set()
+        while waiting:
+            wanted = waiting.pop()
+            if wanted.name in linked or wanted.name.startswith("midstream"):
+                continue
+            linked.add(wanted.name)
+            library = distribution(wanted.name)
+            for name in {file.parts[0] for file in library.files or ()} - {"..", "__pycache__"}:
+                if not (link := self.packages / name).exists():
+                    link.symlink_to(str(library.locate_file(name)))
+            waiting += [
+                one for one in map(Requirement, library.requires or ()) if _is_needed(one, wanted.extras)
+            ]
 
     def run(self, *arguments: str, folder: Path) -> str:
         """What Python prints, started in a folder that has nothing to do with the checkout."""

@@ -25,14 +25,13 @@ mkdir "$work/site"
 if compgen -G '.whl/*.whl' >/dev/null; then
     "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$work/site" .whl/*.whl
 fi
-# The service asks for the version of its own distributions, which a bare checkout has not installed.
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-for name in midstream-server midstream; do
-    "$PYTHON" -c "import importlib.metadata as m; m.version('$name')" 2>/dev/null && continue
-    mkdir "$work/site/${name//-/_}-$version.dist-info"
-    printf 'Metadata-Version: 2.1\nName: %s\nVersion: %s\n' "$name" "$version" \
-        >"$work/site/${name//-/_}-$version.dist-info/METADATA"
-done
+# The service asks for the version of its client, which is its own and which a bare checkout has not installed.
+if ! "$PYTHON" -c "import importlib.metadata as m; m.version('midstream')" 2>/dev/null; then
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+    mkdir "$work/site/midstream-$version.dist-info"
+    printf 'Metadata-Version: 2.1\nName: midstream\nVersion: %s\n' "$version" \
+        >"$work/site/midstream-$version.dist-info/METADATA"
+fi
 
 export DEVICE=${DEVICE:-cuda:0} OUT=${OUT:-$work/results}
 export TMPDIR=$work TRITON_CACHE_DIR=$work/triton

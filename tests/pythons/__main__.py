@@ -17,9 +17,10 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / ".cache" / "pythons"
-HEAVY = frozenset({"torch", "transformers", "safetensors", "midstream"})
-TOOLS = ("hypothesis", "jsonschema", "pytest", "pytest-", "pyyaml", "setuptools", "trustme", "pyte")
-"""Of the part `dev`: what the tests below import."""
+PROJECTS = ("midstream", "distributions/gateway", ".")
+HEAVY = frozenset({"torch", "transformers", "safetensors", "midstream", "midstream-gateway"})
+TOOLS = ("hypothesis", "pytest", "pytest-", "pyyaml", "setuptools", "trustme", "pyte")
+"""Of the group `dev`: what the tests below import."""
 TESTS = (
     *("tests/midstream/test_tool_calls.py", "tests/midstream/test_client.py", "tests/midstream/test_main.py"),
     *(
@@ -67,7 +68,7 @@ def _tested(label: str, python: str) -> int:
         pins.write_text((ROOT / "constraints.txt").read_text())
         pip = [str(program), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile", "--quiet"]
         subprocess.run([*pip, "--constraint", str(pins), *requirements()], check=True)
-        local = ["--no-deps", "--no-build-isolation", "--editable", "midstream", "--editable", "."]
+        local = ["--no-deps", "--no-build-isolation", *(f"--editable={path}" for path in PROJECTS)]
         subprocess.run([*pip, *local], cwd=ROOT, env=os.environ | {"CC": "false"}, check=True)
         stamp.write_text(requested)
     print(f"Python {label}: testing", flush=True)
@@ -76,13 +77,14 @@ def _tested(label: str, python: str) -> int:
 
 
 def requirements() -> list[str]:
-    """What the tests need of both projects."""
-    service, client = (
-        tomllib.loads((ROOT / path / "pyproject.toml").read_text())["project"] for path in ("", "midstream")
-    )
-    needed = service["dependencies"] + client["dependencies"] + client["optional-dependencies"]["terminal"]
-    tools = [one for one in service["optional-dependencies"]["dev"] if one.startswith(TOOLS)]
-    return [one for one in (*needed, *tools) if Requirement(one).name not in HEAVY]
+    """What the tests need of the three projects."""
+    projects = [tomllib.loads((ROOT / path / "pyproject.toml").read_text()) for path in PROJECTS]
+    needed = [one for project in projects for one in project["project"]["dependencies"]]
+    client, gateway, whole = projects
+    needed += client["project"]["optional-dependencies"]["terminal"]
+    needed += gateway["project"]["optional-dependencies"]["fast"]
+    needed += [one for one in whole["dependency-groups"]["dev"] if one.startswith(TOOLS)]
+    return [one for one in needed if Requirement(one).name not in HEAVY]
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ async def test_a_wav_file_needs_no_decoder(monkeypatch: pytest.MonkeyPatch) -> N
     file = compressed(tone(1), "mp3")
     monkeypatch.setitem(sys.modules, "av", None)  # as if it were not installed
     assert (await recording_in(wav(), is_raw=False, longest_s=3)).seconds == 1
-    with pytest.raises(BadSound, match=r"pip install 'midstream-server\[audio\]'"):
+    with pytest.raises(BadSound, match=r'pip install "midstream-server\[speech\]"'):
         await recording_in(file, is_raw=False, longest_s=3)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -546,3 +547,22 @@ async def test_a_history_is_shown_with_its_thoughts_and_calls(
             True
         ] * 4
         assert "Secret" not in shown
+
+
+def without_line_editing(address: str, *options: str) -> tuple[str, ...]:
+    """A chat whose environment has only what the client needs."""
+    program = "import sys; sys.modules['prompt_toolkit'] = None; from midstream.__main__ import main; main()"
+    return (sys.executable, "-c", program, address, *options)
+
+
+async def test_the_client_alone_chats_plainly_and_names_what_is_missing(
+    running: InProcessService, tmp_path: Path
+) -> None:
+    running.engine.script("Good *day*.")
+    async with chatting(running.url, tmp_path, columns=300, run=without_line_editing) as terminal:
+        await terminal.shows('pip install "midstream[terminal]"')
+        assert "prompt_toolkit is not installed" in terminal.text
+        terminal.enters("Hello.")
+        await terminal.shows("Good *day*.")
+        terminal.types(CTRL_D)
+        assert await terminal.exit_code() == 0

@@ -1,11 +1,11 @@
-"""Builds the distribution of the service (PEP 517): the checkout's folders, in one package of their own.
+"""Builds `midstream-gateway` (PEP 517): the checkout's folders, in one package of their own.
 
 In a checkout the layers are folders side by side: `app`, `connections`, `sessions`, `engine`. Nobody may install
-packages of such names: a project has an `app` of its own. So a wheel holds them inside of
-`midstream_server`, and the imports in it are rewritten: `from engine.api import Engine` becomes
+packages of such names: a project has an `app` of its own. So wheels and source distributions hold them inside of
+`midstream_server`, and the imports in them are rewritten: `from engine.api import Engine` becomes
 `from midstream_server.engine.api import Engine`. Lines stay where they are, so tracebacks fit the sources.
 
-An editable installation and a source distribution have the checkout as it is.
+An editable installation has the checkout as it is.
 """
 
 from __future__ import annotations
@@ -22,39 +22,48 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import build_meta
-from setuptools.build_meta import (
-    build_editable,
-    build_sdist,
-    get_requires_for_build_editable,
-    get_requires_for_build_sdist,
-    get_requires_for_build_wheel,
-)
 
-__all__ = [
-    "build_editable",
-    "build_sdist",
-    "build_wheel",
-    "get_requires_for_build_editable",
-    "get_requires_for_build_sdist",
-    "get_requires_for_build_wheel",
-]
-
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 HOME = "midstream_server"
 """The one package that a wheel of the service installs."""
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.egg-info")
+_BUILD_SYSTEM = {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"}
+"""That of a source distribution: its imports are rewritten already."""
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.c", "*.h", "*.egg-info")
 
 
 class CannotBeMoved(Exception):
-    """A module names another one in a way that can't be written anew."""
+    """A module names another one in a way that can't be rewritten."""
 
 
 def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
     """Build the wheel in `wheel_directory`; return its file name."""
-    target = Path(wheel_directory).absolute()
-    with _moved(Path.cwd()) as tree, _working_in(tree):
-        return str(build_meta.build_wheel(str(target), config_settings, metadata_directory))
+    target = str(Path(wheel_directory).absolute())
+    with _moved():
+        return str(build_meta.build_wheel(target, config_settings, metadata_directory))
+
+
+def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
+    """Build the source distribution in `sdist_directory`; return its file name. Its imports are rewritten already."""
+    target = str(Path(sdist_directory).absolute())
+    with _moved():
+        return str(build_meta.build_sdist(target, config_settings))
+
+
+def build_editable(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Build a wheel that leads to the checkout; return its file name."""
+    target = str(Path(wheel_directory).absolute())
+    with _tree(project(), package_dir=str(ROOT)):
+        return str(build_meta.build_editable(target, config_settings, metadata_directory))
+
+
+def project() -> dict[str, Any]:
+    """Return what pyproject.toml says."""
+    return tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def rewritten(source: str, packages: Iterable[str]) -> str:
@@ -81,16 +90,9 @@ def rewritten(source: str, packages: Iterable[str]) -> str:
 def moved_project(project: dict[str, Any]) -> dict[str, Any]:
     """Return what pyproject.toml says, for the tree in which all packages lie in `midstream_server`. Pure."""
     tool = project["tool"]["setuptools"]
-    extensions = [
-        extension
-        | {"name": _moved_name(extension["name"])}
-        | {key: [f"{HOME}/{file}" for file in extension[key]] for key in ("sources", "depends")}
-        for extension in tool["ext-modules"]
-    ]
     moved = tool | {
         "packages": [_moved_name(name) for name in tool["packages"]],
         "package-data": {_moved_name(name): files for name, files in tool["package-data"].items()},
-        "ext-modules": extensions,
     }
     return {"project": project["project"], "tool": {"setuptools": moved}}
 
@@ -100,21 +102,35 @@ def _moved_name(package: str) -> str:
 
 
 @contextmanager
-def _moved(root: Path) -> Iterator[Path]:
-    """A tree to build from, as long as the block lasts."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = {name.partition(".")[0] for name in project["tool"]["setuptools"]["packages"]} - {HOME}
-    with tempfile.TemporaryDirectory(prefix="midstream-wheel-") as folder:
-        tree = Path(folder)
-        shutil.copytree(root / HOME, tree / HOME, ignore=_LEFT_OUT)
+def _moved() -> Iterator[None]:
+    """Work in a tree with all packages in `midstream_server`, as long as the block lasts."""
+    here = project()
+    packages = {name.partition(".")[0] for name in here["tool"]["setuptools"]["packages"]} - {HOME}
+    with _tree(moved_project(here), package_dir="."):
+        tree = Path.cwd()
+        shutil.copytree(ROOT / HOME, tree / HOME, ignore=_LEFT_OUT)
         for package in packages:
-            shutil.copytree(root / package, tree / HOME / package, ignore=_LEFT_OUT)
+            shutil.copytree(ROOT / package, tree / HOME / package, ignore=_LEFT_OUT)
         for module in (tree / HOME).rglob("*.py"):
             _rewrite(module, packages)
-        for document in (project["project"]["readme"], *project["project"]["license-files"]):
-            shutil.copy(root / document, tree)
-        (tree / "pyproject.toml").write_text(as_toml(moved_project(project)), encoding="utf-8")
-        yield tree
+        yield
+
+
+@contextmanager
+def _tree(project: dict[str, Any], *, package_dir: str) -> Iterator[None]:
+    """Work in a new folder with a project whose packages lie in `package_dir`, as long as the block lasts."""
+    setuptools = project["tool"]["setuptools"] | {"package-dir": {"": package_dir}}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="midstream-gateway-") as folder:
+        shutil.copy(HERE / "README.md", folder)
+        shutil.copy(ROOT / "LICENSE", folder)
+        described = project | {"build-system": _BUILD_SYSTEM, "tool": {"setuptools": setuptools}}
+        Path(folder, "pyproject.toml").write_text(as_toml(described), encoding="utf-8")
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 def _rewrite(module: Path, packages: Iterable[str]) -> None:
@@ -123,16 +139,6 @@ def _rewrite(module: Path, packages: Iterable[str]) -> None:
     except CannotBeMoved as error:
         raise CannotBeMoved(f"{module}: {error}") from error
     module.write_text(source, encoding="utf-8")
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def as_toml(document: dict[str, Any]) -> str:

@@ -1,0 +1,113 @@
+"""What is not installed is named with the command that installs it, and each such command names an extra that is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from app.models import convert
+from app.settings import Settings, SettingsError
+from app.speech import audio_of
+from engine import errors
+from engine.errors import ModelNotUsable, install_command
+from engine.loading.preflight import check_options
+from engine.machine import EngineOptions
+from tests.deploy.wheels import GATEWAY, PROJECT, ROOT
+from tests.engine.gguf_files import some_llama, write_gguf
+
+LAYERS = ("app", "connections", "engine", "sessions", "speech")
+
+
+def extras_named() -> set[str]:
+    """The extras that the product asks an operator to install."""
+    named = set()
+    for layer in LAYERS:
+        for module in (ROOT / layer).rglob("*.py"):
+            for node in ast.walk(ast.parse(module.read_text())):
+                match node:
+                    case ast.Call(func=ast.Name(id="install_command"), args=[ast.Constant(value=str(extra))]):
+                        named.add(extra)
+    return named
+
+
+def test_each_extra_that_is_named_exists() -> None:
+    assert extras_named() == {"gguf", "images", "mcp", "otel", "speech", "translation"}
+    assert extras_named() == set(PROJECT["project"]["optional-dependencies"])
+
+
+def test_the_gateway_has_the_extras_that_need_no_engine() -> None:
+    assert set(GATEWAY["project"]["optional-dependencies"]) == {"fast", "mcp", "otel", "speech"}
+
+
+def test_the_installed_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert install_command("mcp") == 'pip install "midstream-server[mcp]"'
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(errors, "version", missing)
+    assert install_command("mcp") == 'pip install "midstream-gateway[mcp]"'
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers"])
+def test_a_model_without_an_engine_names_what_to_install(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    with pytest.raises(ModelNotUsable, match="pip install midstream-server, or name a server") as refused:
+        check_options(EngineOptions(model="some/model"))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_gguf_file_without_its_reader_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(tmp_path / "it.gguf", some_llama())
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ModelNotUsable, match=r'pip install "midstream-server\[gguf\]"'):
+        convert(Settings(model=str(file), data_dir=str(tmp_path)))
+    assert not (tmp_path / "models").exists()
+
+
+async def test_speech_without_its_libraries_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    with pytest.raises(
+        SettingsError, match=r'soxr is not installed: pip install "midstream-server\[speech\]"'
+    ):
+        async with audio_of(Settings(speech="recognition")):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("library", "files", "call", "extra"),
+    [
+        (
+            "PIL",
+            {"config": {"model_type": "smolvlm"}, "preprocessor_config": {}},
+            "from engine.vision.processor import ImageProcessor; ImageProcessor.of(folder)",
+            "images",
+        ),
+        (
+            "sentencepiece",
+            {"config": {"model_type": "marian"}, "tokenizer_config": {"tokenizer_class": "MarianTokenizer"}},
+            "from engine.loading.tokenizer import read_tokenizer; read_tokenizer(folder)",
+            "translation",
+        ),
+    ],
+)
+def test_a_model_that_needs_more_names_the_extra(
+    library: str, files: dict[str, dict[str, str]], call: str, extra: str, tmp_path: Path
+) -> None:
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    program = f"import sys; sys.modules[{library!r}] = None; folder = {str(tmp_path)!r}; {call}"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert f'pip install "midstream-server[{extra}]"' in ended.stderr
