@@ -47,15 +47,14 @@ import { CloseCode, Link, LinkState } from "./link.js";
 import { LiveReplies } from "./live-replies.js";
 import { Outgoing } from "./outgoing.js";
 import { PendingRequests } from "./pending-requests.js";
-import { Reply } from "./reply.js";
+import { Reply, ReplyState } from "./reply.js";
 import { Sequences } from "./sequences.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
 import { Stops, stopOf } from "./stops.js";
 import { TurnEvents } from "./turn-events.js";
 import { Unanswered } from "./unanswered.js";
 
-export { Call, ChatError, LinkState, Reply };
-export { ReplyState } from "./reply.js";
+export { Call, ChatError, LinkState, Reply, ReplyState };
 
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 
