@@ -20,6 +20,7 @@ _DYNAMIC_IMPORT = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _ADDRESS = re.compile(r'\bimport\.meta\.resolve\("(\.[^"]+)"\)')
 _EXPORT = re.compile(r"^export (?=(?:class|const|(?:async )?function\*?) ([\w$]+))", re.MULTILINE)
 _EXPORTED_NAMES = re.compile(r"^export \{([^}]*)\};", re.MULTILINE)
+_AS = re.compile(r"([\w$]+) as ([\w$]+)")
 _REFUSED = re.compile(r"^.*(?:^\s*(?:import|export)\b|\bimport\s*[.(]).*", re.MULTILINE)
 _WAITS = re.compile(r"^(?!.*\basync\b)\S.*\bawait\b.*|^await\b.*", re.MULTILINE)
 
@@ -155,13 +156,13 @@ class _Bundler:
             return ""
 
         def imported(found: re.Match[str]) -> str:
-            names = found[1].replace(" as ", ": ")
+            names = _AS.sub(r"\1: \2", found[1])
             return f"const {names} = {self._taken(module.other(found[2]), at_once=module.path in self._now)};"
 
         script = _EXPORTED_NAMES.sub(exported, _EXPORT.sub(exported, module.script))
         script = _DYNAMIC_IMPORT.sub(lambda found: self._requested(module.other(found[1])), script)
         script = _ADDRESS.sub(lambda found: self._address(module, module.other(found[1])), script)
-        return _IMPORT.sub(imported, script), _braced(name.replace(" as ", ": ") for name in exports)
+        return _IMPORT.sub(imported, script), _braced(_AS.sub(r"\2: \1", name) for name in exports)
 
     def _address(self, module: _Module, path: str) -> str:
         if path not in self._addresses:

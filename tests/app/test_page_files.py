@@ -179,7 +179,7 @@ async def test_an_edited_source_is_seen_at_the_next_load(
         source.write_text(f"{source.read_text()}\nconsole.log(1);\n")
         after = await named(running)
         (start,) = set(after) - set(before)
-        assert (await fetch(running, start))[2].endswith(b"console.log(1);}\n")
+        assert (await fetch(running, start))[2].endswith(b"console.log(1);\n}\n")
         assert (await fetch(running, "/static/main.js"))[2] == source.read_bytes()
 
 

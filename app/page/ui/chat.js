@@ -1,6 +1,6 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
 import { Composer } from "./writing/composer.js";
-import { ConnectionWatch } from "./connection-watch.js";
+import { ConnectionView } from "./connection-view.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
 import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
@@ -87,13 +87,8 @@ export class Chat {
       onSend: (text, images) => this.#send(text, images),
       onStop: () => this.#speaking.stop(),
       onWritten: (text, how) => this.#modes.translating.take(text, how),
-      onDraft: (text) => drafts.keepText(current().conversationId, text),
-      attached: {
-        current: () => current().conversationId,
-        of: (conversationId) => drafts.attachedIn(conversationId),
-        keep: (conversationId, attachments) => drafts.keepAttachments(conversationId, attachments),
-        lifeOf: (conversationId) => drafts.lifeOf(conversationId),
-      },
+      drafts,
+      current: () => current().conversationId,
       onTrouble: (words) => this.#notices.show(words),
       limits: () => this.#limits(MOST_IMAGES),
       images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
@@ -130,7 +125,7 @@ export class Chat {
       current: () => current().conversationId,
     });
     this.#authentication = new Authentication({ client, credentials, reporter, onLeave: () => this.#forgetAll() });
-    new ConnectionWatch({ client, onLook: () => void this.#sidebar.refresh() });
+    new ConnectionView({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -200,7 +195,7 @@ export class Chat {
 
   /** @param {import("../client/frames.js").Ready} frame */
   #onReady(frame) {
-    this.#settings.know(frame);
+    this.#settings.show();
     this.#screen.know(frame);
     this.#notices.clear();
     this.#modes.know(frame);

@@ -1,5 +1,5 @@
 import { part } from "./elements/dom.js";
-import { NEW_TITLE } from "./conversations/conversations.js";
+import { NEW_TITLE } from "./conversations/sidebar.js";
 import { PageTitle } from "./page-title.js";
 import { Follow } from "./scrolling/follow.js";
 import { OlderPages } from "./transcript/older-pages.js";

@@ -23,11 +23,11 @@ def test_a_module_stands_behind_those_that_it_imports() -> None:
     sources = {
         "main.js": 'import { b } from "./ui/b.js";\nb();',
         "ui/b.js": 'import { a as own } from "../a.js";\nexport async function b() { await own(); }',
-        "a.js": "/** Says it. */\nconst a = () => {};\nexport { a };\n",
+        "a.js": "/** Says it. */\nconst own = () => {};\nexport { own as a };\n",
     }
     joined = join("main.js", sources, {}, nowhere)
     assert joined.script == (
-        "// a.js\nconst module$a = (() => {const a = () => {};\n\n\nreturn { a };\n})();\n"
+        "// a.js\nconst module$a = (() => {const own = () => {};\n\n\nreturn { a: own };\n})();\n"
         "// ui/b.js\nconst module$ui_b = (() => {const { a: own } = module$a;\nasync function b() { await own(); }\n"
         "return { b };\n})();\n"
         "// main.js\n{const { b } = module$ui_b;\nb();}\n"

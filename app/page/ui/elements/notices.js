@@ -1,5 +1,5 @@
 import { element, part } from "./dom.js";
-import { icon } from "./icons.js";
+import { icon, iconButton } from "./icons.js";
 import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 import { t } from "../words/translate.js";
@@ -25,12 +25,12 @@ export class Notices {
    * @param {() => void} act
    */
   offer(words, label, act) {
-    const button = element("button", { class: "link", type: "button", text: label });
-    const notice = this.#add(words, element("span", {}, `${words} `, button));
-    button.addEventListener("click", () => {
+    const onclick = () => {
       notice?.remove();
       act();
-    });
+    };
+    const button = element("button", { class: "link", type: "button", text: label, onclick });
+    const notice = this.#add(words, element("span", {}, `${words} `, button));
   }
 
   /**
@@ -40,10 +40,8 @@ export class Notices {
    */
   #add(words, view) {
     if (this.#root.textContent?.includes(words)) return undefined;
-    const close = element("button", { class: "quiet", type: "button", "aria-label": t("Close this notice") });
-    close.append(icon("close"));
+    const close = iconButton("close", t("Close this notice"), { onclick: () => notice.remove() });
     const notice = element("div", { class: "notice" }, icon("alert"), view, close);
-    close.addEventListener("click", () => notice.remove());
     this.#root.append(notice);
     return notice;
   }

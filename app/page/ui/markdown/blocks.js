@@ -6,7 +6,6 @@ import { Marked } from "../../vendor/markdown.js";
 /** @typedef {import("../../vendor/markdown.js").Tokens.Code} Code */
 /** @typedef {import("../../vendor/markdown.js").Tokens.Def} Definition */
 /** @typedef {import("../../vendor/markdown.js").Tokens.List} List */
-/** @typedef {import("../../vendor/markdown.js").Tokens.ListItem} ListItem */
 /** @typedef {import("../../vendor/markdown.js").Tokens.Table} Table */
 /** @typedef {{type: "formula", raw: string, text: string, written: string, closed: boolean}} Formula */
 
@@ -88,11 +87,11 @@ export function blocksOf(text) {
   return new marked.Lexer({ ...marked.defaults, tokenizer }).blockTokens(text, []);
 }
 
-/** What is within a block, or a list's item; the box of a task is the first character of its text. @param {Token | ListItem} block */
+/** What is within a block, or a list's item; the box of a task is the first character of its text. @param {any} block @returns {Token[]} */
 export function within(block) {
   const inner = (block.tokens ?? []).filter(isShown);
   if (!block.task || inner.length === 0) return inner;
-  const [first, ...rest] = inner;
+  const [first, ...rest] = /** @type {any[]} */ (inner);
   const text = first.text.replace(/^\[[ xX]\][ \t]+/, "");
   return [{ ...first, text: `${block.checked ? "☑" : "☐"} ${text}` }, ...rest];
 }

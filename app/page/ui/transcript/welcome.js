@@ -19,9 +19,7 @@ export class Welcome {
 
   /** @param {string} text */
   #row(text) {
-    const button = element("button", { type: "button", text, dir: "auto" });
-    button.addEventListener("click", () => this.#onChoose(text));
-    return element("li", {}, button);
+    return element("li", {}, element("button", { type: "button", text, dir: "auto", onclick: () => this.#onChoose(text) }));
   }
 
   /** @param {boolean} empty */
