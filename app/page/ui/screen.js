@@ -36,19 +36,19 @@ export class Screen {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {(conversationId: string) => string | undefined} parts.titleOf  in the list
    * @param {Transcript} parts.current
    * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
-  constructor({ client, reporter, titleOf, current, actions, onShown }) {
+  constructor({ client, notices, titleOf, current, actions, onShown }) {
     this.#client = client;
     this.#titleOf = titleOf;
     this.current = current;
     this.#onShown = onShown;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
-    this.#older = new OlderPages({ client, reporter, current: () => this.current, onCame: () => this.show() });
+    this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
     this.#welcome = new Welcome({ onChoose: actions.onSend });
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });

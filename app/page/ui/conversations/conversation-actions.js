@@ -16,7 +16,7 @@ export class ConversationActions {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {() => string} parts.current                                    the id of the conversation that is shown
    * @param {(conversationId: string, title: string) => void} parts.onRename
    */
@@ -41,23 +41,23 @@ export class ConversationActions {
 
   /** @param {string} action */
   async #do(action) {
-    const { client, reporter, current } = this.#parts;
+    const { client, notices, current } = this.#parts;
     if (action === "rename") return this.#rename();
     if (action === "share") return this.#share();
     if (action === "print") return globalThis.print();
-    const messages = await reporter.answer(readAll(client, current()));
+    const messages = await notices.answer(readAll(client, current()));
     const format = action === "json" ? "json" : "markdown";
     if (messages !== null) save(format, { title: this.#title.textContent ?? "", messages });
   }
 
   /** Shows the link of the conversation, which can be copied or revoked. */
   async #share() {
-    const { client, reporter, current } = this.#parts;
+    const { client, notices, current } = this.#parts;
     const conversationId = current();
-    const shareId = await reporter.answer(client.share(conversationId));
+    const shareId = await notices.answer(client.share(conversationId));
     if (shareId === null) return;
     part("share-stop", HTMLButtonElement).onclick = () => {
-      void reporter.answer(client.unshare(conversationId));
+      void notices.answer(client.unshare(conversationId));
       this.#shared.close();
     };
     this.#link.value = new URL(`s/${shareId}`, location.href).href;

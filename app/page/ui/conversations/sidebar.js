@@ -27,19 +27,19 @@ export class Sidebar {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {() => void} parts.onNew     the user begins another conversation
    * @param {(hit: import("../../client/frames.js").Hit) => void} parts.onHit  the user chose a hit
    * @param {() => void} parts.onChange  the list has changed
    */
   constructor(parts) {
-    const { client, reporter, onNew, onHit } = (this.#parts = parts);
+    const { client, notices, onNew, onHit } = (this.#parts = parts);
     this.#list = new ConversationList({
       onRename: ({ id }, title) => void this.rename(id, title),
       onDelete: (entry) => void this.#delete(entry),
       onMore: () => void this.#answered(this.#more()),
     });
-    new SearchBox({ find: (request) => reporter.answer(client.search(request)), onOpen: onHit });
+    new SearchBox({ find: (request) => notices.answer(client.search(request)), onOpen: onHit });
     part("new", HTMLButtonElement).addEventListener("click", onNew);
   }
 
@@ -134,12 +134,12 @@ export class Sidebar {
 
   /** @param {import("./conversation-list.js").Entry} entry */
   async #delete({ id, title }) {
-    if (await confirmDelete(title)) await this.#parts.reporter.answer(this.#parts.client.delete(id));
+    if (await confirmDelete(title)) await this.#parts.notices.answer(this.#parts.client.delete(id));
   }
 
   /** @param {Promise<unknown>} request */
   async #answered(request) {
-    await this.#parts.reporter.answer(request);
+    await this.#parts.notices.answer(request);
     this.#parts.onChange();
   }
 }

@@ -1,3 +1,4 @@
+import { ChatError } from "../../client/chat-client.js";
 import { element, part } from "./dom.js";
 import { icon, iconButton } from "./icons.js";
 import { failureView } from "./failure-view.js";
@@ -11,6 +12,22 @@ export class Notices {
   /** @param {import("./words.js").Failure} failure */
   report(failure) {
     this.#add(wordsFor(failure), failureView(failure));
+  }
+
+  /**
+   * The answer to a request; null if it failed, which is reported. The page shows a lost connection already.
+   * @template Answer
+   * @param {Promise<Answer>} request
+   * @returns {Promise<Answer | null>}
+   */
+  async answer(request) {
+    try {
+      return await request;
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      if (error.code !== ChatError.DISCONNECTED) this.report(error);
+      return null;
+    }
   }
 
   /** Shows words, unless they are empty or shown already. @param {string} words */

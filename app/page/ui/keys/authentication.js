@@ -22,7 +22,7 @@ export class Authentication {
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
    * @param {import("../../client/credentials.js").Credentials} parts.credentials
-   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {() => void} parts.onLeave   the user leaves: nothing that was said may stay readable
    */
   constructor(parts) {
@@ -70,7 +70,7 @@ export class Authentication {
     this.#field.value = "";
     this.#dialog.close();
     this.#parts.credentials.keep(key, { forGood: part("key-for-good", HTMLInputElement).checked });
-    void this.#parts.reporter.answer(this.#parts.client.authenticate());
+    void this.#parts.notices.answer(this.#parts.client.authenticate());
   }
 
   #leave() {
