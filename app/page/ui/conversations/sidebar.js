@@ -1,4 +1,3 @@
-import { confirmDelete } from "../elements/confirm.js";
 import { part } from "../elements/dom.js";
 import { Drawer } from "../elements/drawer.js";
 import { ConversationList } from "./conversation-list.js";
@@ -36,7 +35,7 @@ export class Sidebar {
     const { client, notices, onNew, onHit } = (this.#parts = parts);
     this.#list = new ConversationList({
       onRename: ({ id }, title) => void this.rename(id, title),
-      onDelete: (entry) => void this.#delete(entry),
+      onDelete: (entry) => this.#delete(entry),
       onMore: () => void this.#answered(this.#more()),
     });
     new SearchBox({ find: (request) => notices.answer(client.search(request)), onOpen: onHit });
@@ -132,9 +131,16 @@ export class Sidebar {
     return { id, title: title || NEW_TITLE, running: this.#parts.client.repliesOf(id).length > 0 };
   }
 
-  /** @param {import("./conversation-list.js").Entry} entry */
-  async #delete({ id, title }) {
-    if (await confirmDelete(title)) await this.#parts.notices.answer(this.#parts.client.delete(id));
+  /** Deletes a conversation, if the user says so once more. @param {import("./conversation-list.js").Entry} entry */
+  #delete({ id, title }) {
+    const dialog = part("confirm", HTMLDialogElement);
+    part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be gone for good.", { title });
+    part("confirm-no", HTMLButtonElement).onclick = () => dialog.close();
+    part("confirm-yes", HTMLButtonElement).onclick = () => {
+      dialog.close();
+      void this.#parts.notices.answer(this.#parts.client.delete(id));
+    };
+    dialog.showModal();
   }
 
   /** @param {Promise<unknown>} request */
