@@ -342,7 +342,7 @@ class _Builder:
         text = self._text(name)
         entries = _MODULE.findall(text)
         if len(entries) != 1:
-            raise BundleError(name, 1, f"one module begins a page, not {len(entries)}")
+            raise BundleError(name, f"one module begins a page, not {len(entries)}")
         kind = "" if name == "index.html" else f"{posixpath.splitext(name)[0]}-"
         ((static, entry),) = entries
         style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
@@ -366,7 +366,7 @@ class _Builder:
         """Return a style sheet without comments; its URLs get hashes."""
         text = _CSS_GAP.sub(lambda found: found[1] or "", self._text(path))
         if "@import" in text:
-            raise BundleError(path, 1, "`@import` can't be joined: link the sheet in index.html")
+            raise BundleError(path, "`@import` can't be joined: link the sheet in index.html")
         folder = posixpath.dirname(path)
         return _CSS_ADDRESS.sub(
             lambda found: (
@@ -385,7 +385,7 @@ class _Builder:
             return path
         file = self._folder / path
         if not file.is_file():
-            raise BundleError(named_in, 1, f"it names {path}, which is not there")
+            raise BundleError(named_in, f"it names {path}, which is not there")
         return summed(path, Asset(path, file.read_bytes()))
 
     def _text(self, path: str) -> str:

@@ -68,6 +68,14 @@ class ChatPage:
         await self.ended()
         return await self.last_reply()
 
+    async def edit(self, text: str) -> None:
+        """Replaces the first message."""
+        await self.page.locator(".message.user").first.hover()
+        await self.page.get_by_role("button", name="Edit this message").first.click()
+        box = self.page.get_by_label("Your message, edited")
+        await box.fill(text)
+        await box.press("Enter")
+
     async def ended(self) -> None:
         """Waits until no reply is under way."""
         await expect(self.page.locator(UNDER_WAY)).to_have_count(0, timeout=60_000)

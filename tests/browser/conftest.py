@@ -21,6 +21,8 @@ from app import page_files
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import PAGE, FakeServer, shipped
 from tests.browser.fake_server import peer as make_peer
+from tests.browser.page_states import axe_script
+from tests.clients.environments import NotInstallable
 
 OPTIONS = [
     "--headless",
@@ -84,6 +86,15 @@ async def whole_chromium() -> AsyncIterator[Browser]:
     """The browser that people have: its shell shows no notifications."""
     async with launched("chromium") as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core."""
+    try:
+        return axe_script().read_text()
+    except NotInstallable as why:
+        pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
 
 
 @pytest.fixture(scope="session", autouse=True)

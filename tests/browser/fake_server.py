@@ -135,6 +135,11 @@ class PageConnection:
         }
         await self.send_frame("done", turn_id=turn, seq=seq, reason=reason, chars=chars, **facts | more)
 
+    async def refuse(self, request: dict[str, Any], code: str, **more: Any) -> None:
+        """Refuses a request, or a message."""
+        ref = request.get("ref", request.get("client_msg_id"))
+        await self.send_frame("error", ref=ref, code=code, **{"message": "No.", "retryable": False} | more)
+
     async def closed(self) -> None:
         """Waits until the page has closed the connection."""
         await self._socket.wait_closed()

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, delta, visit
+from tests.browser.server_actions import begin, begun, delta, replied, visit
 from tests.clients.environments import node_modules
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -111,18 +111,14 @@ async def answered(chat: ChatPage, peer: FakeServer) -> None:
 
 async def streaming(chat: ChatPage, peer: FakeServer) -> None:
     """A reply that is under way."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     await delta(conn, send, REPLY, off=0, seq=2)
     await chat.until_shown("Mergesort")
 
 
 async def stopped(chat: ChatPage, peer: FakeServer) -> None:
     """A reply that was cut off."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
-    await delta(conn, send, REPLY, off=0, seq=2)
-    await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=len(REPLY))
+    await replied(chat, peer, REPLY, reason="cancelled")
     await expect(chat.badge()).to_have_text("Stopped")
 
 
@@ -154,7 +150,7 @@ async def refused(chat: ChatPage, peer: FakeServer) -> None:
     conn = await visit(chat, peer)
     await chat.type("Hello?")
     send = await conn.receive("send")
-    await conn.send_frame("error", ref=send["client_msg_id"], code="filtered", message="No.", retryable=False)
+    await conn.refuse(send, "filtered")
 
 
 async def deleting(chat: ChatPage, peer: FakeServer) -> None:

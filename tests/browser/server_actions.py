@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from playwright.async_api import expect
+
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
 
@@ -28,6 +30,39 @@ async def begin(chat: ChatPage, conn: PageConnection, *pieces: str, text: str = 
     if pieces:
         await chat.until_shown(pieces[-1].strip())
     return send
+
+
+async def begun(
+    chat: ChatPage, peer: FakeServer, *pieces: str, text: str = "Hello?"
+) -> tuple[PageConnection, dict[str, Any]]:
+    """The page, opened, with a message as `begin` makes it: its connection, and what it sent."""
+    conn = await visit(chat, peer)
+    return conn, await begin(chat, conn, *pieces, text=text)
+
+
+async def exchange(
+    chat: ChatPage,
+    conn: PageConnection,
+    reply: str,
+    *,
+    text: str = "Hello?",
+    reason: str = "stop",
+    **more: Any,
+) -> dict[str, Any]:
+    """A message, and the whole reply to it, which ends with number 3."""
+    send = await begin(chat, conn, text=text)
+    await delta(conn, send, reply, off=0, seq=2)
+    await conn.finish(send, turn="t", seq=3, reason=reason, chars=len(reply), **more)
+    await expect(chat.page.locator(".reply[aria-busy=false]")).to_have_count(1)
+    return send
+
+
+async def replied(
+    chat: ChatPage, peer: FakeServer, reply: str, **how: Any
+) -> tuple[PageConnection, dict[str, Any]]:
+    """The page, opened, with one exchange: its connection, and what it sent."""
+    conn = await visit(chat, peer)
+    return conn, await exchange(chat, conn, reply, **how)
 
 
 async def delta(
@@ -70,14 +105,7 @@ async def resume(conn: PageConnection, *, after: int, live: str | None = None) -
 async def wait(conn: PageConnection, kind: str, *, ms: int) -> None:
     """Refuses a request: it comes too early."""
     requested = await conn.receive(kind)
-    await conn.send_frame(
-        "error",
-        ref=requested["ref"],
-        code="rate_limited",
-        message="Later.",
-        retryable=True,
-        retry_after_ms=ms,
-    )
+    await conn.refuse(requested, "rate_limited", retryable=True, retry_after_ms=ms)
 
 
 async def gap(conn: PageConnection) -> None:

@@ -10,22 +10,13 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begin, delta, visit
+from tests.browser.server_actions import replied
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"width": 360, "height": 740}
 ARABIC = "مرحبا بك في هذه المحادثة الطويلة.\n\n- أول\n- ثان\n\n> اقتباس\n\n```python\nx = 1\n```"
 MIN_TARGET = 44
-
-
-async def converse(chat: ChatPage, peer: FakeServer, text: str, *, reason: str = "stop", **more: Any) -> None:
-    """One exchange, to its end."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
-    await delta(conn, send, text, off=0, seq=2)
-    await conn.finish(send, turn="t", seq=3, reason=reason, chars=len(text), **more)
-    await expect(chat.page.locator(".reply[aria-busy=false]")).to_have_count(1)
 
 
 async def box(part: Locator) -> dict[str, float]:
@@ -52,7 +43,7 @@ async def pseudo(part: Locator, which: str) -> dict[str, float]:
 async def test_a_reply_from_right_to_left_has_its_line_quotes_and_foot_at_the_right(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await converse(chat, peer, ARABIC)
+    await replied(chat, peer, ARABIC)
     text = chat.replies.last.locator(".said")
     conn = await pseudo(text, "::before")
     assert conn["x"] > conn["right"]
@@ -64,7 +55,7 @@ async def test_a_reply_from_right_to_left_has_its_line_quotes_and_foot_at_the_ri
 
 
 async def test_each_block_has_the_direction_of_its_own_words(chat: ChatPage, peer: FakeServer) -> None:
-    await converse(chat, peer, f"English first.\n\n{ARABIC}")
+    await replied(chat, peer, f"English first.\n\n{ARABIC}")
     conn = await pseudo(chat.replies.last.locator(".said"), "::before")
     assert conn["x"] < conn["left"]
     directions = await chat.replies.last.locator(".prose > *").evaluate_all(
@@ -76,7 +67,7 @@ async def test_each_block_has_the_direction_of_its_own_words(chat: ChatPage, pee
 async def test_the_tick_of_a_stop_stands_at_the_end_of_the_text(chat: ChatPage, peer: FakeServer) -> None:
     """Whatever stands under it takes as many rows as it needs."""
     await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    await converse(chat, peer, "Some words.", reason="cancelled")
+    await replied(chat, peer, "Some words.", reason="cancelled")
     text = await box(chat.replies.last.locator(".said"))
     prose = await box(chat.replies.last.locator(".prose"))
     tick = await pseudo(chat.replies.last.locator(".said"), "::after")
@@ -90,9 +81,7 @@ async def test_what_stands_under_a_reply_takes_two_rows_of_a_phone_at_most(
 ) -> None:
     await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     error = {"code": "engine_unavailable", "message": "The engine failed.", "retryable": True}
-    await converse(
-        chat, peer, "Some words.", reason=reason, **({"error": error} if reason == "error" else {})
-    )
+    await replied(chat, peer, "Some words.", reason=reason, **({"error": error} if reason == "error" else {}))
     middles = await chat.replies.last.locator(".foot > *").evaluate_all("""
         (parts) => parts.filter((part) => part.getBoundingClientRect().height > 0)
             .map((part) => { const { top, height } = part.getBoundingClientRect(); return Math.round(top + height / 2); })
@@ -101,20 +90,15 @@ async def test_what_stands_under_a_reply_takes_two_rows_of_a_phone_at_most(
     assert len(rows) <= 2, middles
 
 
-async def test_nothing_but_their_distance_is_between_a_question_and_its_answer(
+async def test_an_answer_is_close_to_its_question_and_the_questions_tools_hide_nothing_of_it(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await converse(chat, peer, "An answer.")
+    await replied(chat, peer, "An answer.")
     requested = await box(chat.questions.last)
     answered = await box(chat.replies.last.locator(".prose"))
     assert answered["y"] - requested["y"] - requested["height"] < 32
-
-
-async def test_the_tools_of_a_question_hide_nothing_of_its_answer(chat: ChatPage, peer: FakeServer) -> None:
-    await converse(chat, peer, "An answer.")
     await chat.questions.last.hover()
     edit = await box(chat.page.get_by_role("button", name="Edit this message"))
-    answered = await box(chat.replies.last.locator(".prose"))
     assert edit["y"] + edit["height"] <= answered["y"] + 4
 
 
@@ -125,12 +109,7 @@ async def test_fingers_find_targets_of_44_pixels(
     complaints.watch(touched)
     try:
         phone = ChatPage(await touched.new_page())
-        conn = await visit(phone, peer)
-        send = await begin(phone, conn)
-        text = "```python\nx = 1\n```"
-        await delta(conn, send, text, off=0, seq=2)
-        await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=len(text))
-        await expect(phone.page.locator(".reply[aria-busy=false]")).to_have_count(1)
+        await replied(phone, peer, "```python\nx = 1\n```", reason="cancelled")
         assert await too_small(phone.page) == []
         await phone.page.get_by_role("button", name="Show your conversations").click()
         await expect(phone.page.get_by_role("button", name="New conversation")).to_be_in_viewport(ratio=1)
@@ -159,7 +138,7 @@ async def test_a_reply_is_heard_without_the_marks_of_markdown(chat: ChatPage, pe
         "# Sorting\n\nUse **quick** `sort` or [this][1]:\n\n- one\n- $x^2$\n\n| a | b |\n|---|---|\n| 1 | *2* |\n\n"
         "```python\nx = 1\n```\n\n[1]: https://example.org/"
     )
-    await converse(chat, peer, text)
+    await replied(chat, peer, text)
     heard = "Reply: Sorting\nUse quick sort or this:\none\nx^2\na, b\n1, 2\nx = 1"
     await expect(chat.page.locator("#announcer")).to_have_text(re.compile(rf"^{re.escape(heard)}$"))
 
@@ -169,7 +148,7 @@ async def test_on_paper_is_the_whole_conversation_and_nothing_of_the_page(
 ) -> None:
     await chat.page.emulate_media(color_scheme="dark")
     text = "See [the docs](https://example.org/docs).\n\n" + "A paragraph of some words.\n\n" * 60
-    await converse(chat, peer, text)
+    await replied(chat, peer, text)
     await chat.page.emulate_media(media="print", color_scheme="dark")
     for part in (chat.box, chat.page.locator(".sidebar"), chat.page.locator("#connection")):
         await expect(part).to_be_hidden()
@@ -192,7 +171,7 @@ async def test_in_the_systems_own_colours_bubbles_and_lines_can_be_seen(
     chat: ChatPage, peer: FakeServer, context: BrowserContext
 ) -> None:
     await chat.page.emulate_media(forced_colors="active")
-    await converse(chat, peer, "Some `code`.", reason="cancelled")
+    await replied(chat, peer, "Some `code`.", reason="cancelled")
     seen = await chat.page.evaluate("""
         () => ({
           bubble: getComputedStyle(document.querySelector(".bubble")).borderTopWidth,
@@ -206,6 +185,6 @@ async def test_in_the_systems_own_colours_bubbles_and_lines_can_be_seen(
 
 
 async def test_inline_code_that_breaks_has_its_ground_at_both_ends(chat: ChatPage, peer: FakeServer) -> None:
-    await converse(chat, peer, "Some `code`.")
+    await replied(chat, peer, "Some `code`.")
     code = chat.replies.last.locator("code")
     assert await code.evaluate("(code) => getComputedStyle(code).boxDecorationBreak") == "clone"

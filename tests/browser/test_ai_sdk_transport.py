@@ -64,6 +64,13 @@ class ChatFrontend:
         """Begins a request of `useChat`."""
         await self._page.client(SENT, [messages, more])
 
+    async def accepted(self, text: str = "Hello?", **more: Any) -> dict[str, Any]:
+        """Sends a message, which is accepted as turn `t` with number 1."""
+        await self.send(user(text), **more)
+        send = await self.conn.receive("send")
+        await self.conn.accept(send, turn="t", seq=1)
+        return send
+
     async def begin(self, script: str) -> None:
         await self._page.client(script)
 
@@ -115,6 +122,14 @@ async def calling(conn: PageConnection, *names: str) -> list[dict[str, Any]]:
     return [part | {"toolCallId": name} for name in names]
 
 
+async def answer_calls(front: ChatFrontend, *names: str) -> None:
+    """Sends the results of a reply's calls."""
+    await front.send(user("Weather?"))
+    parts = await calling(front.conn, *names)
+    requested = await front.outcome()
+    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+
+
 async def settle(conn: PageConnection, name: str, *, seq: int, late: bool) -> None:
     """Takes the result of a call. `late`: it is confirmed before the change is told."""
     answer = await conn.receive("tool_result")
@@ -157,12 +172,8 @@ async def test_several_calls_are_answered_at_once_and_the_message_goes_on(
 async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_behind(
     front: ChatFrontend, chat: ChatPage
 ) -> None:
-    await front.send(user("Weather?"))
-    parts = await calling(front.conn, "c1")
-    requested = await front.outcome()
-    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
-    ref = (await front.conn.receive("tool_result"))["ref"]
-    await front.conn.send_frame("error", ref=ref, code="conflict", message="Too late.", retryable=False)
+    await answer_calls(front, "c1")
+    await front.conn.refuse(await front.conn.receive("tool_result"), "conflict", message="Too late.")
     assert await front.outcome() == [{"type": "thrown", "message": "Too late."}]
     await chat.client("() => (window.stopping.abort(), void window.client.ping())")
     await front.conn.receive("ping")
@@ -170,9 +181,7 @@ async def test_an_answer_that_is_refused_ends_its_request_and_leaves_no_stop_beh
 
 
 async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: ChatFrontend) -> None:
-    await front.send(user("Hello?"))
-    send = await front.conn.receive("send")
-    await front.conn.accept(send, turn="t", seq=1)
+    send = await front.accepted()
     await text(front.conn, "Good", turn="t", off=0, seq=2)
     await text(front.conn, "evening.", turn="t", off=9, seq=3)
     await front.conn.finish(send, turn="t", seq=4, reason="stop", chars=17)
@@ -183,10 +192,7 @@ async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: Cha
 
 async def test_a_history_that_is_refused_is_no_endless_wait(front: ChatFrontend) -> None:
     await front.begin(READ)
-    ref = (await front.conn.receive("history"))["ref"]
-    await front.conn.send_frame(
-        "error", ref=ref, code="forbidden", message="This key may not read.", retryable=False
-    )
+    await front.conn.refuse(await front.conn.receive("history"), "forbidden")
     assert await front.outcome() == "forbidden"
 
 
@@ -194,9 +200,7 @@ async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """Though the new connection resumes it: then its history does not come by itself."""
-    await front.send(user("Hello?"))
-    send = await front.conn.receive("send")
-    await front.conn.accept(send, turn="t", seq=1)
+    send = await front.accepted()
     await text(front.conn, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
     await front.conn.drop()
@@ -213,9 +217,7 @@ async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the
 
 async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFrontend, peer: FakeServer) -> None:
     """It is that message, and no new one behind it."""
-    await front.send(user("Hello?"))
-    send = await front.conn.receive("send")
-    await front.conn.accept(send, turn="t", seq=1)
+    await front.accepted()
     reply = history_message("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
     peer.histories["c"] = [history_message("t-user", "user", "Hello?", turn_id="t"), reply]
     await front.send(user("Goodbye?"), messageId="m1")
@@ -299,15 +301,19 @@ async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
 
 
 async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend, chat: ChatPage) -> None:
-    await front.send(user("Hello?"))
-    send = await front.conn.receive("send")
-    await front.conn.accept(send, turn="t", seq=1)
+    await front.accepted()
     await text(front.conn, "Good", turn="t", off=0, seq=2)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
     assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
     assert text_of(await front.outcome()) == "Good"
+
+
+async def until_heard(chat: ChatPage, conn: PageConnection) -> None:
+    """Waits until all that the page has said was heard."""
+    await chat.client("() => void window.client.ping()")
+    await conn.receive("ping")
 
 
 async def back(front: ChatFrontend, chat: ChatPage, peer: FakeServer) -> PageConnection:
@@ -329,8 +335,7 @@ async def test_an_abort_while_a_message_waits_for_a_connection_takes_it_back(
     conn = await peer.conn()
     await resume(conn, after=2, live="theirs")
     await continue_on_other_device(conn, chat, seq=3)
-    await chat.client("() => void window.client.ping()")
-    await conn.receive("ping")
+    await until_heard(chat, conn)
     assert conn.kept("send") + conn.kept("cancel") == []
 
 
@@ -354,8 +359,7 @@ async def test_an_abort_whose_connection_is_lost_is_said_again_and_the_message_i
         await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=0)
     await continue_on_other_device(conn, chat, seq=4 if arrived else 3)
     assert await chat.client("() => window.client.repliesOf('c').length") == 1
-    await chat.client("() => void window.client.ping()")
-    await conn.receive("ping")
+    await until_heard(chat, conn)
     assert conn.kept("send") + conn.kept("cancel") == []
 
 
@@ -363,9 +367,7 @@ async def test_a_stop_that_was_answered_is_not_said_again(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """Its turn's end was lost with the connection. Another turn runs by then."""
-    await front.send(user("Hello?"))
-    send = await front.conn.receive("send")
-    await front.conn.accept(send, turn="t", seq=1)
+    send = await front.accepted()
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].turnId === 't'")
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
@@ -376,8 +378,7 @@ async def test_a_stop_that_was_answered_is_not_said_again(
     await conn.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
     await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.turnId === 'theirs'")
-    await chat.client("() => void window.client.ping()")
-    await conn.receive("ping")
+    await until_heard(chat, conn)
     assert conn.kept("cancel") == []
 
 
@@ -385,10 +386,7 @@ async def test_an_abort_while_calls_are_answered_ends_the_turn_that_goes_on(
     front: ChatFrontend, chat: ChatPage
 ) -> None:
     """The reply that called is named, with all of its text: of the turn behind its calls nothing was seen."""
-    await front.send(user("Weather?"))
-    parts = await calling(front.conn, "c1", "c2")
-    requested = await front.outcome()
-    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    await answer_calls(front, "c1", "c2")
     ref = (await front.conn.receive("tool_result"))["ref"]
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
@@ -412,15 +410,11 @@ async def test_a_stop_while_calls_are_answered_counts_on_the_next_connection(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
     """The history shows the turn that goes on from the answers: the reply that called is no longer live here then."""
-    await front.send(user("Weather?"))
-    parts = await calling(front.conn, "c1")
-    requested = await front.outcome()
-    await front.send({"id": requested[0]["messageId"], "role": "assistant", "parts": parts})
+    await answer_calls(front, "c1")
     await front.conn.receive("tool_result")
     await abort(chat, front.conn)
     conn = await back(front, chat, peer)
-    ref = (await conn.receive("resume"))["ref"]
-    await conn.send_frame("error", ref=ref, code="not_found", message="It is gone.", retryable=False)
+    await conn.refuse(await conn.receive("resume"), "not_found")
     called = history_message("t-reply", "assistant", "", "t-user", turn_id="t")
     going = history_message("t2-reply", "assistant", "Ra", "t-reply", turn_id="t2", status="running")
     page = {"epoch": "e", "seq": 7, "has_more": False, "messages": [called, going]}

@@ -6,7 +6,6 @@ axe-core is installed by npm at the first run, into `.cache`. Where it can't be,
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,26 +15,16 @@ from playwright.async_api import BrowserContext
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer
-from tests.browser.page_states import SCENES, Scene, axe_script, violations, welcome
-from tests.clients.environments import NotInstallable
+from tests.browser.page_states import SCENES, Scene, violations, welcome
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.fixture(scope="session")
-def axe() -> Path:
-    """The script of axe-core."""
-    try:
-        return axe_script()
-    except NotInstallable as why:
-        pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def judged(axe: Path, context: BrowserContext, complaints: Complaints) -> AsyncIterator[ChatPage]:
+async def judged(axe: str, context: BrowserContext, complaints: Complaints) -> AsyncIterator[ChatPage]:
     """A tab that axe looks at. A browser complains of every answer that is no success."""
     complaints.expected = ["Failed to load resource", "WebSocket"]
-    await context.add_init_script(path=axe)
+    await context.add_init_script(axe)
     yield ChatPage(await context.new_page())
 
 

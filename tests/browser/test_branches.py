@@ -15,12 +15,7 @@ COUNT = "Count from 1 to 300."
 
 async def edit_first(chat: ChatPage, text: str) -> None:
     """Says the first message otherwise, and waits until that is shown: from then on its reply is under way."""
-    first = chat.page.locator(".message.user").first
-    await first.hover()
-    await first.get_by_role("button", name="Edit this message").click()
-    box = chat.page.get_by_label("Your message, edited")
-    await box.fill(text)
-    await box.press("Enter")
+    await chat.edit(text)
     await expect(chat.questions.first).to_have_text(text)
 
 

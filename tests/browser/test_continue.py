@@ -112,21 +112,6 @@ async def test_a_text_goes_with_a_message_and_stays_with_it(chat: ChatPage, serv
     assert "notes.txt" in await chat.page.locator(".attachment summary").inner_text()
 
 
-async def test_what_is_attached_in_one_conversation_does_not_go_into_another(
-    chat: ChatPage, server: ServerProcess
-) -> None:
-    await chat.open(server.url)
-    await chat.ask("What is 7 plus 8?")
-    await chat.page.locator("#attach-files").set_input_files(
-        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"one"}]
-    )
-    await expect(chat.page.locator("#attachments li")).to_have_count(1)
-    await chat.start_new_chat()
-    await expect(chat.page.locator("#attachments")).to_be_hidden()
-    await chat.page.go_back()
-    await expect(chat.page.locator("#attachments li")).to_have_text(["notes.txt"])
-
-
 async def test_a_message_is_edited_without_what_came_with_it(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
     await chat.page.locator("#attach-files").set_input_files(

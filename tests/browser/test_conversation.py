@@ -49,14 +49,6 @@ async def test_the_text_stands_still_once_stop_was_pressed(chat: ChatPage, serve
     assert at_stop.startswith(await chat.last_reply())
 
 
-async def test_escape_stops_the_reply(chat: ChatPage, server: ServerProcess) -> None:
-    await chat.open(server.url)
-    await count_until(chat, 5)
-    await chat.page.keyboard.press("Escape")
-    await expect(chat.badge()).to_have_text("Stopped")
-    await expect(chat.stop).to_be_hidden()
-
-
 async def test_a_new_message_stops_the_reply_that_runs(chat: ChatPage, server: ServerProcess) -> None:
     await chat.open(server.url)
     await count_until(chat, 5)

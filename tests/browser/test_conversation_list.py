@@ -57,10 +57,7 @@ async def test_a_message_of_another_branch_is_offered_and_not_made_active_by_loo
 ) -> None:
     await chat.open(server.url)
     await chat.ask("My name is Ada.")
-    await chat.page.locator(".message.user").first.hover()
-    await chat.page.get_by_role("button", name="Edit this message").click()
-    await chat.page.get_by_label("Your message, edited").fill("My name is Bo.")
-    await chat.page.get_by_label("Your message, edited").press("Enter")
+    await chat.edit("My name is Bo.")
     await expect(chat.questions).to_have_text(["My name is Bo."])
     await chat.ended()
     await chat.page.get_by_label("Search your conversations").fill("is Ada")

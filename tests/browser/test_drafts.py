@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, visit
+from tests.browser.server_actions import begin, replied, visit
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -81,9 +81,7 @@ async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: FakeServ
 
 
 async def test_what_is_edited_is_no_draft(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    await replied(chat, peer, "one")
     await chat.page.get_by_role("button", name="Edit this message").click()
     await chat.page.get_by_label("Your message, edited").fill("Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begin, delta, resume, send_history, visit
+from tests.browser.server_actions import begin, begun, delta, resume, send_history, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -18,16 +18,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 async def test_a_reply_is_cut_where_the_server_cut_it_counted_in_code_points(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "a🚂b", "🚃 gone")
+    conn, send = await begun(chat, peer, "a🚂b", "🚃 gone")
     await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
     await chat.ended()
     await expect(chat.text).to_have_text("a🚂b🚃")
 
 
 async def test_stop_tells_how_much_was_on_the_screen(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one 🚂 ", "two")
+    conn, send = await begun(chat, peer, "one 🚂 ", "two")
     await chat.stop.click()
     cancel = await conn.receive("cancel")
     assert cancel["seen_off"] == len("one 🚂 two")
@@ -35,8 +33,7 @@ async def test_stop_tells_how_much_was_on_the_screen(chat: ChatPage, peer: FakeS
 
 
 async def test_nothing_more_is_shown_after_stop(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "seen")
+    conn, send = await begun(chat, peer, "seen")
     await chat.stop.click()
     cancel = await conn.receive("cancel")
     await delta(conn, send, " and late", off=4, seq=3)
@@ -51,8 +48,7 @@ async def test_nothing_more_is_shown_after_stop(chat: ChatPage, peer: FakeServer
 async def test_a_message_that_interrupts_tells_how_much_was_on_the_screen(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one 🚂 ", "two")
+    conn, send = await begun(chat, peer, "one 🚂 ", "two")
     await chat.type("Wait!")
     interrupts = await conn.receive("send")
     seen = len("one 🚂 two")
@@ -65,13 +61,11 @@ async def test_a_message_that_interrupts_tells_how_much_was_on_the_screen(
 
 
 async def test_a_refused_message_interrupts_nothing(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "seen")
+    conn, send = await begun(chat, peer, "seen")
     await chat.type("Wait!")
     interrupts = await conn.receive("send")
     await delta(conn, send, " and more", off=4, seq=3)
-    refusal = {"code": "content_filtered", "message": "No.", "retryable": False}
-    await conn.send_frame("error", ref=interrupts["client_msg_id"], **refusal)
+    await conn.refuse(interrupts, "content_filtered")
     await expect(chat.replies.first.locator(".prose")).to_have_text("seen and more")
 
 
@@ -111,8 +105,7 @@ async def test_a_second_message_before_the_first_is_accepted_keeps_what_was_seen
 
 
 async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "seen")
+    conn, send = await begun(chat, peer, "seen")
     await chat.stop.click()
     await conn.receive("cancel")
     await delta(conn, send, " whole", off=4, seq=3)
@@ -124,12 +117,10 @@ async def test_a_stop_that_came_too_late_shows_the_whole_reply(chat: ChatPage, p
 async def test_a_stop_that_is_refused_lets_the_reply_go_on_and_may_be_pressed_again(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "seen")
+    conn, send = await begun(chat, peer, "seen")
     await chat.stop.click()
     cancel = await conn.receive("cancel")
-    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
-    await conn.send_frame("error", ref=cancel["ref"], **refusal)
+    await conn.refuse(cancel, "store_unavailable", retryable=True)
     await delta(conn, send, " whole", off=4, seq=3)
     await chat.until_shown("seen whole")
     await chat.stop.click()
@@ -142,8 +133,7 @@ async def test_a_stop_that_is_refused_lets_the_reply_go_on_and_may_be_pressed_ag
 async def test_stop_before_the_first_word_shows_an_empty_stopped_reply(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     await chat.stop.click()
     assert (await conn.receive("cancel"))["seen_off"] == 0
     await conn.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
@@ -151,8 +141,7 @@ async def test_stop_before_the_first_word_shows_an_empty_stopped_reply(
 
 
 async def test_a_hole_in_the_events_is_filled_from_history(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ")
+    conn, send = await begun(chat, peer, "one ")
     await delta(conn, send, "three", off=8, seq=4)
     await send_history(conn, "Hello?", "one two three", seq=4, status="running")
     await chat.until_shown("one two three")
@@ -165,8 +154,7 @@ async def test_a_hole_in_the_events_is_filled_from_history(chat: ChatPage, peer:
 async def test_an_end_that_keeps_more_than_was_received_is_filled_from_history(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ")
+    conn, send = await begun(chat, peer, "one ")
     await conn.finish(send, turn="t", seq=4, reason="stop", chars=7)
     await send_history(conn, "Hello?", "one two", seq=4)
     await expect(chat.replies.last.locator(".prose")).to_have_text("one two")
@@ -175,8 +163,7 @@ async def test_an_end_that_keeps_more_than_was_received_is_filled_from_history(
 async def test_a_text_that_differs_from_what_is_kept_is_replaced_from_history(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "wrong")
+    conn, send = await begun(chat, peer, "wrong")
     other = hashlib.sha256(b"right").hexdigest()
     await conn.finish(send, turn="t", seq=3, reason="stop", chars=5, text_sha256=other)
     await send_history(conn, "Hello?", "right", seq=3)
@@ -184,8 +171,7 @@ async def test_a_text_that_differs_from_what_is_kept_is_replaced_from_history(
 
 
 async def test_pieces_that_a_stop_withdrew_are_no_hole(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ")
+    conn, send = await begun(chat, peer, "one ")
     await chat.stop.click()
     await conn.finish(send, turn="t", seq=9, first_seq=3, reason="cancelled", chars=4)
     await chat.ended()
@@ -194,24 +180,8 @@ async def test_pieces_that_a_stop_withdrew_are_no_hole(chat: ChatPage, peer: Fak
     assert conn.kept("history") == []
 
 
-async def test_a_reply_that_ran_before_this_visit_is_shown_from_its_beginning(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    await chat.page.goto(f"{peer.url}/#/shared")
-    conn = await peer.conn()
-    await send_history(conn, "Hello?", "one ", seq=3, status="running")
-    await chat.until_shown("one")
-    await expect(chat.stop).to_be_visible()
-    send = {"conversation_id": "shared"}
-    await delta(conn, send, "two", off=4, seq=4)
-    await conn.finish(send, turn="t", seq=5, reason="stop", chars=7)
-    await chat.ended()
-    await chat.shows([("You", "Hello?"), ("Reply", "one two")])
-
-
 async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ")
+    conn, send = await begun(chat, peer, "one ")
     await delta(conn, send, "two three", off=4, seq=5, first=3)
     await conn.finish(send, turn="t", seq=6, reason="stop", chars=13)
     await chat.ended()
@@ -219,8 +189,7 @@ async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: FakeServer) -> No
 
 
 async def test_the_wait_is_told_in_words(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     for facts, words in (
         ({"state": "queued", "queue_position": 3}, "Waiting, 2 before you"),

@@ -48,6 +48,16 @@ async def enter(chat: ChatPage, key: str, *, keep: bool = False) -> None:
     await chat.page.keyboard.press("Enter")
 
 
+async def let_in(chat: ChatPage, peer: FakeServer, *, keep: bool = False) -> PageConnection:
+    """Opens the page of a peer that asks for a key, and enters it."""
+    await meet(chat, peer)
+    await refuse(peer)
+    await enter(chat, "right", keep=keep)
+    conn = await peer.conn()
+    await chat.connected()
+    return conn
+
+
 async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer: FakeServer) -> None:
     await meet(chat, peer)
     assert "token" not in (await refuse(peer)).hello
@@ -65,11 +75,7 @@ async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer
 async def test_a_key_is_kept_for_the_tab_or_for_good(
     chat: ChatPage, peer: FakeServer, context: BrowserContext, *, keep: bool
 ) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await enter(chat, "right", keep=keep)
-    await peer.conn()
-    await chat.connected()
+    await let_in(chat, peer, keep=keep)
     await chat.page.reload()
     assert (await peer.conn()).hello["token"] == "right"
     other = await context.new_page()
@@ -78,11 +84,7 @@ async def test_a_key_is_kept_for_the_tab_or_for_good(
 
 
 async def test_a_key_is_forgotten_when_told_to(chat: ChatPage, peer: FakeServer) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await enter(chat, "right", keep=True)
-    await peer.conn()
-    await chat.connected()
+    await let_in(chat, peer, keep=True)
     await chat.page.get_by_role("button", name="Forget the key and leave").click()
     assert "token" not in (await refuse(peer)).hello
     await expect(chat.page.get_by_text("You get one from whoever runs this service.")).to_be_visible()
@@ -123,11 +125,7 @@ async def test_a_wrong_key_is_told_at_its_field_until_another_is_typed(
 async def test_a_key_that_opened_the_service_before_is_said_to_have_run_out(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await enter(chat, "right")
-    conn = await peer.conn()
-    await chat.connected()
+    conn = await let_in(chat, peer)
     await conn.send_frame("error", code="unauthenticated", message="The token has expired.", retryable=True)
     await expect(chat.page.get_by_text("Your key has expired or was revoked.")).to_be_visible()
 
@@ -166,11 +164,7 @@ async def readable(chat: ChatPage) -> str:
 
 
 async def test_who_leaves_leaves_nothing_to_read(chat: ChatPage, peer: FakeServer) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await enter(chat, "right")
-    conn = await peer.conn()
-    await chat.connected()
+    conn = await let_in(chat, peer)
     await store_secret(chat, conn, "Sekrit")
     address = chat.page.url
     assert "Sekrit draft" in await readable(chat)
@@ -190,11 +184,7 @@ async def test_who_leaves_leaves_nothing_to_read(chat: ChatPage, peer: FakeServe
 async def test_who_leaves_in_one_tab_leaves_in_all_that_share_the_key(
     chat: ChatPage, peer: FakeServer, context: BrowserContext
 ) -> None:
-    await meet(chat, peer)
-    await refuse(peer)
-    await enter(chat, "right", keep=True)
-    await peer.conn()
-    await chat.connected()
+    await let_in(chat, peer, keep=True)
     other = ChatPage(await context.new_page())
     await other.page.goto(peer.url)
     conn = await peer.conn()
@@ -217,9 +207,7 @@ async def test_a_key_that_runs_out_is_renewed_on_the_connection_that_stands(
     await enter(chat, "newer")
     fresh = await conn.receive("auth.refresh")
     assert fresh["token"] == "newer"
-    await conn.send_frame(
-        "error", ref=fresh["ref"], code="unauthenticated", message="Not that one.", retryable=True
-    )
+    await conn.refuse(fresh, "unauthenticated", retryable=True)
     await conn.drop(4401, "unauthenticated")
     await expect(chat.page.get_by_text("This key is not valid here.")).to_be_visible()
 

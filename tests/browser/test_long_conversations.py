@@ -300,8 +300,7 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     kept = peer.histories.pop(CONVERSATION)
     await scroll_by(chat, -100_000)
     requested = await conn.receive("history")
-    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
-    await conn.send_frame("error", ref=requested["ref"], **refusal)
+    await conn.refuse(requested, "store_unavailable", retryable=True)
     button = chat.page.get_by_role("button", name="Show earlier messages")
     await expect(button).to_be_visible()
     await scroll_by(chat, 40)

@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import LIMITS, FakeServer
-from tests.browser.server_actions import begin, visit
+from tests.browser.server_actions import replied, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -62,9 +62,7 @@ async def test_a_message_whose_frame_would_be_too_large_stays_in_its_box(
 
 
 async def test_an_edit_that_is_too_long_stays_in_its_box(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn, _ = await replied(chat, peer, "one")
     await chat.page.get_by_role("button", name="Edit this message").click()
     box = chat.page.get_by_label("Your message, edited")
     await box.fill("x" * (LIMIT + 1))

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, delta, visit
+from tests.browser.server_actions import begin, begun, delta, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -52,8 +52,7 @@ async def switch(chat: ChatPage, body: str) -> Any:
 async def test_a_reply_that_ends_while_the_page_is_hidden_marks_its_title(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
+    conn, send = await begun(chat, peer, "one")
     await expect(chat.page).to_have_title(TITLE)
     await chat.client(HIDE, True)
     await end(conn, send)
@@ -65,8 +64,7 @@ async def test_a_reply_that_ends_while_the_page_is_hidden_marks_its_title(
 async def test_a_reply_that_ends_before_the_readers_eyes_marks_nothing(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
+    conn, send = await begun(chat, peer, "one")
     await end(conn, send)
     await chat.ended()
     await chat.client(HIDE, True)
@@ -75,8 +73,7 @@ async def test_a_reply_that_ends_before_the_readers_eyes_marks_nothing(
 
 async def test_nobody_is_notified_who_did_not_ask_for_it(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.add_init_script(NOTIFICATIONS + "Notification.permission = 'granted';")
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
+    conn, send = await begun(chat, peer, "one")
     await chat.client(HIDE, True)
     await end(conn, send)
     await expect(chat.page).to_have_title(f"● {TITLE}")

@@ -11,7 +11,7 @@ from playwright.async_api import Locator, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begin, delta, send_history, visit
+from tests.browser.server_actions import begun, delta, send_history
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -33,8 +33,7 @@ async def split(chat: ChatPage, peer: FakeServer, text: str, *, growing: bool = 
 async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     await delta(conn, send, "<thi", off=0, seq=2)
     await delta(conn, send, "nk>The user wants", off=4, seq=3)
     await expect(fold(chat)).to_have_text("Thinking")
@@ -68,8 +67,7 @@ async def test_a_stop_in_the_middle_of_a_thought_counts_what_is_folded_as_seen(
     chat: ChatPage, peer: FakeServer
 ) -> None:
     """The history is untouched by the fold."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     await delta(conn, send, "<think>The user", off=0, seq=2)
     await expect(fold(chat)).to_have_text("Thinking")
     await chat.stop.click()

@@ -11,14 +11,13 @@ from playwright.async_api import expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, delta, gap, resume, send_history, visit, wait
+from tests.browser.server_actions import begin, begun, delta, gap, replied, resume, send_history, visit, wait
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_reply_goes_on_over_a_lost_connection_where_it_was(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ", "two ")
+    conn, send = await begun(chat, peer, "one ", "two ")
     await conn.drop()
     conn = await peer.conn()
     assert conn.hello["client_id"] == "given-by-the-peer"
@@ -35,8 +34,7 @@ async def test_a_page_that_is_told_to_wait_asks_again_for_what_was_missed(
     chat: ChatPage, peer: FakeServer
 ) -> None:
     """Of a crowd that comes back with one key some are told so; it reads no history meanwhile, and sends nothing again."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ", "two ")
+    conn, send = await begun(chat, peer, "one ", "two ")
     await conn.drop()
     conn = await peer.conn()
     for _ in range(2):
@@ -61,11 +59,14 @@ async def test_a_page_that_is_told_to_wait_for_hours_reads_history(chat: ChatPag
     await chat.until_shown("three")
 
 
-async def test_another_devices_reply_goes_on_over_a_lost_connection(chat: ChatPage, peer: FakeServer) -> None:
+async def test_a_reply_that_ran_before_this_visit_goes_on_over_a_lost_connection(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     await chat.page.goto(f"{peer.url}/#/shared")
     conn = await peer.conn()
     await send_history(conn, "Hello?", "one ", seq=3, status="running")
     await chat.until_shown("one")
+    await expect(chat.stop).to_be_visible()
     await conn.drop()
     conn = await peer.conn()
     await resume(conn, after=3, live="t")
@@ -79,8 +80,7 @@ async def test_another_devices_reply_goes_on_over_a_lost_connection(chat: ChatPa
 async def test_where_what_was_missed_is_gone_history_is_read_and_the_message_sent_again(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ", "two ")
+    conn, send = await begun(chat, peer, "one ", "two ")
     await conn.drop()
     conn = await peer.conn()
     await gap(conn)
@@ -191,8 +191,7 @@ async def test_what_another_program_stored_in_the_place_of_messages_is_ignored(
 async def test_an_end_that_was_missed_altogether_is_taken_from_history(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one ")
+    conn, send = await begun(chat, peer, "one ")
     await conn.accept(send | {"client_msg_id": "theirs"}, turn="u", seq=9, content="From the phone")
     await send_history(conn, "Hello?", "one two", seq=8)
     await conn.finish(send, turn="u", seq=10, reason="stop", chars=0)
@@ -203,8 +202,7 @@ async def test_an_end_that_was_missed_altogether_is_taken_from_history(
 
 async def stopped_while_away(chat: ChatPage, peer: FakeServer) -> tuple[PageConnection, dict[str, Any]]:
     """A reply of which "seen" is shown when Stop is pressed without a connection; the next one, and what was sent."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "seen")
+    conn, send = await begun(chat, peer, "seen")
     await conn.drop()
     await expect(chat.connection).to_have_attribute("data-state", "reconnecting")
     await chat.stop.click()
@@ -247,8 +245,7 @@ async def test_a_stop_that_the_next_connection_refuses_lets_the_reply_go_on(
 ) -> None:
     conn, send = await stopped_while_away(chat, peer)
     cancel = await conn.receive("cancel")
-    refusal = {"code": "store_unavailable", "message": "The store does not answer.", "retryable": True}
-    await conn.send_frame("error", ref=cancel["ref"], **refusal)
+    await conn.refuse(cancel, "store_unavailable", retryable=True)
     await delta(conn, send, " whole", off=4, seq=3)
     await chat.until_shown("seen whole")
     await expect(chat.stop).to_be_visible()
@@ -275,9 +272,7 @@ async def test_a_message_refused_for_draining_goes_to_the_next_server(
     await conn.send_frame("goaway", drain_ms=1000, reason="restart")
     await chat.type("Hello?")
     send = await conn.receive("send")
-    await conn.send_frame(
-        "error", ref=send["client_msg_id"], code="draining", message="Restarting.", retryable=True
-    )
+    await conn.refuse(send, "draining", retryable=True)
     await conn.drop(1012)
     conn = await peer.conn()
     assert (await conn.receive("send"))["client_msg_id"] == send["client_msg_id"]
@@ -324,9 +319,7 @@ async def test_a_server_that_is_gone_is_told_as_offline(
 
 
 async def test_a_new_epoch_starts_the_count_anew(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn, _ = await replied(chat, peer, "one")
     await conn.drop()
     conn = await peer.conn()
     await gap(conn)

@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begin, visit
+from tests.browser.server_actions import begun, replied, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -37,7 +37,7 @@ async def test_what_would_be_refused_again_is_changed_before_it_is_sent_again(
     conn = await visit(chat, peer)
     await chat.type("Hello?")
     send = await conn.receive("send")
-    await conn.send_frame("error", ref=send["client_msg_id"], code=code, message="No.", retryable=False)
+    await conn.refuse(send, code)
     await chat.page.get_by_role("button", name="Change it").click()
     await expect(chat.page.get_by_role("button", name="Send again")).to_have_count(0)
     box = chat.page.get_by_label("Your message, edited")
@@ -61,9 +61,7 @@ async def test_a_message_above_the_frame_limit_is_refused_before_it_costs_the_co
 
 
 async def test_what_another_device_asks_is_shown_as_it_streams(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "mine")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=4)
+    conn, send = await replied(chat, peer, "mine")
     other = {"conversation_id": send["conversation_id"], "client_msg_id": "theirs"}
     await conn.accept(other, turn="u", seq=4, content="From the phone")
     where = {"conversation_id": send["conversation_id"], "turn_id": "u"}
@@ -75,15 +73,13 @@ async def test_what_another_device_asks_is_shown_as_it_streams(chat: ChatPage, p
 
 
 async def test_a_rolled_back_exchange_leaves_the_page(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "never said")
+    conn, send = await begun(chat, peer, "never said")
     await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=0, removed=True)
     await expect(chat.page.locator(".message")).to_have_count(0)
 
 
 async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "half")
+    conn, send = await begun(chat, peer, "half")
     error = {"code": "internal", "message": "Something broke, see 4711."}
     await conn.finish(send, turn="t", seq=3, reason="error", chars=4, error=error)
     await expect(chat.replies.last).to_contain_text("Something went wrong in the service.")
@@ -95,43 +91,30 @@ async def test_a_failed_reply_says_what_failed(chat: ChatPage, peer: FakeServer)
 async def test_an_edit_that_is_refused_leaves_what_was_there_and_can_be_sent_again(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
-    await chat.page.get_by_role("button", name="Edit this message").click()
-    box = chat.page.get_by_label("Your message, edited")
-    await box.fill("Goodbye?")
-    await box.press("Enter")
+    conn, _ = await replied(chat, peer, "one")
+    await chat.edit("Goodbye?")
     for _ in range(2):
         edit = await conn.receive("edit")
         assert (edit["message_id"], edit["content"]) == ("t-user", "Goodbye?")
-        await conn.send_frame(
-            "error", ref=edit["client_msg_id"], code="overloaded", message="No room.", retryable=True
-        )
+        await conn.refuse(edit, "overloaded", retryable=True)
         await expect(chat.questions).to_have_text(["Hello?", "Goodbye?"])
         await chat.page.get_by_role("button", name="Send again").click()
     await conn.receive("edit")
 
 
 async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn, _ = await replied(chat, peer, "one")
     await chat.page.get_by_role("button", name="Regenerate this reply").click()
     requested = await conn.receive("regenerate")
     assert requested["message_id"] == "t-reply"
-    await conn.send_frame(
-        "error", ref=requested["client_msg_id"], code="overloaded", message="No room.", retryable=True
-    )
+    await conn.refuse(requested, "overloaded", retryable=True)
     await expect(chat.page.get_by_role("alert").get_by_text("The service has no room")).to_be_visible()
     await expect(chat.replies.locator(".prose")).to_have_text(["one"])
     await expect(chat.questions).to_have_text(["Hello?"])
 
 
 async def test_the_branch_that_another_device_chose_is_shown(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+    conn, send = await replied(chat, peer, "one")
     message = {
         "status": "complete",
         "created_at": 1,

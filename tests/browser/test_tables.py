@@ -9,7 +9,7 @@ from playwright.async_api import Locator, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begin, delta, visit
+from tests.browser.server_actions import begun, delta, replied
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,11 +38,7 @@ FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimati
 
 async def table(chat: ChatPage, peer: FakeServer) -> Locator:
     """What holds the table of a reply."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
-    await delta(conn, send, TABLE, off=0, seq=2)
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=len(TABLE))
-    await chat.ended()
+    await replied(chat, peer, TABLE)
     return chat.replies.last.locator(".table")
 
 
@@ -78,8 +74,7 @@ LEFTS = """
 
 async def long_table(chat: ChatPage, peer: FakeServer, rows: int) -> Locator:
     """What holds a table that came in pieces."""
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     text = "| name | n |\n|---|---|\n" + "".join(f"| row {n} of many | {n} |\n" for n in range(rows))
     seqs = count(2)
     for off in range(0, len(text), 400):

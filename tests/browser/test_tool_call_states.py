@@ -12,7 +12,7 @@ from playwright.async_api import Locator, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, delta, visit
+from tests.browser.server_actions import begun, delta, visit
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -110,8 +110,7 @@ async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_ma
 async def test_a_state_of_an_unknown_call_is_looked_up_in_the_history(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     await conn.send_frame("tool_state", call_id="c", state="running", seq=3, first_seq=2, **where)
     await send_calls(conn, history_call("running"), seq=3, status="running")
@@ -121,8 +120,7 @@ async def test_a_state_of_an_unknown_call_is_looked_up_in_the_history(
 async def test_a_stop_in_the_middle_of_a_reply_cancels_the_calls_that_it_had_told(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn, "I pay.")
+    conn, send = await begun(chat, peer, "I pay.")
     await call(conn, send, seq=3, off=6)
     await expect(card(chat).locator(".call-state")).to_have_text("Asks for your permission")
     await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=6)
@@ -184,8 +182,7 @@ async def test_what_stands_twice_is_shown_twice_and_numbers_keep_their_digits(
 
 
 async def test_a_long_thought_keeps_what_is_laid_out_of_it(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     text = "word " * 50 + "\n"
     off, seq = 0, 2
@@ -205,8 +202,7 @@ async def test_a_long_thought_keeps_what_is_laid_out_of_it(chat: ChatPage, peer:
 
 
 async def test_a_missing_piece_of_a_thought_is_looked_up(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await visit(chat, peer)
-    send = await begin(chat, conn)
+    conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     await conn.send_frame("reasoning", text="Hm", off=0, seq=2, first_seq=2, tokens=1, **where)
     await conn.send_frame("reasoning", text=" so.", off=9, seq=4, first_seq=4, tokens=1, **where)

@@ -6,35 +6,14 @@ import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
 from tests.browser.chat_page import ChatPage
-from tests.browser.fake_server import FakeServer, PageConnection
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import exchange, replied, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 PHONE = {"width": 360, "height": 740}
 WIDE = "| a | b | c | d | e | f | g | h |\n|" + "---|" * 8 + "\n" + "|" + "a long cell |" * 8
 LONG_REPLY = f"{'word ' * 200}\n\n```python\n{'x' * 300}\n```\n\n{WIDE}\n\n{'unbroken' * 60}"
-
-
-async def open_page(chat: ChatPage, peer: FakeServer) -> PageConnection:
-    """The page, opened, and its connection."""
-    await chat.page.goto(peer.url)
-    conn = await peer.conn()
-    await chat.connected()
-    return conn
-
-
-async def converse(
-    chat: ChatPage, conn: PageConnection, text: str, reply: str, *, turn: str = "t", seq: int = 1
-) -> None:
-    """One exchange, to its end."""
-    before = await chat.replies.count()
-    await chat.type(text)
-    send = await conn.receive("send")
-    await conn.accept(send, turn=turn, seq=seq)
-    where = {"conversation_id": send["conversation_id"], "turn_id": turn}
-    await conn.send_frame("delta", text=reply, off=0, seq=seq + 1, first_seq=seq + 1, tokens=1, **where)
-    await conn.finish(send, turn=turn, seq=seq + 2, reason="stop", chars=len(reply))
-    await expect(chat.page.locator(".reply[aria-busy=false]")).to_have_count(before + 1)
 
 
 async def sideways(page: Page) -> int:
@@ -56,7 +35,7 @@ async def focused(page: Page) -> str:
 
 
 async def test_all_of_it_works_with_the_keyboard_alone(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await open_page(chat, peer)
+    conn = await visit(chat, peer)
     keyboard = chat.page.keyboard
     await expect(chat.box).to_be_focused()
     await keyboard.type("two")
@@ -75,7 +54,7 @@ async def test_all_of_it_works_with_the_keyboard_alone(chat: ChatPage, peer: Fak
 
 
 async def test_the_first_tab_stop_skips_to_the_message_box(chat: ChatPage, peer: FakeServer) -> None:
-    await open_page(chat, peer)
+    await visit(chat, peer)
     address = chat.page.url
     await chat.page.get_by_role("button", name="New conversation").focus()
     await chat.page.keyboard.press("Shift+Tab")
@@ -86,7 +65,7 @@ async def test_the_first_tab_stop_skips_to_the_message_box(chat: ChatPage, peer:
 
 
 async def test_what_has_the_focus_is_seen(chat: ChatPage, peer: FakeServer) -> None:
-    await open_page(chat, peer)
+    await visit(chat, peer)
     await chat.page.get_by_role("button", name="New conversation").focus()
     await chat.page.keyboard.press("Tab")
     outline = await chat.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
@@ -96,7 +75,7 @@ async def test_what_has_the_focus_is_seen(chat: ChatPage, peer: FakeServer) -> N
 async def test_enter_in_an_input_method_chooses_a_word_and_sends_nothing(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await open_page(chat, peer)
+    conn = await visit(chat, peer)
     await chat.box.fill("ni hao")
     press = (
         "new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true, cancelable: true })"
@@ -108,7 +87,7 @@ async def test_enter_in_an_input_method_chooses_a_word_and_sends_nothing(
 
 
 async def test_a_suggestion_is_sent_when_chosen(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await open_page(chat, peer)
+    conn = await visit(chat, peer)
     await chat.page.get_by_role("button", name="Count from 1 to 300.").click()
     assert (await conn.receive("send"))["content"] == "Count from 1 to 300."
     await expect(chat.page.get_by_role("heading", name="Say something")).to_be_hidden()
@@ -118,10 +97,10 @@ async def test_a_suggestion_is_sent_when_chosen(chat: ChatPage, peer: FakeServer
 async def test_nothing_makes_a_narrow_page_scroll_sideways(
     chat: ChatPage, peer: FakeServer, width: int
 ) -> None:
-    conn = await open_page(chat, peer)
     await chat.page.set_viewport_size({"width": width, "height": 740})
+    conn = await visit(chat, peer)
     assert await sideways(chat.page) == 0
-    await converse(chat, conn, "wide" * 100, LONG_REPLY)
+    await exchange(chat, conn, LONG_REPLY, text="wide" * 100)
     assert await sideways(chat.page) == 0
     scroller = "document.querySelector('#scroller')"
     assert await chat.page.evaluate(f"{scroller}.scrollWidth <= {scroller}.clientWidth")
@@ -129,7 +108,7 @@ async def test_nothing_makes_a_narrow_page_scroll_sideways(
 
 
 async def test_the_list_is_a_drawer_on_a_phone(chat: ChatPage, peer: FakeServer) -> None:
-    await open_page(chat, peer)
+    await visit(chat, peer)
     await chat.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     anew = chat.page.get_by_role("button", name="New conversation")
     await expect(anew).to_be_hidden()
@@ -148,7 +127,7 @@ async def test_the_theme_is_the_systems_until_one_is_chosen(
         return str(await page.evaluate("getComputedStyle(document.querySelector('#chat')).backgroundColor"))
 
     await chat.page.emulate_media(color_scheme="light")
-    await open_page(chat, peer)
+    await visit(chat, peer)
     light = await background(chat.page)
     await chat.page.emulate_media(color_scheme="dark")
     dark = await background(chat.page)
@@ -162,7 +141,7 @@ async def test_the_theme_is_the_systems_until_one_is_chosen(
 
 
 async def test_the_end_stays_in_view_until_the_reader_scrolls_up(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await open_page(chat, peer)
+    conn = await visit(chat, peer)
     await chat.type("Tell me.")
     send = await conn.receive("send")
     await conn.accept(send, turn="t", seq=1)
@@ -223,8 +202,7 @@ async def test_earlier_messages_come_when_the_reader_scrolls_there_and_move_noth
 
 
 async def test_a_reply_is_copied_as_the_model_wrote_it(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await open_page(chat, peer)
-    await converse(chat, conn, "Code?", "**Here:**\n\n```python\nx = 1\n```")
+    await replied(chat, peer, "**Here:**\n\n```python\nx = 1\n```", text="Code?")
     await chat.page.get_by_role("button", name="Copy the reply").click()
     await chat.copied("**Here:**\n\n```python\nx = 1\n```")
     await expect(chat.page.get_by_role("button", name="Copied")).to_be_visible()
@@ -235,8 +213,7 @@ async def test_a_reply_is_copied_as_the_model_wrote_it(chat: ChatPage, peer: Fak
 async def test_copying_works_where_the_browser_keeps_its_clipboard_from_the_page(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    conn = await open_page(chat, peer)
-    await converse(chat, conn, "Hello?", "Hello!")
+    await replied(chat, peer, "Hello!")
     await chat.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     await chat.page.get_by_role("button", name="Copy the reply").click()
     await chat.box.press("Control+V")
@@ -244,8 +221,7 @@ async def test_copying_works_where_the_browser_keeps_its_clipboard_from_the_page
 
 
 async def test_a_reply_is_announced_once_and_whole(chat: ChatPage, peer: FakeServer) -> None:
-    conn = await open_page(chat, peer)
-    await converse(chat, conn, "Hello?", "Good morning!")
+    await replied(chat, peer, "Good morning!")
     await expect(chat.page.locator("#announcer")).to_have_text("Reply: Good morning!")
     await expect(chat.page.locator("#connection-text")).to_have_attribute("role", "status")
 
@@ -253,6 +229,5 @@ async def test_a_reply_is_announced_once_and_whole(chat: ChatPage, peer: FakeSer
 async def test_a_visitor_who_forbids_storage_can_chat(chat: ChatPage, peer: FakeServer) -> None:
     denied = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError'); } })"
     await chat.page.add_init_script(denied)
-    conn = await open_page(chat, peer)
-    await converse(chat, conn, "Hello?", "Hello!")
+    await replied(chat, peer, "Hello!")
     await expect(chat.text).to_have_text("Hello!")

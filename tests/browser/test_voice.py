@@ -20,9 +20,8 @@ from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import DESKTOP, Complaints, launched
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.page_states import axe_script, violations
+from tests.browser.page_states import violations
 from tests.browser.server_actions import visit
-from tests.clients.environments import NotInstallable
 from tests.server_process import serving as serving_process
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -349,13 +348,10 @@ async def test_without_a_microphone_it_is_said(peer: FakeServer) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_no_rule_of_axe_is_broken(
-    chat: ChatPage, peer: FakeServer, context: BrowserContext, width: int
+    chat: ChatPage, peer: FakeServer, context: BrowserContext, axe: str, width: int
 ) -> None:
     """In light and in dark, while the button has to be held."""
-    try:
-        await context.add_init_script(path=axe_script())
-    except NotInstallable as why:
-        pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
+    await context.add_init_script(axe)
     await context.grant_permissions(["microphone"])
     await chat.page.add_init_script("localStorage.setItem('midstream.talk', 'hold')")
     await chat.page.set_viewport_size({"width": width, "height": 800})

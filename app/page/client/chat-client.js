@@ -9,7 +9,7 @@
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
  * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
- * missed events by `resume`, else reads the history (follower.js, comeback.js). It sends a message under one id until it is
+ * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
  * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
  * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
  * reply.js).
@@ -39,7 +39,6 @@
  */
 
 import { Call } from "./call.js";
-import { Comeback } from "./comeback.js";
 import { ChatError } from "./errors.js";
 import { Follower } from "./follower.js";
 import { clientIdKeeper } from "./identity.js";
@@ -47,15 +46,14 @@ import { CloseCode, Link, LinkState } from "./link.js";
 import { LiveReplies } from "./live-replies.js";
 import { Outgoing } from "./outgoing.js";
 import { PendingRequests } from "./pending-requests.js";
-import { Reply } from "./reply.js";
+import { Reply, ReplyState } from "./reply.js";
 import { Sequences } from "./sequences.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
 import { Stops, stopOf } from "./stops.js";
 import { TurnEvents } from "./turn-events.js";
 import { Unanswered } from "./unanswered.js";
 
-export { Call, ChatError, LinkState, Reply };
-export { ReplyState } from "./reply.js";
+export { Call, ChatError, LinkState, Reply, ReplyState };
 
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 
@@ -83,7 +81,6 @@ export class ChatClient extends EventTarget {
     emit: (type, detail) => this.#emit(type, detail),
   });
   #outgoing;
-  #comeback;
   #unanswered;
   /** Whether the messages and stops from before a reload were taken. */
   #restored = false;
@@ -142,13 +139,6 @@ export class ChatClient extends EventTarget {
       live: this.#live,
       link: this.#link,
       maxBytes: () => this.ready?.limits.max_frame_bytes,
-    });
-    this.#comeback = new Comeback({
-      follower: this.#follower,
-      live: this.#live,
-      outgoing: this.#outgoing,
-      stops: this.#stops,
-      ask: (frame) => this.#ask(frame),
     });
   }
 
@@ -471,7 +461,40 @@ export class ChatClient extends EventTarget {
     this.#refusal = null;
     this.#clientId.keep(frame.client_id);
     this.#emit("ready", frame);
-    this.#comeback.begin();
+    const waiting = [...this.#live.unfinished.map(({ reply }) => reply.conversationId), ...this.#stops.conversations];
+    for (const conversationId of new Set([...this.#follower.followed, ...waiting])) void this.#comeBack(conversationId);
+  }
+
+  /** Asks for missed events or the history of a conversation first, then sends what still waits here. @param {string} conversationId */
+  async #comeBack(conversationId) {
+    const resumed = await this.#follower.comeBack(conversationId);
+    if (resumed === null) return;
+    const stopping = this.#live.openIn(conversationId).find((reply) => reply.stopping && !reply.alone);
+    if (stopping !== undefined && (await this.#stopAgain(conversationId, stopping.visibleChars))) return;
+    if (!(await this.#stops.again(conversationId))) return;
+    this.#outgoing.again(conversationId, { acceptedToo: !resumed });
+  }
+
+  /**
+   * Sends the stop that the user asked for without a connection. Replies at the server end, and waiting messages are not sent.
+   * False if the server refuses, and all goes on.
+   * @param {string} conversationId
+   * @param {number} seenOff
+   */
+  async #stopAgain(conversationId, seenOff) {
+    try {
+      await this.#ask({ type: "cancel", conversation_id: conversationId, seen_off: seenOff });
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      if (error.lost) return true; // The next connection asks again.
+      this.#live.release(conversationId);
+      return false;
+    }
+    this.#stops.forget(conversationId);
+    for (const reply of this.#live.openIn(conversationId)) {
+      if (reply.stopping && reply.turnId === null) this.#live.withdraw(reply);
+    }
+    return true;
   }
 
   /** @param {import("./frames.js").Heard} frame */

@@ -42,31 +42,36 @@ export class Outgoing {
    */
   begin(fields, { conversationId = "default", onBusy = "reject", seenOff, params, tools, toolChoice, attachments = [] }) {
     const interrupts = onBusy === "interrupt" ? this.#live.interrupt(conversationId, seenOff) : null;
-    const reply = new Reply(conversationId);
-    const id = randomId();
-    const { content = null, message_id: replaces = null } = fields;
-    const continues = fields.type === "continue" ? replaces : null;
-    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments, interrupts });
     const seen = interrupts && { seen_off: interrupts.visibleChars, seen_turn_id: interrupts.turnId ?? undefined };
     const how = { on_busy: onBusy, ...seen, grace_s: GRACE_S, params, tools, tool_choice: toolChoice };
     const shown = attachments.length === 0 ? {} : { attachments: attachments.map((one) => one.id) };
-    const frame = { ...fields, ...shown, client_msg_id: id, conversation_id: conversationId, ...how };
-    this.#live.add({ reply, frame });
+    const frame = { ...fields, ...shown, client_msg_id: randomId(), conversation_id: conversationId, ...how };
+    const reply = this.#add(frame, attachments, interrupts);
     this.#transmit(reply, frame);
     return reply;
   }
 
   /**
    * Takes a message from before a reload; `again` sends it.
-   * @param {{type: string, client_msg_id: string} & Record<string, any>} frame
+   * @param {{type: string, client_msg_id: string, conversation_id: string} & Record<string, any>} frame
    * @param {import("./frames.js").Attachment[]} attachments
    */
   restore(frame, attachments) {
-    const { client_msg_id: id, content = null, message_id: replaces = null } = frame;
-    const continues = frame.type === "continue" ? replaces : null;
+    this.#add(frame, attachments, null);
+  }
+
+  /**
+   * @param {{type: string, client_msg_id: string, conversation_id: string, content?: string, message_id?: string} & Record<string, unknown>} frame
+   * @param {import("./frames.js").Attachment[]} attachments
+   * @param {Reply | null} interrupts
+   */
+  #add(frame, attachments, interrupts) {
+    const { type, client_msg_id: id, content = null, message_id: replaces = null } = frame;
     const reply = new Reply(frame.conversation_id);
-    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments });
+    const continues = type === "continue" ? replaces : null;
+    Object.assign(reply, { own: true, content, replaces, continues, clientMsgId: id, exchangeId: id, attachments, interrupts });
     this.#live.add({ reply, frame });
+    return reply;
   }
 
   /**

@@ -1,6 +1,6 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
 import { Composer } from "./writing/composer.js";
-import { ConnectionWatch } from "./connection-watch.js";
+import { ConnectionView } from "./connection-view.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
 import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
@@ -11,7 +11,6 @@ import { wordsForLimit } from "./elements/words.js";
 import { Navigation, shownLast } from "./navigation.js";
 import { Pictures } from "./pictures/pictures.js";
 import { ReplyAlerts } from "./reply-alerts.js";
-import { Reporter } from "./reporter.js";
 import { Screen } from "./screen.js";
 import { ConversationSettings } from "./settings/conversation-settings.js";
 import { sessionStorage } from "./settings/storage.js";
@@ -55,7 +54,7 @@ export class Chat {
     this.#client = client;
     const places = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
     const drafts = new Drafts(places);
-    const reporter = new Reporter(this.#notices);
+    const notices = this.#notices;
     const current = () => this.#screen.current;
     const clientId = () => client.ready?.client_id ?? null;
     const pictures = new Pictures({
@@ -64,14 +63,14 @@ export class Chat {
     });
     this.#sidebar = new Sidebar({
       client,
-      reporter,
+      notices,
       onNew: () => this.#navigation.startAnew(),
       onHit: (hit) => void jump.to(hit),
       onChange: () => this.#screen.ask(),
     });
     this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#renew() });
     this.#modes = new InputModes({
-      ...{ client, credentials, places, notices: this.#notices, settings: this.#settings },
+      ...{ client, credentials, places, notices, settings: this.#settings },
       current: () => current().conversationId,
       onRest: (conversationId, text) => {
         if (conversationId === current().conversationId) this.#composer.giveBack(text);
@@ -80,34 +79,29 @@ export class Chat {
       shown: (turnId) => this.#screen.replyOf(turnId),
     });
     this.#speaking = new Speaking({
-      ...{ client, reporter, settings: this.#settings, talking: this.#modes.talking },
+      ...{ client, notices, settings: this.#settings, talking: this.#modes.talking },
       screen: () => this.#screen,
     });
     this.#composer = new Composer({
       onSend: (text, images) => this.#send(text, images),
       onStop: () => this.#speaking.stop(),
       onWritten: (text, how) => this.#modes.translating.take(text, how),
-      onDraft: (text) => drafts.keepText(current().conversationId, text),
-      attached: {
-        current: () => current().conversationId,
-        of: (conversationId) => drafts.attachedIn(conversationId),
-        keep: (conversationId, attachments) => drafts.keepAttachments(conversationId, attachments),
-        lifeOf: (conversationId) => drafts.lifeOf(conversationId),
-      },
-      onTrouble: (words) => this.#notices.show(words),
+      drafts,
+      current: () => current().conversationId,
+      onTrouble: (words) => notices.show(words),
       limits: () => this.#limits(MOST_IMAGES),
       images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
     });
     const menu = new ConversationActions({
       client,
-      reporter,
+      notices,
       current: () => current().conversationId,
       onRename: (conversationId, title) => void this.#sidebar.rename(conversationId, title),
     });
     const known = shownLast(storage);
     this.#screen = new Screen({
       client,
-      reporter,
+      notices,
       titleOf: (conversationId) => this.#sidebar.titleOf(conversationId),
       current: known === null ? this.#transcripts.fresh() : this.#transcripts.of(known),
       actions: this.#messageActions(pictures),
@@ -122,15 +116,15 @@ export class Chat {
       ...{ transcripts: this.#transcripts, screen: this.#screen, composer: this.#composer },
       onTurn: () => this.#onTurn(),
     });
-    const jump = new MessageJump({ client, reporter, notices: this.#notices, navigation: this.#navigation, screen: this.#screen });
+    const jump = new MessageJump({ client, notices, navigation: this.#navigation, screen: this.#screen });
     this.#alerts = new ReplyAlerts({
       title: this.#screen.title,
       titleOf: (conversationId) => this.#sidebar.titleOf(conversationId) ?? "",
-      notices: this.#notices,
+      notices,
       current: () => current().conversationId,
     });
-    this.#authentication = new Authentication({ client, credentials, reporter, onLeave: () => this.#forgetAll() });
-    new ConnectionWatch({ client, onLook: () => void this.#sidebar.refresh() });
+    this.#authentication = new Authentication({ client, credentials, notices, onLeave: () => this.#forgetAll() });
+    new ConnectionView({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
     this.#listenToUser();
   }
@@ -200,7 +194,7 @@ export class Chat {
 
   /** @param {import("../client/frames.js").Ready} frame */
   #onReady(frame) {
-    this.#settings.know(frame);
+    this.#settings.show();
     this.#screen.know(frame);
     this.#notices.clear();
     this.#modes.know(frame);

@@ -24,8 +24,8 @@ const BACK_MS = 4_000;
 const CAN_RETRY = new Set([LinkState.RECONNECTING, LinkState.OFFLINE, LinkState.REFUSED]);
 
 /**
- * Shows the state of the connection. Screen readers hear the word, not the countdown. An open connection is shown as a dot,
- * with a word for a moment after it was lost.
+ * Shows the state of the connection, and has it checked when the network changes or somebody comes back to the page. Screen
+ * readers hear the word, not the countdown. An open connection is shown as a dot, with a word for a moment after it was lost.
  */
 export class ConnectionView {
   #root = part("connection", HTMLElement);
@@ -33,18 +33,46 @@ export class ConnectionView {
   #word = part("connection-text", HTMLElement);
   #wait = part("connection-wait", HTMLElement);
   #retry = part("retry", HTMLButtonElement);
+  #client;
+  #onLook;
   /** @type {ReturnType<typeof setInterval> | undefined} */ #countdown;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #back;
   /** Whether it was lost since it was last open. */
   #wasAway = false;
 
-  /** @param {{onRetry: () => void}} actions */
-  constructor({ onRetry }) {
-    this.#retry.addEventListener("click", onRetry);
+  /**
+   * @param {object} parts
+   * @param {import("../client/chat-client.js").ChatClient} parts.client
+   * @param {() => void} parts.onLook  somebody looks at the page again while there is a connection
+   */
+  constructor({ client, onLook }) {
+    this.#client = client;
+    this.#onLook = onLook;
+    this.#retry.addEventListener("click", () => client.connect());
+    client.addEventListener("connection", () => this.#show(client.connection));
+    for (const change of ["online", "offline"]) addEventListener(change, () => this.#onNetwork());
+    // Chromium's information on the network; other browsers have none.
+    /** @type {{connection?: EventTarget}} */ (navigator).connection?.addEventListener("change", () => this.#onNetwork());
+    document.addEventListener("visibilitychange", () => this.#onVisible());
+  }
+
+  /** The network came, went or changed, so the connection may be dead. */
+  #onNetwork() {
+    this.#show(this.#client.connection);
+    if (navigator.onLine) this.#client.connect();
+    this.#client.probe();
+  }
+
+  /** The page may have slept. Other devices may have begun conversations meanwhile. */
+  #onVisible() {
+    if (document.hidden) return;
+    this.#client.connect();
+    this.#client.probe();
+    if (this.#client.connection.state === LinkState.CONNECTED) this.#onLook();
   }
 
   /** @param {import("../client/link.js").LinkStatus} status */
-  show(status) {
+  #show(status) {
     const { state, retryMs, code, reason } = status;
     const { state: shown, word } = shownStateOf(status);
     this.#root.dataset.state = shown;

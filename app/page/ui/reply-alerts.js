@@ -1,31 +1,78 @@
-import { Announcer } from "./announcer.js";
-import { Attention } from "./attention.js";
+import { ReplyState } from "../client/reply.js";
+import { addressOf } from "./conversations/address.js";
+import { part } from "./elements/dom.js";
+import { spoken } from "./markdown/speech.js";
+import { splitThought } from "./replies/thoughts.js";
+import { SentenceAnnouncer } from "./sentence-announcer.js";
+import { notifications } from "./settings/notifications.js";
+import { t } from "./words/translate.js";
 
-/** Announces replies: to screen readers, in the title of a hidden page, by notifications and in notices. */
+/** @typedef {import("../client/reply.js").Reply} Reply */
+/** @typedef {import("../client/call.js").Call} Call */
+
+/**
+ * Announces replies. Screen readers are told how one ended, what it says, and which calls ask for permission: once, not word by
+ * word; a live translation is told by its sentences. If a reply ends while the page is hidden, its title gets a mark, and a
+ * notification is shown if these are on.
+ */
 export class ReplyAlerts {
-  #announcer = new Announcer();
-  #attention;
-  #notices;
-  #current;
+  #announcer = part("announcer", HTMLElement);
+  #sentences = new SentenceAnnouncer(this.#announcer);
+  /** @type {WeakSet<Reply | Call>} The calls that asked, and the replies that ended. */ #told = new WeakSet();
+  #parts;
 
   /**
    * @param {object} parts
    * @param {import("./page-title.js").PageTitle} parts.title
-   * @param {(conversationId: string) => string} parts.titleOf
+   * @param {(conversationId: string) => string} parts.titleOf   the title of a conversation, for its notification
    * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {() => string} parts.current  the id of the conversation that is shown
    */
-  constructor({ title, titleOf, notices, current }) {
-    this.#attention = new Attention({ title, titleOf });
-    this.#notices = notices;
-    this.#current = current;
+  constructor(parts) {
+    this.#parts = parts;
   }
 
-  /** Call when a reply changed. @param {import("../client/reply.js").Reply} reply */
+  /** Call when a reply changed. @param {Reply} reply */
   look(reply) {
-    if (reply.conversationId === this.#current()) this.#announcer.announce(reply);
-    this.#attention.look(reply);
+    if (reply.conversationId === this.#parts.current()) this.#announce(reply);
+    if (hasEnded(reply) && this.#isNew(reply) && document.hidden) this.#askForAttention(reply);
     // A refused message shows its own reason. A regenerated reply has no message that could show it.
-    if (reply.error !== null && reply.content === null) this.#notices.report(reply.error);
+    if (reply.error !== null && reply.content === null) this.#parts.notices.report(reply.error);
   }
+
+  /** @param {Reply} reply */
+  #announce(reply) {
+    if (reply.interprets !== null) return this.#sentences.announce(reply);
+    for (const call of reply.calls) {
+      if (!call.asks || !this.#isNew(call)) continue;
+      this.#announcer.textContent = t("{name} asks for your permission. Allow or deny it among the messages.", { name: call.name });
+    }
+    const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
+    if (reply.state === ReplyState.ENDED && !goesOn) void this.#announceEnd(reply);
+  }
+
+  /** @param {Reply} reply */
+  async #announceEnd(reply) {
+    const how = reply.done?.reason === "stop" ? t("Reply") : t("Reply, cut short");
+    this.#announcer.textContent = `${how}: ${await spoken(splitThought(reply.text).answer)}`;
+  }
+
+  /** @param {Reply} reply */
+  #askForAttention({ conversationId }) {
+    this.#parts.title.mark();
+    const [body, address] = [this.#parts.titleOf(conversationId), addressOf(conversationId)];
+    void notifications.notify({ title: t("A reply has ended"), body, tag: conversationId, address });
+  }
+
+  /** Whether it was not told before. @param {Reply | Call} subject */
+  #isNew(subject) {
+    if (this.#told.has(subject)) return false;
+    this.#told.add(subject);
+    return true;
+  }
+}
+
+/** Whether nothing follows; after calls comes the next reply. @param {Reply} reply */
+function hasEnded({ open, state, done }) {
+  return !open && (state === ReplyState.ENDED ? done !== null && done.reason !== "tools" : true);
 }

@@ -1,10 +1,9 @@
-import { part } from "./elements/dom.js";
-import { NEW_TITLE } from "./conversations/conversations.js";
+import { element, part } from "./elements/dom.js";
+import { NEW_TITLE } from "./conversations/sidebar.js";
 import { PageTitle } from "./page-title.js";
 import { Follow } from "./scrolling/follow.js";
 import { OlderPages } from "./transcript/older-pages.js";
 import { TranscriptView } from "./transcript/transcript-view.js";
-import { Welcome } from "./transcript/welcome.js";
 import { t } from "./words/translate.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
@@ -28,7 +27,8 @@ export class Screen {
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
-  #welcome;
+  #welcome = part("welcome", HTMLElement);
+  #onSend;
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
   #onShown;
   #older;
@@ -36,20 +36,20 @@ export class Screen {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {(conversationId: string) => string | undefined} parts.titleOf  in the list
    * @param {Transcript} parts.current
    * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
-  constructor({ client, reporter, titleOf, current, actions, onShown }) {
+  constructor({ client, notices, titleOf, current, actions, onShown }) {
     this.#client = client;
     this.#titleOf = titleOf;
     this.current = current;
     this.#onShown = onShown;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
-    this.#older = new OlderPages({ client, reporter, current: () => this.current, onCame: () => this.show() });
-    this.#welcome = new Welcome({ onChoose: actions.onSend });
+    this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
+    this.#onSend = actions.onSend;
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
   }
@@ -94,7 +94,10 @@ export class Screen {
 
   /** Takes what the service says about itself on a new connection. @param {import("../client/frames.js").Ready} ready */
   know({ suggestions = [] }) {
-    this.#welcome.suggest(suggestions);
+    const list = part("suggestions", HTMLUListElement);
+    list.hidden = suggestions.length === 0;
+    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#onSend(text) });
+    list.replaceChildren(...suggestions.map((text) => element("li", {}, button(text))));
     this.#older.again();
     this.renew();
   }
@@ -122,7 +125,7 @@ export class Screen {
 
   show() {
     const items = this.current.items();
-    this.#welcome.show(items.length === 0 && this.current.loaded);
+    this.#welcome.hidden = items.length > 0 || !this.current.loaded;
     const title = this.#wordsFor(this.current, items.length);
     this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.

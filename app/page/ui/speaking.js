@@ -9,7 +9,7 @@ const INTERRUPT = /** @type {const} */ ("interrupt");
 /** The user's actions in the shown conversation: sending, editing, regenerating, stopping, deciding about calls. */
 export class Speaking {
   #client;
-  #reporter;
+  #notices;
   #settings;
   #screen;
   #talking;
@@ -17,14 +17,14 @@ export class Speaking {
   /**
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./reporter.js").Reporter} parts.reporter
+   * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {import("./settings/conversation-settings.js").ConversationSettings} parts.settings
    * @param {() => import("./screen.js").Screen} parts.screen
    * @param {import("./talking.js").Talking} parts.talking
    */
-  constructor({ client, reporter, settings, screen, talking }) {
+  constructor({ client, notices, settings, screen, talking }) {
     this.#client = client;
-    this.#reporter = reporter;
+    this.#notices = notices;
     this.#settings = settings;
     this.#screen = screen;
     this.#talking = talking;
@@ -80,14 +80,14 @@ export class Speaking {
   /** @param {string} messageId  another version of a shown message, whose branch is shown then */
   async showBranch(messageId) {
     const { conversationId } = this.#screen().current;
-    const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }));
+    const shown = await this.#notices.answer(this.#client.showBranch({ conversationId, messageId }));
     if (shown !== null) this.#screen().showVersion(messageId);
   }
 
   stop() {
     const [reply] = this.#screen().running;
     if (reply === undefined) return;
-    void this.#reporter.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff: this.#keptOf(reply) }));
+    void this.#notices.answer(this.#client.cancel({ conversationId: reply.conversationId, seenOff: this.#keptOf(reply) }));
   }
 
   /** Code points that are kept of a reply that is stopped now; undefined: all. @param {import("../client/reply.js").Reply} reply */
@@ -105,7 +105,7 @@ export class Speaking {
    */
   decide({ callId, argsSha256 }, decision) {
     const { conversationId } = this.#screen().current;
-    return this.#reporter.answer(this.#client.toolDecision({ conversationId, callId, argsSha256, decision }));
+    return this.#notices.answer(this.#client.toolDecision({ conversationId, callId, argsSha256, decision }));
   }
 
   /**
@@ -118,7 +118,7 @@ export class Speaking {
     const { conversationId } = this.#screen().current;
     const response = content === null ? { decision: /** @type {const} */ ("deny") } : { decision: /** @type {const} */ ("allow"), args: content };
     const request = { conversationId, callId, argsSha256: question.sha256 };
-    await this.#reporter.answer(this.#client.toolDecision({ ...request, ...response }));
+    await this.#notices.answer(this.#client.toolDecision({ ...request, ...response }));
   }
 
   /** The most bytes of an image for the conversation's model; 0 if it takes no images, null before that is known. */

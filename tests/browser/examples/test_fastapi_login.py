@@ -18,7 +18,7 @@ from tests.app.in_process_service import InProcessService, serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.page_states import axe_script, violations
+from tests.browser.page_states import violations
 from tests.browser.static_server import serving_site
 from tests.clients.environments import NotInstallable, python_with
 from tests.docs.documents import ROOT, snippets
@@ -222,8 +222,7 @@ async def test_logging_out_ends_the_chat_in_every_tab(context: BrowserContext, s
     await second.close()
 
 
-async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, site: str) -> None:
-    axe = axe_script().read_text()
+async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, site: str, axe: str) -> None:
     page = await context.new_page()
     await page.goto(site)
     await page.evaluate(axe)

@@ -17,10 +17,9 @@ from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import OPTIONS, Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.page_states import axe_script, violations
+from tests.browser.page_states import violations
 from tests.browser.static_server import serving_site
 from tests.chaos.proxy import Proxy, proxy
-from tests.clients.environments import NotInstallable
 from tests.docs.documents import ROOT, snippets
 from tests.server_process import free_port
 
@@ -189,13 +188,9 @@ async def test_a_browser_finds_nothing_against_installing_it(phone: Phone, tmp_p
         await browser.close()
 
 
-async def test_no_rule_for_accessible_pages_is_broken(phone: Phone) -> None:
-    try:
-        axe = axe_script()
-    except NotInstallable as why:
-        pytest.skip(f"NOT TESTED: axe-core could not be installed by npm: {why}")
+async def test_no_rule_for_accessible_pages_is_broken(phone: Phone, axe: str) -> None:
     await phone.send("Count, please.")
     await phone.counts_to(5)
-    await phone.page.evaluate(axe.read_text())
+    await phone.page.evaluate(axe)
     assert await violations(ChatPage(phone.page)) == []
     await phone.stop()

@@ -17,7 +17,7 @@ from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.examples.chat import Chat, counting
-from tests.browser.page_states import axe_script, violations
+from tests.browser.page_states import violations
 from tests.browser.static_server import serving_site
 from tests.chaos.proxy import Proxy, proxy
 from tests.docs.documents import ROOT, snippets
@@ -129,8 +129,8 @@ async def test_what_is_refused_is_told_of_in_its_place(chat: Chat) -> None:
     await chat.connected()
 
 
-async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, site: str) -> None:
-    await context.add_init_script(path=axe_script())
+async def test_no_rule_for_accessible_pages_is_broken(context: BrowserContext, site: str, axe: str) -> None:
+    await context.add_init_script(axe)
     page = await context.new_page()
     await page.goto(site)
     chat = Chat(page)

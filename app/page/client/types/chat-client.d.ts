@@ -9,7 +9,7 @@
  *     await client.cancel({ conversationId: "greetings", seenOff: charactersOnScreen });
  *
  * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
- * missed events by `resume`, else reads the history (follower.js, comeback.js). It sends a message under one id until it is
+ * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
  * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
  * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
  * reply.js).
@@ -40,9 +40,8 @@
 import { Call } from "./call.js";
 import { ChatError } from "./errors.js";
 import { LinkState } from "./link.js";
-import { Reply } from "./reply.js";
-export { Call, ChatError, LinkState, Reply };
-export { ReplyState } from "./reply.js";
+import { Reply, ReplyState } from "./reply.js";
+export { Call, ChatError, LinkState, Reply, ReplyState };
 export type MessageOptions = import("./outgoing.js").MessageOptions;
 /** @typedef {import("./outgoing.js").MessageOptions} MessageOptions */
 export declare class ChatClient extends EventTarget {

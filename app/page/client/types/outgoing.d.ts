@@ -69,12 +69,13 @@ export declare class Outgoing {
     } & Record<string, unknown>, { conversationId, onBusy, seenOff, params, tools, toolChoice, attachments }: MessageOptions): Reply;
     /**
      * Takes a message from before a reload; `again` sends it.
-     * @param {{type: string, client_msg_id: string} & Record<string, any>} frame
+     * @param {{type: string, client_msg_id: string, conversation_id: string} & Record<string, any>} frame
      * @param {import("./frames.js").Attachment[]} attachments
      */
     restore(frame: {
         type: string;
         client_msg_id: string;
+        conversation_id: string;
     } & Record<string, any>, attachments: import("./frames.js").Attachment[]): void;
     /**
      * Sends messages that wait for a connection, and those that may have been lost with the last one. Accepted messages are

@@ -1,5 +1,5 @@
 import { element, part } from "../elements/dom.js";
-import { icon } from "../elements/icons.js";
+import { iconButton } from "../elements/icons.js";
 import { addressOf } from "./address.js";
 import { RenameBox } from "./rename-box.js";
 import { t } from "../words/translate.js";
@@ -50,8 +50,9 @@ export class ConversationList {
     link.append(element("span", { class: "name", text: entry.title }));
     if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": t("A reply is running") }));
     const row = element("li", {}, link);
-    const rename = rowButton("edit", t("Rename “{title}”", { title: entry.title }), () => this.#rename(entry, link));
-    const remove = rowButton("trash", t("Delete “{title}”", { title: entry.title }), () => this.#actions.onDelete(entry));
+    const { title } = entry;
+    const rename = iconButton("edit", t("Rename “{title}”", { title }), { onclick: () => this.#rename(entry, link) });
+    const remove = iconButton("trash", t("Delete “{title}”", { title }), { onclick: () => this.#actions.onDelete(entry) });
     row.append(element("span", { class: "row-tools" }, rename, remove));
     return row;
   }
@@ -74,17 +75,6 @@ export class ConversationList {
     link.replaceWith(box.root);
     box.focus();
   }
-}
-
-/**
- * @param {string} name
- * @param {string} label
- * @param {() => void} onClick
- */
-function rowButton(name, label, onClick) {
-  const button = element("button", { class: "quiet", type: "button", "aria-label": label }, icon(name));
-  button.addEventListener("click", onClick);
-  return button;
 }
 
 function focusedAddress() {

@@ -1,50 +1,56 @@
-import { confirmDelete } from "../elements/confirm.js";
 import { part } from "../elements/dom.js";
 import { Drawer } from "../elements/drawer.js";
 import { ConversationList } from "./conversation-list.js";
-import { Conversations, NEW_TITLE } from "./conversations.js";
 import { SearchBox } from "./search-box.js";
 import { titleInWords } from "../words/languages.js";
+import { t } from "../words/translate.js";
 
-/** The owner's conversations: lists, searches, begins, renames and deletes them. */
+/** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
+
+/** The name of a conversation without a title. */
+export const NEW_TITLE = t("New conversation");
+
+const PAGE = 100;
+
+/** The owner's conversations, newest first, those of other devices too: lists, searches, begins, renames and deletes them. */
 export class Sidebar {
-  #client;
-  #reporter;
-  #conversations;
+  /** @type {ConversationSummary[]} As the server lists them. */ #entries = [];
+  /** Whether there are older ones than these. */
+  #hasMore = false;
+  #refreshing = false;
+  #stale = false;
+  #parts;
   #list;
   #drawer = new Drawer();
-  #onChange;
 
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {() => void} parts.onNew     the user begins another conversation
    * @param {(hit: import("../../client/frames.js").Hit) => void} parts.onHit  the user chose a hit
    * @param {() => void} parts.onChange  the list has changed
    */
-  constructor({ client, reporter, onNew, onHit, onChange }) {
-    this.#client = client;
-    this.#reporter = reporter;
-    this.#onChange = onChange;
-    this.#conversations = new Conversations(client);
+  constructor(parts) {
+    const { client, notices, onNew, onHit } = (this.#parts = parts);
     this.#list = new ConversationList({
       onRename: ({ id }, title) => void this.rename(id, title),
-      onDelete: (entry) => void this.#delete(entry),
-      onMore: () => void this.#answered(this.#conversations.more()),
+      onDelete: (entry) => this.#delete(entry),
+      onMore: () => void this.#answered(this.#more()),
     });
-    new SearchBox({ find: (request) => reporter.answer(client.search(request)), onOpen: onHit });
+    new SearchBox({ find: (request) => notices.answer(client.search(request)), onOpen: onHit });
     part("new", HTMLButtonElement).addEventListener("click", onNew);
   }
 
   /** Whether a conversation is listed. @param {string} conversationId */
   has(conversationId) {
-    return this.#conversations.has(conversationId);
+    return this.#entries.some(({ conversation_id: id }) => id === conversationId);
   }
 
-  /** A conversation's title; undefined if it is unknown. @param {string} conversationId */
+  /** A conversation's title in words; undefined if it is unknown. @param {string} conversationId */
   titleOf(conversationId) {
-    return this.#conversations.titleOf(conversationId);
+    const listed = this.#entries.find(({ conversation_id: id }) => id === conversationId);
+    return listed === undefined ? undefined : titleInWords(listed);
   }
 
   /**
@@ -53,29 +59,30 @@ export class Sidebar {
    * @param {string | null} title  its title; null if it is still empty
    */
   show(current, title) {
-    const entries = this.#conversations.entries.map((listed) => this.#entry(listed.conversation_id, titleInWords(listed)));
+    const entries = this.#entries.map((listed) => this.#entry(listed.conversation_id, titleInWords(listed)));
     if (title !== null && !this.has(current)) entries.unshift(this.#entry(current, title));
-    this.#list.show(entries, { current, hasMore: this.#conversations.hasMore });
+    this.#list.show(entries, { current, hasMore: this.#hasMore });
   }
 
   /** Asks for the newest conversations. */
   refresh() {
-    return this.#answered(this.#conversations.refresh());
+    return this.#answered(this.#readNewest());
   }
 
   /** @param {string} conversationId @param {string} title */
   rename(conversationId, title) {
-    return this.#answered(this.#conversations.rename(conversationId, title));
+    const renaming = this.#parts.client.rename({ conversationId, title });
+    return this.#answered(renaming.then((renamed) => this.#replace(conversationId, () => renamed)));
   }
 
   /** Takes the title that the model wrote. @param {string} conversationId @param {string} title */
   entitle(conversationId, title) {
-    this.#conversations.entitle(conversationId, title);
+    this.#replace(conversationId, (entry) => ({ ...entry, title, interprets: undefined }));
   }
 
   /** Takes that a conversation is gone. @param {string} conversationId */
   remove(conversationId) {
-    this.#conversations.remove(conversationId);
+    this.#entries = this.#entries.filter(({ conversation_id: id }) => id !== conversationId);
   }
 
   /** Closes the sidebar if it lies over the conversation. False if it doesn't. */
@@ -83,19 +90,62 @@ export class Sidebar {
     return this.#drawer.close();
   }
 
-  /** @param {string} id @param {string} title */
-  #entry(id, title) {
-    return { id, title: title || NEW_TITLE, running: this.#client.repliesOf(id).length > 0 };
+  /** @param {string} conversationId @param {(entry: ConversationSummary) => ConversationSummary} change */
+  #replace(conversationId, change) {
+    this.#entries = this.#entries.map((entry) => (entry.conversation_id === conversationId ? change(entry) : entry));
   }
 
-  /** @param {import("./conversation-list.js").Entry} entry */
-  async #delete({ id, title }) {
-    if (await confirmDelete(title)) await this.#reporter.answer(this.#client.delete(id));
+  /** Calls that come while an answer is awaited share the next one. Raises ChatError. */
+  async #readNewest() {
+    this.#stale = true;
+    if (this.#refreshing) return;
+    this.#refreshing = true;
+    try {
+      while (this.#stale) {
+        this.#stale = false;
+        this.#takeNewest(await this.#parts.client.conversations({ limit: PAGE }));
+      }
+    } finally {
+      this.#refreshing = false;
+    }
+  }
+
+  /** @param {import("../../client/frames.js").Conversations} page */
+  #takeNewest({ conversations, has_more: hasMore }) {
+    const newest = new Set(conversations.map(({ conversation_id: id }) => id));
+    const older = hasMore ? this.#entries.filter(({ conversation_id: id }) => !newest.has(id)) : [];
+    this.#hasMore = older.length > 0 ? this.#hasMore : hasMore;
+    this.#entries = [...conversations, ...older];
+  }
+
+  /** Asks for older ones. Raises ChatError. */
+  async #more() {
+    const before = this.#entries.at(-1)?.conversation_id;
+    const page = await this.#parts.client.conversations({ limit: PAGE, before });
+    this.#entries = [...this.#entries, ...page.conversations];
+    this.#hasMore = page.has_more;
+  }
+
+  /** @param {string} id @param {string} title */
+  #entry(id, title) {
+    return { id, title: title || NEW_TITLE, running: this.#parts.client.repliesOf(id).length > 0 };
+  }
+
+  /** Deletes a conversation, if the user says so once more. @param {import("./conversation-list.js").Entry} entry */
+  #delete({ id, title }) {
+    const dialog = part("confirm", HTMLDialogElement);
+    part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be gone for good.", { title });
+    part("confirm-no", HTMLButtonElement).onclick = () => dialog.close();
+    part("confirm-yes", HTMLButtonElement).onclick = () => {
+      dialog.close();
+      void this.#parts.notices.answer(this.#parts.client.delete(id));
+    };
+    dialog.showModal();
   }
 
   /** @param {Promise<unknown>} request */
   async #answered(request) {
-    await this.#reporter.answer(request);
-    this.#onChange();
+    await this.#parts.notices.answer(request);
+    this.#parts.onChange();
   }
 }

@@ -8,13 +8,12 @@ const MORE = 20_000;
 /** A text of any length: its beginning, and a button for more. Text is set as text, never as markup. */
 export class BoundedText {
   #shown = document.createTextNode("");
-  #more = element("button", { class: "link", type: "button", hidden: true });
+  #more = element("button", { class: "link", type: "button", hidden: true, onclick: () => this.#showTo(this.#shown.length + MORE) });
   #text = "";
 
   /** @param {string} label  its name for those who don't see it */
   constructor(label) {
     const frame = element("pre", { tabindex: 0, role: "group", "aria-label": label, dir: "auto" }, this.#shown);
-    this.#more.addEventListener("click", () => this.#showTo(this.#shown.length + MORE));
     this.root = element("div", { class: "bounded" }, frame, this.#more);
   }
 

@@ -1,5 +1,5 @@
 import { element } from "./dom.js";
-import { icon } from "./icons.js";
+import { icon, iconButton } from "./icons.js";
 import { t } from "../words/translate.js";
 
 const SHOWN_MS = 1600;
@@ -10,18 +10,16 @@ const SHOWN_MS = 1600;
  * @param {() => string} text
  */
 export function copyButton(label, text) {
-  const button = element("button", { class: "quiet copy", type: "button", "aria-label": label, title: label });
-  const rest = () => {
-    button.replaceChildren(icon("copy"));
-    button.setAttribute("aria-label", label);
+  const show = (/** @type {string} */ name, /** @type {string} */ words) => {
+    button.replaceChildren(icon(name));
+    button.setAttribute("aria-label", words);
   };
-  button.addEventListener("click", async () => {
+  const onclick = async () => {
     await copy(text());
-    button.replaceChildren(icon("check"));
-    button.setAttribute("aria-label", t("Copied"));
-    setTimeout(rest, SHOWN_MS);
-  });
-  rest();
+    show("check", t("Copied"));
+    setTimeout(() => show("copy", label), SHOWN_MS);
+  };
+  const button = iconButton("copy", label, { class: "quiet copy", title: label, onclick });
   return button;
 }
 

@@ -1,3 +1,5 @@
+import { element } from "./dom.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {[tag: string, attributes: Record<string, string>]} Shape */
@@ -39,6 +41,11 @@ export function icon(name) {
   const svg = shape("svg", { class: "icon", viewBox: "0 0 24 24", "aria-hidden": "true" });
   svg.append(...SHAPES[name].map(([tag, attributes]) => shape(tag, attributes)));
   return svg;
+}
+
+/** A button that shows an icon. @param {string} name @param {string} label @param {Record<string, import("./dom.js").Value>} attributes */
+export function iconButton(name, label, attributes) {
+  return element("button", { class: "quiet", type: "button", "aria-label": label, ...attributes }, icon(name));
 }
 
 /** @param {string} tag @param {Record<string, string>} attributes */

@@ -1,5 +1,6 @@
+import { ChatError } from "../../client/chat-client.js";
 import { element, part } from "./dom.js";
-import { icon } from "./icons.js";
+import { icon, iconButton } from "./icons.js";
 import { failureView } from "./failure-view.js";
 import { wordsFor } from "./words.js";
 import { t } from "../words/translate.js";
@@ -11,6 +12,22 @@ export class Notices {
   /** @param {import("./words.js").Failure} failure */
   report(failure) {
     this.#add(wordsFor(failure), failureView(failure));
+  }
+
+  /**
+   * The answer to a request; null if it failed, which is reported. The page shows a lost connection already.
+   * @template Answer
+   * @param {Promise<Answer>} request
+   * @returns {Promise<Answer | null>}
+   */
+  async answer(request) {
+    try {
+      return await request;
+    } catch (error) {
+      if (!(error instanceof ChatError)) throw error;
+      if (error.code !== ChatError.DISCONNECTED) this.report(error);
+      return null;
+    }
   }
 
   /** Shows words, unless they are empty or shown already. @param {string} words */
@@ -25,12 +42,12 @@ export class Notices {
    * @param {() => void} act
    */
   offer(words, label, act) {
-    const button = element("button", { class: "link", type: "button", text: label });
-    const notice = this.#add(words, element("span", {}, `${words} `, button));
-    button.addEventListener("click", () => {
+    const onclick = () => {
       notice?.remove();
       act();
-    });
+    };
+    const button = element("button", { class: "link", type: "button", text: label, onclick });
+    const notice = this.#add(words, element("span", {}, `${words} `, button));
   }
 
   /**
@@ -40,10 +57,8 @@ export class Notices {
    */
   #add(words, view) {
     if (this.#root.textContent?.includes(words)) return undefined;
-    const close = element("button", { class: "quiet", type: "button", "aria-label": t("Close this notice") });
-    close.append(icon("close"));
+    const close = iconButton("close", t("Close this notice"), { onclick: () => notice.remove() });
     const notice = element("div", { class: "notice" }, icon("alert"), view, close);
-    close.addEventListener("click", () => notice.remove());
     this.#root.append(notice);
     return notice;
   }

@@ -2,7 +2,7 @@ import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { highlighter, loadHighlighter } from "../replies/highlighter.js";
 import { highlighted, languageOf } from "./highlighting.js";
-import { hasLongLine, pieceEnd } from "./blocks/pieces.js";
+import { hasLongLine, pieceEnd } from "./pieces.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
@@ -38,9 +38,9 @@ export class CodeView {
     this.#setLanguage("");
   }
 
-  /** @param {import("./blocks/leaves.js").Code} block */
-  show({ info, text }) {
-    const language = languageOf(info);
+  /** @param {import("./blocks.js").Code} block */
+  show({ lang, text }) {
+    const language = languageOf(lang ?? "");
     if (language !== this.#language) this.#setLanguage(language);
     if (text === this.#text) return;
     if (!text.startsWith(this.#text)) this.#truncate(text);

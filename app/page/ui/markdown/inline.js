@@ -1,6 +1,6 @@
 import { DOMPurify, Marked } from "../../vendor/markdown.js";
 import { formulaAt, formulaElement } from "./formulas.js";
-import { piecesOf } from "./blocks/pieces.js";
+import { piecesOf } from "./pieces.js";
 
 /** Emphasis, links, code and formulas within lines. The elements are harmless, whatever the text says. */
 

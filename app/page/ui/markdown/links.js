@@ -1,5 +1,3 @@
-import { labelOf } from "./blocks/lines.js";
-
 /** The links of a text by their labels. A label may be used before the line that defines it. */
 export class Links {
   /** By labels, in the form that the parser of lines takes. @type {import("./inline.js").Links} */
@@ -9,13 +7,13 @@ export class Links {
 
   /**
    * Takes all definitions, in the order of the text. Of two for one label the first counts.
-   * @param {Iterable<import("./blocks/lines.js").Definition>} definitions
+   * @param {Iterable<import("./blocks.js").Definition>} definitions
    * @returns {Set<string>} the labels whose links have changed
    */
   take(definitions) {
     const before = this.known;
     this.known = Object.create(null);
-    for (const { label, href, title } of definitions) this.known[label] ??= { href, title };
+    for (const { tag, href, title = "" } of definitions) this.known[tag] ??= { href, title };
     this.stale = false;
     const labels = new Set([...Object.keys(before), ...Object.keys(this.known)]);
     return new Set([...labels].filter((label) => !same(before[label], this.known[label])));
@@ -28,7 +26,9 @@ export class Links {
 
 /** Whether a text may use one of the labels. @param {string} text @param {Set<string>} labels */
 export function mentions(text, labels) {
-  for (const [, label] of text.matchAll(/\[((?:\\.|[^[\]\\]){1,999})\]/g)) if (labels.has(labelOf(label))) return true;
+  for (const [, label] of text.matchAll(/\[((?:\\.|[^[\]\\]){1,999})\]/g)) {
+    if (labels.has(label.replaceAll(/\s+/g, " ").toLowerCase())) return true;
+  }
   return false;
 }
 

@@ -1,12 +1,10 @@
-import { blocksOf } from "./blocks/blocks.js";
-import { MAX_DEPTH } from "./blocks/containers.js";
-import { cellsOf } from "./blocks/lines.js";
-import { piecesOf } from "./blocks/pieces.js";
+import { blocksOf, within } from "./blocks.js";
 import { wordsIn } from "./inline.js";
 import { Links } from "./links.js";
+import { piecesOf } from "./pieces.js";
 import { later } from "./slices.js";
 
-/** @typedef {import("./blocks/leaves.js").Block} Block */
+/** @typedef {import("./blocks.js").Token} Token */
 /** @typedef {import("./inline.js").Links} Known */
 
 /**
@@ -15,10 +13,10 @@ import { later } from "./slices.js";
  * @returns {Promise<string>}
  */
 export function spoken(markdown) {
-  const text = markdown.replaceAll(/\r\n?/g, "\n");
+  const blocks = blocksOf(markdown.replaceAll(/\r\n?/g, "\n"));
   const links = new Links();
-  links.take(blocksOf(text).blocks.flatMap(({ block }) => (block.kind === "definition" ? [block.definition] : [])));
-  const lines = linesOf(text, links.known, 0);
+  links.take(/** @type {any[]} */ (blocks.filter(({ type }) => type === "def")));
+  const lines = linesOf(blocks, links.known);
   return new Promise((resolve) => gather(lines, [], resolve));
 }
 
@@ -30,28 +28,16 @@ function gather(lines, heard, resolve) {
   later.add(() => gather(lines, heard, resolve));
 }
 
-/** @param {string} text @param {Known} links @param {number} depth @returns {Generator<string>} */
-function* linesOf(text, links, depth) {
-  if (depth > MAX_DEPTH) return yield text;
-  for (const { block } of blocksOf(text).blocks) yield* linesOfBlock(block, links, depth);
-}
-
-/** @param {Block} block @param {Known} links @param {number} depth @returns {Generator<string>} */
-function* linesOfBlock(block, links, depth) {
-  switch (block.kind) {
-    case "paragraph":
-    case "heading":
-      return yield words(block.text, links);
-    case "code":
-    case "formula":
-      return yield block.text;
-    case "table":
-      for (const row of [block.head, ...block.rows.map(cellsOf)]) yield row.map((cell) => words(cell, links)).join(", ");
-      return;
-    case "quote":
-      return yield* linesOf(block.text, links, depth + 1);
-    case "list":
-      for (const item of block.items) yield* linesOf(item, links, depth + 1);
+/** @param {Token[]} blocks @param {Known} links @returns {Generator<string>} */
+function* linesOf(blocks, links) {
+  for (const block of blocks) {
+    if (block.type === "paragraph" || block.type === "text" || block.type === "heading") yield words(block.text, links);
+    else if (block.type === "code" || block.type === "formula") yield block.text;
+    else if (block.type === "blockquote") yield* linesOf(within(block), links);
+    else if (block.type === "list") for (const item of block.items) yield* linesOf(within(item), links);
+    else if (block.type === "table") {
+      for (const row of [block.header, ...block.rows]) yield row.map((/** @type {any} */ { text }) => words(text, links)).join(", ");
+    }
   }
 }
 

@@ -1,10 +1,10 @@
 import { element } from "../elements/dom.js";
 import { fill } from "./inline.js";
-import { cellsOf } from "./blocks/lines.js";
 import { mentions } from "./links.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
+/** @typedef {import("./blocks.js").Table["header"][number]} Cell */
 /** @typedef {{frame: HTMLElement, table: HTMLTableElement, columns: HTMLTableColElement, head: HTMLTableRowElement, body: HTMLTableSectionElement}} Part */
 
 /** Rows that are made at once. A stream brings fewer; a whole table is made in slices. */
@@ -18,9 +18,9 @@ export class TableView {
   // A group, not a region: landmarks need unique names, and a reply may have ten tables.
   root = element("div", { class: "table", tabindex: 0, role: "group", "aria-label": t("Table") });
   /** @type {Part[]} */ #parts = [];
-  /** @type {string[]} As they are shown. */ #shown = [];
-  /** @type {import("./blocks/leaves.js").Table} */ #block = { kind: "table", head: [], alignments: [], rows: [] };
-  #key = "";
+  /** @type {Cell[][]} As they are shown. */ #shown = [];
+  /** @type {Cell[]} */ #head = [];
+  /** @type {Cell[][]} */ #rows = [];
   #links;
   #waits = false;
   /** @type {ResizeObserver | null} */ #resized = null;
@@ -31,28 +31,29 @@ export class TableView {
     this.#part();
   }
 
-  /** @param {import("./blocks/leaves.js").Table} block */
-  show(block) {
-    this.#block = block;
-    const key = JSON.stringify([block.head, block.alignments]);
-    if (key !== this.#key) this.#begin();
-    this.#key = key;
-    const differs = this.#shown.findIndex((row, index) => row !== block.rows[index]);
-    this.#truncate(differs === -1 ? this.#shown.length : differs);
+  /** @param {import("./blocks.js").Table} block */
+  show({ header, rows }) {
+    const differs = this.#shown.findIndex((row, index) => !same(row, rows[index]));
+    this.#rows = rows;
+    if (!same(this.#head, header)) this.#begin(header);
+    else if (differs !== -1) this.#truncate(differs);
     if (!this.#waits) this.#grow();
   }
 
   /** @param {Set<string>} labels */
   relink(labels) {
-    if (this.#block.head.some((cell) => mentions(cell, labels))) this.#begin();
-    const first = this.#shown.findIndex((row) => mentions(row, labels));
-    if (first !== -1) this.#truncate(first);
+    const mentioned = (/** @type {Cell[]} */ cells) => cells.some(({ text }) => mentions(text, labels));
+    const first = this.#shown.findIndex(mentioned);
+    if (mentioned(this.#head)) this.#begin(this.#head);
+    else if (first !== -1) this.#truncate(first);
     if (!this.#waits) this.#grow();
   }
 
-  #begin() {
+  /** @param {Cell[]} head */
+  #begin(head) {
+    this.#head = head;
     this.#truncate(0);
-    this.#fillRow(this.#parts[0].head, "th", this.#block.head);
+    this.#fillRow(this.#parts[0].head, "th", head);
   }
 
   /** @param {number} length */
@@ -66,15 +67,13 @@ export class TableView {
 
   /** Makes some of the missing rows, and the next ones when the page is idle. */
   #grow() {
-    const { rows, head } = this.#block;
-    for (const row of rows.slice(this.#shown.length, this.#shown.length + AT_ONCE)) {
-      const cells = cellsOf(row);
+    for (const row of this.#rows.slice(this.#shown.length, this.#shown.length + AT_ONCE)) {
       const made = element("tr");
-      this.#fillRow(made, "td", head.map((_, index) => cells[index] ?? ""));
+      this.#fillRow(made, "td", row);
       this.#bodyOfNext().append(made);
       this.#shown.push(row);
     }
-    this.#waits = this.#shown.length < rows.length;
+    this.#waits = this.#shown.length < this.#rows.length;
     if (this.#waits) later.add(() => this.#grow());
   }
 
@@ -82,7 +81,7 @@ export class TableView {
     const index = Math.floor(this.#shown.length / ROWS);
     if (index < this.#parts.length) return this.#parts[index].body;
     const part = this.#part();
-    this.#fillRow(part.head, "th", this.#block.head);
+    this.#fillRow(part.head, "th", this.#head);
     this.#align([part]);
     if (this.#resized === null) {
       this.#resized = new ResizeObserver(() => this.#align(this.#parts.slice(1)));
@@ -114,15 +113,19 @@ export class TableView {
     }
   }
 
-  /** @param {HTMLTableRowElement} row @param {"th" | "td"} tag @param {string[]} cells */
+  /** @param {HTMLTableRowElement} row @param {"th" | "td"} tag @param {Cell[]} cells */
   #fillRow(row, tag, cells) {
-    row.replaceChildren(...cells.map((text, index) => this.#cell(tag, text, this.#block.alignments[index])));
+    row.replaceChildren(
+      ...cells.map(({ text, align }) => {
+        const cell = element(tag, { align });
+        fill(cell, text, this.#links.known);
+        return cell;
+      }),
+    );
   }
+}
 
-  /** @param {"th" | "td"} tag @param {string} text @param {string | null} align */
-  #cell(tag, text, align) {
-    const cell = element(tag, { align });
-    fill(cell, text, this.#links.known);
-    return cell;
-  }
+/** @param {Cell[]} one @param {Cell[] | undefined} other */
+function same(one, other) {
+  return one.length === other?.length && one.every(({ text, align }, index) => text === other[index].text && align === other[index].align);
 }

@@ -2,7 +2,7 @@ import { element } from "../elements/dom.js";
 import { formulaElement } from "./formulas.js";
 import { inline } from "./inline.js";
 import { mentions } from "./links.js";
-import { piecesOf } from "./blocks/pieces.js";
+import { piecesOf } from "./pieces.js";
 
 /** Views of blocks with lines of text, and of empty ones. */
 
@@ -54,22 +54,12 @@ export class FormulaView {
   root = element("div", { class: "formula-block", dir: "ltr" });
   #key = "";
 
-  /** @param {import("./blocks/leaves.js").Formula} block */
+  /** @param {import("./blocks.js").Formula} block */
   show({ text, closed, written }) {
     const key = `${closed} ${written}`;
     if (key === this.#key) return;
     this.#key = key;
     this.root.replaceChildren(closed ? formulaElement({ raw: written, text, display: true }) : written);
-  }
-}
-
-/** A text that is nested too deep, shown as written. */
-export class PlainView {
-  root = element("p");
-
-  /** @param {string} text */
-  show(text) {
-    if (this.root.textContent !== text) this.root.textContent = text;
   }
 }
 
@@ -82,7 +72,7 @@ export class RuleView {
 /** The definition of a link, which is not shown. */
 export class DefinitionView {
   root = document.createTextNode("");
-  /** @type {import("./blocks/lines.js").Definition | null} */ #definition = null;
+  /** @type {import("./blocks.js").Definition[]} */ #definitions = [];
   #links;
 
   /** @param {Links} links */
@@ -90,13 +80,13 @@ export class DefinitionView {
     this.#links = links;
   }
 
-  /** @param {import("./blocks/leaves.js").DefinitionBlock} block */
-  show({ definition }) {
-    this.#links.stale ||= JSON.stringify(definition) !== JSON.stringify(this.#definition);
-    this.#definition = definition;
+  /** @param {import("./blocks.js").Definition} block */
+  show(block) {
+    this.#links.stale = true;
+    this.#definitions = [block];
   }
 
   definitions() {
-    return this.#definition === null ? [] : [this.#definition];
+    return this.#definitions;
   }
 }

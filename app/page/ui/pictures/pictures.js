@@ -66,12 +66,12 @@ export class Pictures {
       image.src = url;
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
-      const again = element("button", { class: "link", type: "button", text: t("Try again") });
-      again.addEventListener("click", () => {
+      const onclick = () => {
         frame.closest("article")?.focus({ preventScroll: true }); // the button leaves the page
         frame.replaceChildren(image);
         void this.#read(place);
-      });
+      };
+      const again = element("button", { class: "link", type: "button", text: t("Try again"), onclick });
       frame.replaceChildren(element("span", { text: `${image.alt}: ${t("This image could not be loaded.")}` }), again);
     }
   }

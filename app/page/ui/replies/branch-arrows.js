@@ -1,22 +1,22 @@
 import { element } from "../elements/dom.js";
-import { icon } from "../elements/icons.js";
+import { iconButton } from "../elements/icons.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../transcript/arrangement.js").Item} Item */
 
 /** The arrows between a message's branches: ‹ 2/3 ›. Hidden if there is only one. */
 export class BranchArrows {
-  #back = arrow("back", t("Previous version"));
-  #forward = arrow("forward", t("Next version"));
+  #back = this.#arrow("back", t("Previous version"), -1);
+  #forward = this.#arrow("forward", t("Next version"), 1);
   #place = element("span", { class: "place" });
   root = element("span", { class: "branches", role: "group", hidden: true }, this.#back, this.#place, this.#forward);
   /** @type {string[]} */ #siblings = [];
   #index = 0;
+  #onChoose;
 
   /** @param {(messageId: string) => void} onChoose */
   constructor(onChoose) {
-    this.#back.addEventListener("click", () => onChoose(this.#siblings[this.#index - 1]));
-    this.#forward.addEventListener("click", () => onChoose(this.#siblings[this.#index + 1]));
+    this.#onChoose = onChoose;
   }
 
   /** @param {Item} item */
@@ -36,14 +36,9 @@ export class BranchArrows {
   focus() {
     (this.#forward.disabled ? this.#back : this.#forward).focus();
   }
-}
 
-/**
- * @param {string} name
- * @param {string} label
- */
-function arrow(name, label) {
-  const button = element("button", { class: "quiet", type: "button", "aria-label": label, title: label });
-  button.append(icon(name));
-  return button;
+  /** @param {string} name @param {string} title @param {number} step */
+  #arrow(name, title, step) {
+    return iconButton(name, title, { title, onclick: () => this.#onChoose(this.#siblings[this.#index + step]) });
+  }
 }

@@ -95,9 +95,7 @@ export class CallCard {
 
   /** @param {"allow" | "deny"} decision @param {string} text */
   #button(decision, text) {
-    const button = element("button", { class: decision === "allow" ? "go" : "plain", type: "button", text });
-    button.addEventListener("click", () => void this.#decide(decision));
-    return button;
+    return element("button", { class: decision === "allow" ? "go" : "plain", type: "button", text, onclick: () => void this.#decide(decision) });
   }
 
   /**

@@ -6,7 +6,7 @@
 /** @typedef {typeof import("../../vendor/highlight.js").hljs} Highlighter */
 
 /** @type {Highlighter | null} */ let here = null;
-/** @type {Promise<Highlighter> | null} */ let coming = null;
+/** @type {Promise<void> | null} */ let coming = null;
 
 /** The highlighter; null if it is not loaded yet. */
 export function highlighter() {
@@ -15,7 +15,10 @@ export function highlighter() {
 
 /** Loads the highlighter, once. Rejects if the network fails; the next call tries again. */
 export function loadHighlighter() {
-  coming ??= load();
+  coming ??= import("../../vendor/highlight.js").then(({ hljs }) => void (here = hljs)).catch((error) => {
+    coming = null;
+    throw error;
+  });
   return coming;
 }
 
@@ -23,14 +26,4 @@ export function loadHighlighter() {
 export function preloadHighlighter() {
   const whenIdle = globalThis.requestIdleCallback ?? ((/** @type {() => void} */ act) => setTimeout(act));
   whenIdle(() => void loadHighlighter().catch(() => {}));
-}
-
-async function load() {
-  try {
-    here = (await import("../../vendor/highlight.js")).hljs;
-    return here;
-  } catch (error) {
-    coming = null;
-    throw error;
-  }
 }

@@ -38,8 +38,7 @@ export class QuestionForm {
     const { properties = {}, required = [] } = JSON.parse(question.schema);
     const words = element("p", { class: "call-asks", dir: "auto", text: question.message });
     const buttons = element("div", { class: "call-ask" });
-    const no = element("button", { class: "plain", type: "button", text: t("Decline") });
-    no.addEventListener("click", () => void this.#answer(null));
+    const no = element("button", { class: "plain", type: "button", text: t("Decline"), onclick: () => void this.#answer(null) });
     buttons.append(element("button", { class: "go", type: "submit", text: t("Answer") }), no);
     this.root.append(words, ...this.#fields(properties, new Set(required)), buttons);
     this.root.addEventListener("submit", (event) => {

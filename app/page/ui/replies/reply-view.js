@@ -5,7 +5,7 @@ import { CallCard } from "./call-card.js";
 import { Columns } from "./columns.js";
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
-import { icon } from "../elements/icons.js";
+import { icon, iconButton } from "../elements/icons.js";
 import { failureView } from "../elements/failure-view.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
@@ -138,17 +138,13 @@ export class ReplyView {
 
   /** The counterpart of Stop. @param {Item} item */
   #onward(item) {
-    const button = element("button", { class: "onward", type: "button" }, icon("onward"), t("Continue"));
-    button.addEventListener("click", () => this.#actions.onContinue(item));
-    return button;
+    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.onContinue(item) }, icon("onward"), t("Continue"));
   }
 
   /** @param {Item} item */
   #again(item) {
-    const label = t("Regenerate this reply");
-    const button = element("button", { class: "quiet again", type: "button", "aria-label": label, title: label }, icon("again"));
-    button.addEventListener("click", () => this.#actions.onRegenerate(item));
-    return button;
+    const title = t("Regenerate this reply");
+    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.onRegenerate(item) });
   }
 }
 

@@ -1,14 +1,25 @@
-import { part } from "../elements/dom.js";
+import { element, part } from "../elements/dom.js";
+import { LANGUAGES, chooseLanguage, chosenLanguage, t } from "../words/translate.js";
 import { Choices, paramsOf } from "./choices.js";
-import { SettingsPanel } from "./settings-panel.js";
+import { notifications } from "./notifications.js";
 
-/** The settings of the shown conversation: what the user chose, and the model that follows from it. */
+/** @typedef {import("./choices.js").Choice} Choice */
+
+/** The settings of the shown conversation, the model that follows from them, and the dialog for them and for the look of the page. */
 export class ConversationSettings {
-  #client;
   #choices;
-  #current;
-  #panel;
+  #parts;
   #label = part("model", HTMLElement);
+  #dialog = part("settings", HTMLDialogElement);
+  #model = part("setting-model", HTMLSelectElement);
+  #system = part("setting-system", HTMLTextAreaElement);
+  #temperature = part("setting-temperature", HTMLInputElement);
+  #tokens = part("setting-tokens", HTMLInputElement);
+  #reasoning = part("setting-reasoning", HTMLSelectElement);
+  #pace = part("setting-pace", HTMLSelectElement);
+  #theme = part("setting-theme", HTMLSelectElement);
+  #language = part("setting-language", HTMLSelectElement);
+  #notify = part("setting-notify", HTMLInputElement);
 
   /**
    * @param {object} parts
@@ -18,20 +29,16 @@ export class ConversationSettings {
    * @param {() => import("../transcript/transcript.js").Transcript} parts.current
    * @param {() => void} parts.onChange                        the choice has changed
    */
-  constructor({ client, places, theme, current, onChange }) {
-    this.#client = client;
-    this.#choices = new Choices(places);
-    this.#current = current;
-    this.#panel = new SettingsPanel({
-      choice: () => this.#choice,
-      onChoose: (choice) => {
-        this.#choices.keep(current().conversationId, choice);
-        this.show();
-        onChange();
-      },
-      model: () => current().model,
-      theme,
-    });
+  constructor(parts) {
+    this.#parts = parts;
+    this.#choices = new Choices(parts.places);
+    for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
+    part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
+    this.#model.addEventListener("change", () => this.#fitToModel());
+    this.#notify.addEventListener("change", () => void this.#switchNotifications());
+    part("settings-close", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
+    part("settings-reset", HTMLButtonElement).addEventListener("click", () => this.#fill({}));
+    for (const opener of document.querySelectorAll("[data-opens=settings]")) opener.addEventListener("click", () => this.#open());
   }
 
   /** The parameters of the conversation's next message. */
@@ -50,22 +57,16 @@ export class ConversationSettings {
    * @param {string | null} messageId  null: for a new message
    */
   modelInPlaceOf(messageId) {
-    const { ready } = this.#client;
-    const before = messageId === null ? null : this.#current().modelOf(messageId);
-    const names = [this.#choice.model, before, this.#current().model, ready?.model];
+    const { ready } = this.#parts.client;
+    const before = messageId === null ? null : this.#parts.current().modelOf(messageId);
+    const names = [this.#choice.model, before, this.#parts.current().model, ready?.model];
     const served = names.map((name) => ready?.models?.find((model) => model.name === name));
     return served.find((model) => model !== undefined) ?? null;
   }
 
-  /** @param {import("../../client/frames.js").Ready} ready */
-  know(ready) {
-    this.#panel.know(ready);
-    this.show();
-  }
-
   /** Shows which model answers. */
   show() {
-    this.#label.textContent = this.model?.name ?? this.#client.ready?.model ?? "";
+    this.#label.textContent = this.model?.name ?? this.#parts.client.ready?.model ?? "";
   }
 
   /** @param {string} conversationId */
@@ -78,7 +79,106 @@ export class ConversationSettings {
     this.#choices.clear();
   }
 
+  /** @returns {Choice} */
   get #choice() {
-    return this.#choices.of(this.#current().conversationId);
+    return this.#choices.of(this.#parts.current().conversationId);
   }
+
+  #open() {
+    this.#fill(this.#choice);
+    this.#theme.value = this.#parts.theme.chosen;
+    this.#language.value = chosenLanguage();
+    rowOf(this.#notify).hidden = !notifications.possible;
+    this.#notify.checked = notifications.enabled;
+    this.#dialog.showModal();
+  }
+
+  /** @param {Choice} choice */
+  #fill(choice) {
+    const models = (this.#parts.client.ready?.models ?? []).filter(({ features }) => !(features?.includes("translate") ?? false));
+    const unchanged = element("option", { value: "", text: t("Unchanged") });
+    this.#model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));
+    this.#model.value = choice.model ?? "";
+    rowOf(this.#model).hidden = models.length < 2;
+    this.#system.value = choice.system ?? "";
+    this.#temperature.value = written(choice.temperature);
+    this.#tokens.value = written(choice.maxTokens);
+    this.#pace.value = written(choice.pace);
+    this.#fitToModel();
+    this.#reasoning.value = choice.reasoning ?? "";
+  }
+
+  /** Shows the settings that the chosen model supports. */
+  #fitToModel() {
+    const { ready } = this.#parts.client;
+    const named = this.#model.value || (this.#parts.current().model ?? ready?.model);
+    const model = ready?.models?.find(({ name }) => name === named);
+    const unsupported = new Set(model?.unsupported ?? []);
+    this.#temperature.disabled = unsupported.has("temperature");
+    this.#tokens.max = written(model?.context_tokens ?? ready?.limits.max_new_tokens ?? undefined);
+    rowOf(this.#reasoning).hidden = !(model?.features?.includes("reasoning") ?? false);
+  }
+
+  /** @param {Event} event */
+  #submit(event) {
+    event.preventDefault();
+    this.#choices.keep(this.#parts.current().conversationId, this.#filledIn());
+    this.show();
+    this.#parts.onChange();
+    this.#parts.theme.choose(this.#theme.value);
+    this.#dialog.close();
+    if (this.#language.value === chosenLanguage()) return;
+    chooseLanguage(this.#language.value);
+    location.reload(); // drafts stay, and a running reply is resumed
+  }
+
+  /** Switches notifications at once, since the browser may ask the user. */
+  async #switchNotifications() {
+    if (this.#notify.checked) this.#notify.checked = await notifications.enable();
+    else notifications.disable();
+  }
+
+  /** @returns {Choice} */
+  #filledIn() {
+    const before = this.#choice;
+    const system = this.#system.value.trim();
+    return {
+      ...valueIn("model", this.#model, before.model),
+      // A system prompt stays with the conversation until an empty one removes it.
+      ...(system === "" && before.system === undefined ? {} : { system }),
+      ...numberIn("temperature", this.#temperature),
+      ...numberIn("maxTokens", this.#tokens),
+      ...(this.#pace.value === "" ? {} : { pace: Number(this.#pace.value) }),
+      ...valueIn("reasoning", this.#reasoning, before.reasoning),
+    };
+  }
+}
+
+/** The panel's row of a control. @param {HTMLElement} control */
+function rowOf(control) {
+  return /** @type {HTMLElement} */ (control.closest(".setting"));
+}
+
+/**
+ * A control's value. One that is not offered now, as before the first connection, keeps its old value.
+ * @param {string} name
+ * @param {HTMLSelectElement} control
+ * @param {string | undefined} before
+ */
+function valueIn(name, control, before) {
+  const value = rowOf(control).hidden ? before : control.value;
+  return value ? { [name]: value } : {};
+}
+
+/** @param {number | undefined} value */
+function written(value) {
+  return value === undefined ? "" : String(value);
+}
+
+/**
+ * @param {string} name
+ * @param {HTMLInputElement} field
+ */
+function numberIn(name, field) {
+  return field.value === "" || field.disabled ? {} : { [name]: field.valueAsNumber };
 }

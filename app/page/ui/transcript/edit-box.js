@@ -19,8 +19,7 @@ export class EditBox {
     this.#size = new SizeNote(this.#field, actions.limits);
     this.#field.addEventListener("keydown", (event) => this.#onKey(event));
     const send = element("button", { class: "go", type: "submit", text: t("Send") });
-    const close = element("button", { class: "plain", type: "button", text: t("Cancel") });
-    close.addEventListener("click", () => actions.onClose());
+    const close = element("button", { class: "plain", type: "button", text: t("Cancel"), onclick: () => actions.onClose() });
     const buttons = element("div", { class: "edit-buttons" }, close, send);
     this.root = element("form", { class: "edit", "aria-label": t("Edit your message") }, this.#field, this.#size.root, buttons);
     this.root.addEventListener("submit", (event) => this.#submit(event));

@@ -7,7 +7,6 @@ const MOST_PAGES = 50;
 /** Leads to a found message, wherever it is in its conversation. The search changes nothing: another branch is only offered. */
 export class MessageJump {
   #client;
-  #reporter;
   #notices;
   #navigation;
   #screen;
@@ -15,14 +14,12 @@ export class MessageJump {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../reporter.js").Reporter} parts.reporter
    * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {import("../navigation.js").Navigation} parts.navigation
    * @param {import("../screen.js").Screen} parts.screen
    */
-  constructor({ client, reporter, notices, navigation, screen }) {
+  constructor({ client, notices, navigation, screen }) {
     this.#client = client;
-    this.#reporter = reporter;
     this.#notices = notices;
     this.#navigation = navigation;
     this.#screen = screen;
@@ -59,7 +56,7 @@ export class MessageJump {
       }
       return !transcript.hasMore || transcript.has(messageId);
     };
-    return (await this.#reporter.answer(read())) ?? false;
+    return (await this.#notices.answer(read())) ?? false;
   }
 
   /**
@@ -70,7 +67,7 @@ export class MessageJump {
   #offer(conversationId, messageId) {
     this.#notices.offer(t("What was found is in another version of this conversation."), t("Go on with that version"), async () => {
       if (this.#screen.current.conversationId !== conversationId) this.#navigation.open(conversationId);
-      const shown = await this.#reporter.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
+      const shown = await this.#notices.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
       if (shown && this.#screen.current.has(messageId)) this.#screen.showMessage(messageId);
     });
   }

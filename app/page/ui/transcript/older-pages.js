@@ -13,7 +13,7 @@ export class OlderPages {
   #button = part("older", HTMLButtonElement);
   #scroller = part("scroller", HTMLElement);
   #client;
-  #reporter;
+  #notices;
   #current;
   #onCame;
   /** @type {Set<Transcript>} Transcripts whose page is awaited. */ #loading = new Set();
@@ -22,13 +22,13 @@ export class OlderPages {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("../reporter.js").Reporter} parts.reporter
+   * @param {import("../elements/notices.js").Notices} parts.notices
    * @param {() => Transcript} parts.current  the one that is shown
    * @param {() => void} parts.onCame         older messages have come
    */
-  constructor({ client, reporter, current, onCame }) {
+  constructor({ client, notices, current, onCame }) {
     this.#client = client;
-    this.#reporter = reporter;
+    this.#notices = notices;
     this.#current = current;
     this.#onCame = onCame;
     this.#button.addEventListener("click", () => void this.#load(this.#current()));
@@ -63,7 +63,7 @@ export class OlderPages {
     this.#loading.add(transcript);
     this.show();
     const { oldest } = transcript;
-    await this.#reporter.answer(readOlder(this.#client, transcript, () => true));
+    await this.#notices.answer(readOlder(this.#client, transcript, () => true));
     this.#loading.delete(transcript);
     if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
     else this.#failed.delete(transcript);

@@ -11,7 +11,7 @@ const PAGE = 200;
  * @param {string} [options.before]  a message, for the pages before it; without it, from the end of the active branch
  * @returns {AsyncGenerator<History, void, void>}
  */
-async function* pagesOf(client, { conversationId, before }) {
+export async function* pagesOf(client, { conversationId, before }) {
   for (;;) {
     const page = await client.history({ conversationId, before, limit: PAGE });
     yield page;
@@ -25,7 +25,7 @@ async function* pagesOf(client, { conversationId, before }) {
  * @param {import("../../client/chat-client.js").ChatClient} client
  * @param {import("./transcript.js").Transcript} transcript
  */
-async function readNewest(client, transcript) {
+export async function readNewest(client, transcript) {
   transcript.refresh(await client.history({ conversationId: transcript.conversationId, limit: PAGE }));
 }
 
@@ -35,7 +35,7 @@ async function readNewest(client, transcript) {
  * @param {import("./transcript.js").Transcript} transcript
  * @param {() => boolean} enough  asked before each further page
  */
-async function readOlder(client, transcript, enough) {
+export async function readOlder(client, transcript, enough) {
   let { oldest: before } = transcript;
   if (!transcript.hasMore) return;
   for await (const page of pagesOf(client, { conversationId: transcript.conversationId, before })) {
@@ -45,5 +45,3 @@ async function readOlder(client, transcript, enough) {
     before = transcript.oldest;
   }
 }
-
-export { pagesOf, readNewest, readOlder };

@@ -1,7 +1,7 @@
 import { ReplyState } from "../../client/reply.js";
 import { BranchArrows } from "../replies/branch-arrows.js";
 import { element } from "../elements/dom.js";
-import { icon } from "../elements/icons.js";
+import { icon, iconButton } from "../elements/icons.js";
 import { apart, withAttachments } from "../writing/attached-text.js";
 import { EditBox } from "./edit-box.js";
 import { failureView } from "../elements/failure-view.js";
@@ -30,7 +30,7 @@ export class UserMessageView {
   #attached = element("div", { class: "attached", hidden: true });
   #pictures = element("div", { class: "pictures", hidden: true });
   #trouble = element("div", { class: "trouble", hidden: true });
-  #edit = element("button", { class: "quiet edit-button", type: "button", "aria-label": t("Edit this message"), title: t("Edit") }, icon("edit"));
+  #edit = iconButton("edit", t("Edit this message"), { class: "quiet edit-button", title: t("Edit"), onclick: ({ currentTarget }) => this.#open(currentTarget) });
   /** @type {EditBox | null} */ #box = null;
   #actions;
   #shownTrouble = "";
@@ -44,7 +44,6 @@ export class UserMessageView {
   constructor(actions) {
     this.#actions = actions;
     this.arrows = new BranchArrows(actions.onBranch);
-    this.#edit.addEventListener("click", () => this.#open(this.#edit));
     const name = element("h2", { class: "visually-hidden", text: t("You") });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
     this.root = element("article", { class: "message user" }, name, this.#pictures, this.#text, this.#attached, this.#trouble, tools);
@@ -92,32 +91,20 @@ export class UserMessageView {
     this.#trouble.replaceChildren(icon("alert"), words, this.#wayOut(item, refusal));
   }
 
-  /** @param {Item} item @param {import("../elements/words.js").Failure | null} refusal */
+  /**
+   * The button that leads out of a trouble. A message whose images are not kept any more, or can't be, may be sent without
+   * them; one that would be refused again as it is can be changed.
+   * @param {Item} item
+   * @param {import("../elements/words.js").Failure | null} refusal
+   */
   #wayOut(item, refusal) {
-    if (refusal === null) return this.#retryButton(item);
-    if (item.attachments.length > 0 && isOfImages(refusal)) return this.#bareButton(item);
-    return isHopeless(refusal) ? this.#changeButton() : this.#retryButton(item);
-  }
-
-  /** @param {Item} item */
-  #retryButton(item) {
-    const button = element("button", { class: "link", type: "button", text: t("Send again") });
-    button.addEventListener("click", () => this.#actions.onRetry(item, item.text));
-    return button;
-  }
-
-  /** The button for a message whose images are not kept any more, or can't be. @param {Item} item */
-  #bareButton(item) {
-    const button = element("button", { class: "link", type: "button", text: t("Send without images") });
-    button.addEventListener("click", () => this.#actions.onRetry({ ...item, attachments: [] }, item.text));
-    return button;
-  }
-
-  /** The button for a message that would be refused again as it is. */
-  #changeButton() {
-    const button = element("button", { class: "link", type: "button", text: t("Change it") });
-    button.addEventListener("click", () => this.#open(button));
-    return button;
+    const link = (/** @type {string} */ text, /** @type {(event: any) => void} */ onclick) =>
+      element("button", { class: "link", type: "button", text, onclick });
+    if (refusal !== null && item.attachments.length > 0 && isOfImages(refusal)) {
+      return link(t("Send without images"), () => this.#actions.onRetry({ ...item, attachments: [] }, item.text));
+    }
+    if (refusal !== null && isHopeless(refusal)) return link(t("Change it"), ({ currentTarget }) => this.#open(currentTarget));
+    return link(t("Send again"), () => this.#actions.onRetry(item, item.text));
   }
 
   /** @param {HTMLElement} opener */

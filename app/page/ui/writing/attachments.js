@@ -1,6 +1,6 @@
 import { ChatError } from "../../client/errors.js";
 import { element, part } from "../elements/dom.js";
-import { icon } from "../elements/icons.js";
+import { icon, iconButton } from "../elements/icons.js";
 import { wordsFor } from "../elements/words.js";
 import { isImage, isPicture, isUploading, MOST_IMAGES, smallOf, whyNot } from "./attached-images.js";
 import { fenced } from "./attached-text.js";
@@ -26,6 +26,7 @@ export class Attachments {
   /** @type {Attached[]} */ #attached = [];
   /** @type {string[]} Made once, as every key press asks for them. */ #parts = [];
   #drafts;
+  #current;
   #onChange;
   #onTrouble;
   #inBox;
@@ -35,14 +36,16 @@ export class Attachments {
    * @param {object} parts
    * @param {HTMLElement} parts.target                  where files are dropped
    * @param {HTMLTextAreaElement} parts.field
-   * @param {AttachedDrafts} parts.drafts
+   * @param {import("./drafts.js").Drafts} parts.drafts
+   * @param {() => string} parts.current                the id of the conversation that is shown
    * @param {(how: How) => void} parts.onChange
    * @param {(words: string) => void} parts.onTrouble
    * @param {() => boolean} parts.inBox                 whether even long pasted texts go into the box
    * @param {ImagePlace} parts.images
    */
-  constructor({ target, field, drafts, onChange, onTrouble, inBox, images }) {
+  constructor({ target, field, drafts, current, onChange, onTrouble, inBox, images }) {
     this.#drafts = drafts;
+    this.#current = current;
     this.#onChange = onChange;
     this.#onTrouble = onTrouble;
     this.#inBox = inBox;
@@ -116,7 +119,7 @@ export class Attachments {
 
   /** Attaches files to the draft of the shown conversation, wherever the user turns meanwhile. @param {File[]} files */
   async #add(files) {
-    const place = this.#drafts.current();
+    const place = this.#current();
     const life = this.#drafts.lifeOf(place);
     for (const file of files) {
       const before = this.#in(place);
@@ -131,13 +134,13 @@ export class Attachments {
 
   /** What is attached in a conversation. @param {string} place */
   #in(place) {
-    return place === this.#drafts.current() ? this.#attached : this.#drafts.of(place);
+    return place === this.#current() ? this.#attached : this.#drafts.attachedIn(place);
   }
 
   /** @param {string} place @param {Attached[]} attached @param {How} [how] */
   #putIn(place, attached, how) {
-    if (place === this.#drafts.current()) this.#put(attached, how);
-    else this.#drafts.keep(place, attached);
+    if (place === this.#current()) this.#put(attached, how);
+    else this.#drafts.keepAttachments(place, attached);
   }
 
   /** Reads a file as text; null if it can't be attached. @param {File} file */
@@ -173,13 +176,13 @@ export class Attachments {
     if (!before.includes(attached)) return; // it was removed
     this.#putIn(place, before.flatMap((one) => (one !== attached ? [one] : done === null ? [] : [done])), { byUser: false });
     if (words !== "") this.#onTrouble(words);
-    else if (place === this.#drafts.current()) this.#announcer.textContent = t("“{name}” is attached.", { name: attached.name });
+    else if (place === this.#current()) this.#announcer.textContent = t("“{name}” is attached.", { name: attached.name });
   }
 
   /** @param {Attached[]} attached @param {How} [how] */
   #put(attached, how = { byUser: true }) {
     this.#show(attached);
-    this.#drafts.keep(this.#drafts.current(), attached);
+    this.#drafts.keepAttachments(this.#current(), attached);
     this.#onChange(how);
   }
 
@@ -197,22 +200,14 @@ export class Attachments {
   /** @param {Attached} attached */
   #chip(attached) {
     const { name } = attached;
-    const remove = element("button", { class: "quiet", type: "button", "aria-label": t("Remove “{name}”", { name }) }, icon("close"));
-    remove.addEventListener("click", () => this.#put(this.#attached.filter((one) => one !== attached)));
+    const onclick = () => this.#put(this.#attached.filter((one) => one !== attached));
+    const remove = iconButton("close", t("Remove “{name}”", { name }), { onclick });
     if (!isPicture(attached)) return element("li", { class: "chip" }, element("span", { text: name, dir: "auto" }), remove);
     const image = element("img", { src: attached.small, alt: name, title: name });
     return element("li", { class: "chip pictured", "aria-busy": attached.image === null ? "true" : null }, image, remove);
   }
 }
 
-/**
- * The attachments of each conversation's draft, with images that are being uploaded.
- * @typedef {object} AttachedDrafts
- * @property {() => string} current  the id of the conversation that is shown
- * @property {(conversationId: string) => Attached[]} of
- * @property {(conversationId: string, attached: Attached[]) => void} keep
- * @property {(conversationId: string) => symbol} lifeOf  another value than before if the conversation was deleted since
- */
 /**
  * @typedef {object} ImagePlace
  * @property {() => number | null} limit  the most bytes of an image; 0 if the model takes none, null before it is known

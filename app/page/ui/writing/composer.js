@@ -25,8 +25,8 @@ export class Composer {
    * @param {(text: string, how: {all: boolean}) => number | null} actions.onWritten  offers the text before it is sent. Returns
    *   how many UTF-16 units were taken; null: nobody takes it. `all`: the user pressed Send
    * @param {(words: string) => void} actions.onTrouble  something can't be attached
-   * @param {(text: string) => void} actions.onDraft  the text in the box has changed; empty once it is sent
-   * @param {import("./attachments.js").AttachedDrafts} actions.attached
+   * @param {import("./drafts.js").Drafts} actions.drafts
+   * @param {() => string} actions.current  the id of the conversation that is shown
    * @param {import("./attachments.js").ImagePlace} actions.images
    * @param {() => import("./message-size.js").Limits | null} actions.limits
    */
@@ -35,7 +35,8 @@ export class Composer {
     this.#attachments = new Attachments({
       target: this.#form,
       field: this.#field,
-      drafts: actions.attached,
+      drafts: actions.drafts,
+      current: actions.current,
       onChange: (how) => this.#onAttached(how),
       onTrouble: actions.onTrouble,
       inBox: () => actions.onWritten("", { all: false }) !== null,
@@ -61,7 +62,7 @@ export class Composer {
   /** @param {string} text */
   write(text) {
     this.restore(text);
-    this.#actions.onDraft(text);
+    this.#keepDraft();
     this.focus();
   }
 
@@ -116,7 +117,7 @@ export class Composer {
     this.#field.setRangeText("", 0, taken, "preserve");
     this.#size.fits();
     this.#fit();
-    this.#actions.onDraft(this.#field.value);
+    this.#keepDraft();
     return true;
   }
 
@@ -141,7 +142,11 @@ export class Composer {
   #changed(event) {
     if (!(/** @type {InputEvent} */ (event).isComposing)) this.#give({ all: false });
     this.#fit();
-    this.#actions.onDraft(this.#field.value);
+    this.#keepDraft();
+  }
+
+  #keepDraft() {
+    this.#actions.drafts.keepText(this.#actions.current(), this.#field.value);
   }
 
   #fit() {
