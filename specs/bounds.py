@@ -155,24 +155,25 @@ _NONE = "\N{EN DASH}"
 
 def protocol(text: str) -> str:
     """Return the text of PROTOCOL.md with the tables as they are in the code."""
-    connection = _table(
+    connection = table(
         ("What", "Bound", "Beyond it", "`bound`"),
         (
             (what, most, beyond, f"`{name}`" if name else _NONE)
             for what, most, beyond, name in CONNECTION_BOUNDS
         ),
     )
-    shared = _table(
+    shared = table(
         ("What", "Whose", "Default", "`MIDSTREAM_…`", "Beyond it"),
         (
             (what, whose, most, f"`{setting}`" if setting else _NONE, beyond)
             for what, whose, most, setting, beyond in SHARED_BOUNDS
         ),
     )
-    return _with_table(_with_table(text, connection), shared)
+    return with_table(with_table(text, connection), shared)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table."""
     return [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
 
 
@@ -180,10 +181,10 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _with_table(text: str, table: list[str]) -> str:
+def with_table(text: str, lines: list[str]) -> str:
     """Put a table in the place of the one with the same head."""
-    before, head, rest = text.partition(f"{table[0]}\n")
+    before, head, rest = text.partition(f"{lines[0]}\n")
     if not head:
-        raise ValueError(f"PROTOCOL.md has no table {table[0]}")
+        raise ValueError(f"PROTOCOL.md has no table {lines[0]}")
     _, _, after = rest.partition("\n\n")
-    return before + "\n".join(table) + "\n\n" + after
+    return before + "\n".join(lines) + "\n\n" + after
