@@ -1,4 +1,4 @@
-"""The tables of bounds in PROTOCOL.md, from the numbers of `sessions/limits/bounds.py`."""
+"""The table of bounds in PROTOCOL.md, from the numbers of `sessions/limits/bounds.py`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from collections.abc import Iterable
 from sessions.limits.bounds import (
     BAD_FRAMES,
     FRAMED,
-    GROUPS_TIMES,
     HEARTBEAT_S,
     HELLO_S,
     IMAGE_BYTES,
     LARGE_BODIES,
     LARGE_BODY_BYTES,
     LARGE_MESSAGE_S,
-    MAX_ACCEPTING,
     MAX_AHEAD_BYTES,
     MAX_BODY_BYTES,
-    MAX_CLIENT_CONNECTIONS,
-    MAX_CONNECTIONS,
     MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_FRAGMENTS,
@@ -28,20 +24,15 @@ from sessions.limits.bounds import (
     MAX_HEADERS,
     MAX_HELLO_FRAMES,
     MAX_MESSAGES,
-    MAX_PENDING_CONNECTIONS,
-    MAX_TURNS,
     MAX_VALUES,
-    MESSAGES_PER_S,
     OUTBOX_BYTES,
     PART_BYTES,
     PIPELINED,
     RATES,
-    READS_PER_S,
     SMALL_BYTES,
     WRITE_BUFFER_BYTES,
     Bound,
     Rate,
-    rate_of,
 )
 
 
@@ -129,32 +120,11 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
 )
 """What is bounded, its bound, what happens beyond it, and the name under which that is counted."""
 
-_LIMITED, _ADMITTED = "`rate_limited`", "`overloaded`"
-SHARED_BOUNDS: tuple[tuple[str, str, str, str, str], ...] = (
-    ("messages", "owner", rate(rate_of(MESSAGES_PER_S)), "MESSAGE_RATE", _LIMITED),
-    ("reads", "owner", rate(rate_of(READS_PER_S)), "READ_RATE", _LIMITED),
-    ("messages, reads", "key or address", f"{GROUPS_TIMES} times those of an owner", "", _LIMITED),
-    ("messages in a minute", "client", "none", "MESSAGES_PER_MINUTE", _LIMITED),
-    ("messages in a minute", "key", "none", "KEY_MESSAGES_PER_MINUTE", _LIMITED),
-    ("tokens of a day", "client", "none", "TOKENS_PER_DAY", _LIMITED),
-    ("tokens of a day", "key", "none", "KEY_TOKENS_PER_DAY", _LIMITED),
-    ("connections", "client", f"{MAX_CLIENT_CONNECTIONS}", "MAX_CLIENT_CONNECTIONS", "4429"),
-    ("connections", "key", "none", "MAX_KEY_CONNECTIONS", "4429"),
-    ("connections", "server", f"{MAX_CONNECTIONS:,}, in shares", "MAX_CONNECTIONS", "1013"),
-    ("sockets without a `hello`", "server", f"{MAX_PENDING_CONNECTIONS:,}", "MAX_PENDING_CONNECTIONS", "503"),
-    ("turns that run", "server", f"{MAX_TURNS:,}, in shares", "MAX_TURNS", _ADMITTED),
-    ("turns that are queued", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
-    ("turns that wait for their calls", "server", "as many, in shares", "MAX_TURNS", _ADMITTED),
-    ("messages on their way in", "server", f"{MAX_ACCEPTING}, in shares", "", _ADMITTED),
-)
-"""What is bounded, whose it is, the default, the setting that changes it (`MIDSTREAM_…`), and what happens beyond it."""
-
-
 _NONE = "\N{EN DASH}"
 
 
 def protocol(text: str) -> str:
-    """Return the text of PROTOCOL.md with the tables as they are in the code."""
+    """Return the text of PROTOCOL.md with the table as it is in the code."""
     connection = table(
         ("What", "Bound", "Beyond it", "`bound`"),
         (
@@ -162,14 +132,7 @@ def protocol(text: str) -> str:
             for what, most, beyond, name in CONNECTION_BOUNDS
         ),
     )
-    shared = table(
-        ("What", "Whose", "Default", "`MIDSTREAM_…`", "Beyond it"),
-        (
-            (what, whose, most, f"`{setting}`" if setting else _NONE, beyond)
-            for what, whose, most, setting, beyond in SHARED_BOUNDS
-        ),
-    )
-    return with_table(with_table(text, connection), shared)
+    return with_table(text, connection)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
