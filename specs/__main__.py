@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from specs import bounds, openapi, schemas, settings
-from specs.frames import asyncapi, reference, typescript
+from specs.frames import asyncapi, protocol, reference, typescript
 
 ROOT = Path(__file__).parent.parent
 PROTOCOL = ROOT / "PROTOCOL.md"
@@ -26,7 +26,7 @@ def generated() -> dict[Path, str]:
         ROOT / "app" / "page" / "client" / "frames.d.ts": typescript(frames["$defs"]),
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "settings.md": settings.page(),
-        PROTOCOL: bounds.protocol(PROTOCOL.read_text()),
+        PROTOCOL: protocol(bounds.protocol(PROTOCOL.read_text())),
     }
 
 

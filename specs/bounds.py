@@ -1,4 +1,4 @@
-"""The tables of bounds in PROTOCOL.md, from the numbers of `sessions/limits/bounds.py`."""
+"""The table of bounds in PROTOCOL.md, from the numbers of `sessions/limits/bounds.py`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from collections.abc import Iterable
 from sessions.limits.bounds import (
     BAD_FRAMES,
     FRAMED,
-    GROUPS_TIMES,
     HEARTBEAT_S,
     HELLO_S,
     IMAGE_BYTES,
     LARGE_BODIES,
     LARGE_BODY_BYTES,
     LARGE_MESSAGE_S,
-    MAX_ACCEPTING,
     MAX_AHEAD_BYTES,
     MAX_BODY_BYTES,
-    MAX_CLIENT_CONNECTIONS,
-    MAX_CONNECTIONS,
     MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_FRAGMENTS,
@@ -28,20 +24,15 @@ from sessions.limits.bounds import (
     MAX_HEADERS,
     MAX_HELLO_FRAMES,
     MAX_MESSAGES,
-    MAX_PENDING_CONNECTIONS,
-    MAX_TURNS,
     MAX_VALUES,
-    MESSAGES_PER_S,
     OUTBOX_BYTES,
     PART_BYTES,
     PIPELINED,
     RATES,
-    READS_PER_S,
     SMALL_BYTES,
     WRITE_BUFFER_BYTES,
     Bound,
     Rate,
-    rate_of,
 )
 
 
@@ -129,50 +120,23 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
 )
 """What is bounded, its bound, what happens beyond it, and the name under which that is counted."""
 
-_LIMITED, _ADMITTED = "`rate_limited`", "`overloaded`"
-SHARED_BOUNDS: tuple[tuple[str, str, str, str, str], ...] = (
-    ("messages", "owner", rate(rate_of(MESSAGES_PER_S)), "limits.message_rate", _LIMITED),
-    ("reads", "owner", rate(rate_of(READS_PER_S)), "limits.read_rate", _LIMITED),
-    ("messages, reads", "key or address", f"{GROUPS_TIMES} times those of an owner", "", _LIMITED),
-    ("messages in a minute", "client", "none", "limits.messages_per_minute", _LIMITED),
-    ("messages in a minute", "key", "none", "limits.key_messages_per_minute", _LIMITED),
-    ("tokens of a day", "client", "none", "limits.tokens_per_day", _LIMITED),
-    ("tokens of a day", "key", "none", "limits.key_tokens_per_day", _LIMITED),
-    ("connections", "client", f"{MAX_CLIENT_CONNECTIONS}", "max_client_connections", "4429"),
-    ("connections", "key", "none", "limits.key_connections", "4429"),
-    ("connections", "server", f"{MAX_CONNECTIONS:,}, in shares", "max_connections", "1013"),
-    ("sockets without a `hello`", "server", f"{MAX_PENDING_CONNECTIONS:,}", "", "503"),
-    ("turns that run", "server", f"{MAX_TURNS:,}, in shares", "max_turns", _ADMITTED),
-    ("turns that are queued", "server", "as many, in shares", "max_turns", _ADMITTED),
-    ("turns that wait for their calls", "server", "as many, in shares", "max_turns", _ADMITTED),
-    ("messages on their way in", "server", f"{MAX_ACCEPTING}, in shares", "", _ADMITTED),
-)
-"""What is bounded, whose it is, the default, the setting that changes it, and what happens beyond it."""
-
-
 _NONE = "\N{EN DASH}"
 
 
 def protocol(text: str) -> str:
-    """Return the text of PROTOCOL.md with the tables as they are in the code."""
-    connection = _table(
+    """Return the text of PROTOCOL.md with the table as it is in the code."""
+    connection = table(
         ("What", "Bound", "Beyond it", "`bound`"),
         (
             (what, most, beyond, f"`{name}`" if name else _NONE)
             for what, most, beyond, name in CONNECTION_BOUNDS
         ),
     )
-    shared = _table(
-        ("What", "Whose", "Default", "Setting", "Beyond it"),
-        (
-            (what, whose, most, f"`{setting}`" if setting else _NONE, beyond)
-            for what, whose, most, setting, beyond in SHARED_BOUNDS
-        ),
-    )
-    return _with_table(_with_table(text, connection), shared)
+    return with_table(text, connection)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table."""
     return [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
 
 
@@ -180,10 +144,10 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _with_table(text: str, table: list[str]) -> str:
+def with_table(text: str, lines: list[str]) -> str:
     """Put a table in the place of the one with the same head."""
-    before, head, rest = text.partition(f"{table[0]}\n")
+    before, head, rest = text.partition(f"{lines[0]}\n")
     if not head:
-        raise ValueError(f"PROTOCOL.md has no table {table[0]}")
+        raise ValueError(f"PROTOCOL.md has no table {lines[0]}")
     _, _, after = rest.partition("\n\n")
-    return before + "\n".join(table) + "\n\n" + after
+    return before + "\n".join(lines) + "\n\n" + after

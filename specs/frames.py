@@ -13,6 +13,8 @@ import msgspec
 from connections.native.endpoint import SUBPROTOCOL
 from connections.protocol import frames
 from connections.protocol.base import ClientFrame
+from sessions.limits.rates import FrameCost
+from specs.bounds import table, with_table
 from specs.schemas import Schema, client_frames, name_of, schemas, server_frames
 
 _CHANNEL = {"$ref": "#/channels/socket"}
@@ -97,6 +99,8 @@ def _references(types: Iterable[type[msgspec.Struct]]) -> list[dict[str, str]]:
 Struct = type[msgspec.Struct]
 
 COLUMNS = 100
+_OPTIONS = [name for name in frames.TurnFrame.__struct_fields__ if name not in {"ref", "client_msg_id"}]
+"""What all frames that begin a turn have: the page shows them once."""
 _REFERENCE_HEAD = """\
 # Frames
 
@@ -147,9 +151,12 @@ class _Page:
         yield from _paragraphs(shape["description"])
         if notes := _request_heading(frame) if is_request else _event_heading(frame):
             yield "\n".join(wrap(notes, COLUMNS)) + "\n"
-        yield from self._fields(
-            shape, is_request=is_request, hidden={"type", "ref"} if is_request else {"type"}
-        )
+        hidden = {"type", "ref"} if is_request else {"type"}
+        if has_options := issubclass(frame, frames.TurnFrame) and frame is not frames.Send:
+            hidden |= set(_OPTIONS)
+        yield from self._fields(shape, is_request=is_request, hidden=hidden)
+        if has_options:
+            yield f"`{_OPTIONS[0]}` to `{_OPTIONS[-1]}` are as in [send](#send).\n"
         yield f"```json\n{pretty(example_of(frame))}\n```\n"
 
     def part(self, name: str) -> Iterator[str]:
@@ -280,6 +287,37 @@ def _lines(value: Any, *, indent: int, before: int) -> str:
         items = [_lines(item, indent=indent + 2, before=indent + 2) for item in value]
     ends = "{}" if isinstance(value, dict) else "[]"
     return f"{ends[0]}\n{inner}" + f",\n{inner}".join(items) + f"\n{' ' * indent}{ends[1]}"
+
+
+_CELL = 76
+_NONE = "\N{EN DASH}"
+
+
+def protocol(text: str) -> str:
+    """Return the text of PROTOCOL.md with the tables of frames as they are in the code."""
+    requests: dict[tuple[str, str], list[str]] = {}
+    for frame in client_frames():
+        kind = frames.CLIENT_FRAMES[frame]
+        scope = f"`{kind.scope}`" if kind.scope else "any"
+        counts = _NONE if kind.counts is FrameCost.NOTHING else str(kind.counts)
+        requests.setdefault((scope, counts), []).append(f"`{_tag(frame)}`")
+    events: dict[str, list[str]] = {}
+    for frame in server_frames():
+        feature = frames.SERVER_FRAMES[frame]
+        events.setdefault(f"`{feature}`" if feature else _NONE, []).append(f"`{_tag(frame)}`")
+    by_scope = table(
+        ("Scope of the token", "Counts as", "Client frames"),
+        ((*group, cell) for group, tags in requests.items() for cell in _cells(tags)),
+    )
+    by_feature = table(
+        ("Feature", "Server frames"),
+        ((feature, cell) for feature, tags in events.items() for cell in _cells(tags)),
+    )
+    return with_table(with_table(text, by_scope), by_feature)
+
+
+def _cells(tags: Iterable[str]) -> list[str]:
+    return wrap(", ".join(tags), _CELL)
 
 
 _KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}

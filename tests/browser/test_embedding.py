@@ -151,8 +151,8 @@ def bundle(folder: Path, server: ServerProcess) -> None:
     for package in ("react", "react-dom"):
         (modules / package).symlink_to(tools / package)
     (modules / "midstream-client").symlink_to(ROOT / "app" / "page" / "client")
-    main = of_the_guide("jsx", "<Chat options").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-    (folder / "chat.jsx").write_text(of_the_guide("jsx", "export function useChat"))
+    main = of_the_guide("jsx", "<Chat url").replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    shutil.copy(ROOT / "examples" / "react-chat" / "use-chat.js", folder)
     (folder / "main.jsx").write_text(main)
     icon = '<link rel="icon" href="data:,">'
     script = '<script type="module" src="bundle.js"></script>'

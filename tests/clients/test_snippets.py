@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,13 +15,11 @@ import pytest
 from tests.clients.environments import HERE, NotInstallable, command_of
 from tests.clients.scripts import PATIENCE_S
 from tests.docs.documents import README, ROOT, snippets
-from tests.jwt_signing import SECRET, token
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess
 
 CLIENTS = ROOT / "docs" / "clients.md"
 JAVASCRIPT = ROOT / "docs" / "javascript-client.md"
 ENDPOINTS = ROOT / "docs" / "endpoints.md"
-EMBEDDING = ROOT / "docs" / "embed.md"
 COUNTED = ", ".join(str(number) for number in range(1, 301))
 OWN = (pytest.mark.clients, pytest.mark.timeout(900))  # an environment of its own, made at the first run
 PRINT_THE_END = """
@@ -133,13 +130,3 @@ def test_the_guides_clients_stream_a_reply(
     except NotInstallable as why:
         pytest.skip(f"NOT TESTED: {why}")
     assert output_of(*command, server=server, at=HERE).startswith("Hello")
-
-
-def test_a_ticket_is_given_as_the_guide_to_embedding_asks_for_it(tmp_path: Path) -> None:
-    needed("curl")
-    (code,) = [code for code in snippets(EMBEDDING, "sh") if "/v1/tickets" in code]
-    with serving(tmp_path, {"MIDSTREAM_JWT_SECRET": SECRET}) as server:
-        reported = output_of(
-            "sh", "-c", with_server_address(code, server), server=server, at=tmp_path, CHAT_KEY=token()
-        )
-    assert json.loads(reported)["ticket"].startswith("mst_")

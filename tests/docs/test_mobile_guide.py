@@ -1,4 +1,4 @@
-"""The guide to mobile apps has code that no test can run: what it says and hears is at least of the protocol."""
+"""The examples in Swift and Kotlin, which no test can run, send and read frames of the protocol."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.docs.documents import ROOT, snippets
+from tests.docs.documents import ROOT
 
+CODE = {
+    "swift": ROOT / "examples" / "swift" / "Chat.swift",
+    "kotlin": ROOT / "examples" / "kotlin" / "Chat.kt",
+}
 SCHEMAS = json.loads((ROOT / "app" / "specifications" / "schemas-v1.json").read_text())["$defs"]
 LANGUAGES = {
     "swift": (
@@ -25,18 +29,18 @@ LANGUAGES = {
         r'(frame|message)\.\w+\("(\w+)"\)',
     ),
 }
-"""How each says a frame, names its fields, tells frames apart, and reads one."""
+"""How each sends a frame, names its fields, tells frames apart, and reads one."""
 
 
 def frames_of(kind: str) -> dict[str, dict[str, Any]]:
-    """The schemas of what one side says, by the frames' types."""
+    """The schemas of what one side sends, by the frames' types."""
     named = [one["$ref"].rpartition("/")[2] for one in SCHEMAS[kind]["oneOf"]]
     return {SCHEMAS[name]["properties"]["type"]["enum"][0]: SCHEMAS[name] for name in named}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_the_guides_code_says_is_of_the_protocol(language: str) -> None:
-    (code,) = snippets(ROOT / "docs" / "mobile.md", language)
+def test_what_the_examples_send_is_of_the_protocol(language: str) -> None:
+    code = CODE[language].read_text()
     frame, field, _, _ = LANGUAGES[language]
     frames = re.findall(frame, code, re.DOTALL)
     assert {"hello", "send", "cancel", "history"} == {type_ for type_, _ in frames}
@@ -46,8 +50,8 @@ def test_what_the_guides_code_says_is_of_the_protocol(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_the_guides_code_hears_is_of_the_protocol(language: str) -> None:
-    (code,) = snippets(ROOT / "docs" / "mobile.md", language)
+def test_what_the_examples_read_is_of_the_protocol(language: str) -> None:
+    code = CODE[language].read_text()
     _, _, cases, read = LANGUAGES[language]
     received = {name for names in re.findall(cases, code) for name in re.findall(r"\w+", names)}
     frames = frames_of("Frame")

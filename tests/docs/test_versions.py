@@ -11,17 +11,19 @@ from tests.docs.documents import ROOT
 
 def pins() -> dict[str, str]:
     """Version by package, as installed for the tests."""
-    files = [ROOT / "constraints.txt", *HERE.glob("*.txt")]
+    folders = (HERE, HERE / "tools")
+    files = [ROOT / "constraints.txt", *(file for folder in folders for file in folder.glob("*.txt"))]
     lines = [
         line.split("==") for file in reversed(files) for line in file.read_text().splitlines() if "==" in line
     ]
-    node = json.loads((HERE / "package.json").read_text())["dependencies"]
-    return dict(lines) | {f"{name} for Node": pin for name, pin in node.items()}
+    node = [json.loads(file.read_text()) for folder in folders for file in folder.glob("*.json")]
+    pinned = [(name, pin) for one in node for name, pin in one.get("dependencies", {}).items()]
+    return dict(lines) | {f"{name} for Node": pin for name, pin in pinned}
 
 
 def test_the_guide_names_the_versions_that_are_run() -> None:
     guide = (ROOT / "docs" / "clients.md").read_text()
-    section = guide.partition("## Run by `make test-clients`")[2].partition("\n## ")[0]
+    section = guide.partition("## What was run")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\S+)`( for Node)?(?: for Python)? \| ([\d.]+)", section, re.MULTILINE)
     assert len(rows) >= 7
     assert {name + node: version for name, node, version in rows}.items() <= pins().items()

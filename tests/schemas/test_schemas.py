@@ -7,13 +7,17 @@ import json
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.docs.documents import ROOT
+from tests.schemas.__main__ import Report
 from tests.schemas.corpus import IN_THE_WILD, Case, in_the_wild, suite
 from tests.schemas.findings import Bench, Row, _look
-from tests.schemas.table import BEGIN, END, put_into, table
+from tests.schemas.table import table
 from tests.schemas.writers import Reply
 
+DOCS = ROOT / "docs"
 SMALL = {"changie", "cloudbuild", "codecov", "github-issue-config", "buildkite", "compose-spec"}
 BOUNDS = {
     "type": "object",
@@ -77,12 +81,13 @@ def test_the_suite_is_read_draft_by_draft(tmp_path: Path) -> None:
     assert second.text == "true"
 
 
-def test_the_table_replaces_the_one_before_it() -> None:
-    rows = {"draft7": Row(schemas=3, followed=2, refused={"not": 1}, replies=8, ended=7, valid=7)}
-    page = f"before\n{BEGIN}\nold\n{END}\nbehind"
-    new = put_into(page, table(rows))
-    assert "| draft7 | 3 | 2 | 1 | 8 | 7 | 7 |" in new
-    assert "old" not in new
-    assert put_into(new, table(rows)) == new
-    with pytest.raises(ValueError, match="no place"):
-        put_into("nothing", "")
+def test_the_guide_states_the_results_of_the_last_run() -> None:
+    rows = msgspec.json.decode((DOCS / "bench" / "schemas.json").read_bytes(), type=Report).rows
+    drafts = [row for name, row in rows.items() if name.startswith("draft")]
+    guide = " ".join((DOCS / "structured-output.md").read_text().split())
+    assert (
+        f"{sum(row.followed for row in drafts):,} of {sum(row.schemas for row in drafts):,} schemas" in guide
+    )
+    assert f"all {sum(row.ended for row in rows.values()):,} replies that ended" in guide
+    assert all(row.ended == row.valid for row in rows.values())
+    assert f"| draft7 | {rows['draft7'].schemas} |" in table(rows)

@@ -1,14 +1,12 @@
-"""Each bound is written once: PROTOCOL.md's tables have all of them, and the settings' defaults."""
+"""Each bound is written once: PROTOCOL.md has those that clients meet."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import pytest
 
-from app.settings import Settings
-from sessions.limits.bounds import BURST_S, Bound
-from specs.bounds import CONNECTION_BOUNDS, SHARED_BOUNDS, protocol
+from sessions.limits import bounds
+from sessions.limits.bounds import Bound
+from specs.bounds import CONNECTION_BOUNDS, protocol
 from tests.docs.documents import PROTOCOL
 
 
@@ -27,15 +25,13 @@ def test_every_bound_that_is_counted_is_shown() -> None:
     assert {bound for *_, bound in CONNECTION_BOUNDS} == {None, *Bound}
 
 
-@pytest.mark.parametrize(("what", "whose", "shown", "setting", "beyond"), SHARED_BOUNDS)
-def test_what_is_shown_is_the_default_of_its_setting(
-    what: str, whose: str, shown: str, setting: str, beyond: str
-) -> None:
-    assert all((what, whose, beyond))
-    if not setting or shown.startswith("as many"):
-        return
-    default = attrgetter(setting)(Settings())
-    if setting.endswith("_rate"):
-        assert shown == f"{default:g} a second, {default * BURST_S:g} at once"
-    else:
-        assert shown.partition(", in shares")[0] == ("none" if default is None else f"{default:,}")
+def test_the_rates_are_those_of_the_code() -> None:
+    text = " ".join(PROTOCOL.read_text().split())
+    rates = (
+        f"{bounds.MESSAGES_PER_S:g} messages and {bounds.READS_PER_S:g} reads a second, five seconds' worth"
+    )
+    assert f"An owner may send {rates} at once" in text
+    assert f"of a key or address {bounds.GROUPS_TIMES} times as much" in text
+    assert f"and {bounds.MAX_ACCEPTING} messages may be on their way in" in text
+    assert f"connections ({bounds.MAX_CLIENT_CONNECTIONS} of a client; 4429)" in text
+    assert bounds.BURST_S == 5

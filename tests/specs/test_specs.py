@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tests.connections.openai.request_parsing import LIMITS, parsed
 
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
+REFERENCE = HERE.parent.parent / "docs" / "reference.md"
 VALIDATOR = Draft202012Validator(schemas.document())
 DEFINED: dict[str, Any] = schemas.document()["$defs"]
 """Every schema by its name."""
@@ -132,18 +134,17 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
 
 
 @pytest.mark.parametrize("frame", [*schemas.client_frames(), *schemas.server_frames()])
-def test_the_protocols_page_names_every_frame_and_its_fields(frame: type[msgspec.Struct]) -> None:
-    tag = str(frame.__struct_config__.tag)
-    lists = PROTOCOL.read_text().partition("## Client frames")[2].partition("## Promises")[0]
-    client, server = lists.split("## Server frames")
-    entries = (client if issubclass(frame, ClientFrame) else server).split("\n- ")
-    entry = next(one for one in entries if f"`{tag}`" in one.partition(":")[0])
-    missing = [
-        field.encode_name
-        for field in msgspec.structs.fields(frame)
-        if field.encode_name != "ref" and f"{field.encode_name}" not in entry
-    ]
-    assert missing == []
+def test_the_protocol_lists_every_frame_and_the_reference_its_fields(frame: type[msgspec.Struct]) -> None:
+    tag, is_request = str(frame.__struct_config__.tag), issubclass(frame, ClientFrame)
+    client, server = PROTOCOL.read_text().partition("| Scope of the token |")[2].split("| Feature |")
+    assert f"`{tag}`" in (client if is_request else server.partition("\n\n")[0])
+    requests, events = REFERENCE.read_text().split("\n## What the server sends\n")
+    entries = (requests if is_request else events).split("\n### ")[1:]
+    entry = next(one for one in entries if one.split(maxsplit=1)[0] == tag)
+    rows = set(re.findall(r"^\| `(\w+)` \|", entry, re.MULTILINE))
+    if "are as in [send](#send)" in entry:
+        rows |= set(frames.TurnFrame.__struct_fields__)
+    assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= rows
 
 
 LOOSE: dict[str, st.SearchStrategy[Any]] = {
