@@ -445,7 +445,8 @@ async def listing(answers: dict[str, object]) -> AsyncIterator[str]:
         answer = answers.get(request.url.path, 404)
         return Response(status_code=answer) if isinstance(answer, int) else JSONResponse(answer)
 
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=[Route("/{path:path}", app)]), log_level="error"))
+    config = uvicorn.Config(Starlette(routes=[Route("/{path:path}", app)]), log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:

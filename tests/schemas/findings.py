@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from jsonschema.validators import extend, validator_for
 from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
-from engine.grammar import GrammarCompiler, GrammarMaker, GrammarWriter, trial, vocabulary_of
+from engine.grammar import (
+    GrammarCompiler,
+    GrammarMaker,
+    GrammarSource,
+    GrammarTrials,
+    GrammarWriter,
+    TrialPostponed,
+    vocabulary_of,
+)
 from engine.messages import JsonSchema, ReplySpec
 from tests.schemas.corpus import Case
 from tests.schemas.writers import RandomWriter, Reply
@@ -45,6 +54,13 @@ class Row(msgspec.Struct, kw_only=True):
     faults: list[str] = []
 
 
+def _tried(trials: GrammarTrials, source: GrammarSource) -> str:
+    """Return what is wrong with a grammar, or an empty string, however long its trial takes."""
+    while True:
+        with suppress(TrialPostponed):
+            return trials(source)
+
+
 class Bench:
     """Tries schemas with the demo model's tokenizer."""
 
@@ -52,7 +68,9 @@ class Bench:
         tokenizer: Any = AutoTokenizer.from_pretrained(DEMO)
         vocabulary = vocabulary_of(tokenizer)
         compiler = GrammarCompiler(vocabulary)
-        self._maker = GrammarMaker(GrammarWriter(vocabulary.specials), partial(trial, compiler))
+        self._maker = GrammarMaker(
+            GrammarWriter(vocabulary.specials), partial(_tried, GrammarTrials(compiler))
+        )
         self._writer = RandomWriter(compiler, replies=replies, tokens=tokens)
 
     def try_all(self, cases: Iterable[Case], *, strict: bool = True) -> dict[str, Row]:

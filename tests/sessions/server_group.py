@@ -173,6 +173,14 @@ async def _replicates(replica: Node, master: Node) -> bool:
     return True
 
 
+async def take_over(master: Node, replica: Node) -> None:
+    """The master dies, its replica takes its place, and it restarts as that one's replica."""
+    master.kill()
+    await happened(lambda: _has_role(replica, b"master"))
+    await master.restart()
+    await happened(lambda: _follows(master))
+
+
 async def switch_roles(master: Node, replica: Node, *how: str) -> None:
     """The replica takes its master's place as an operator asks for it, and the master becomes its replica."""
     await replica.ask("CLUSTER", "FAILOVER", *how)
