@@ -52,12 +52,7 @@ async def test_a_refusal_ends_the_measurement(server: ServerProcess) -> None:
 def test_every_way_to_be_durable_is_measured() -> None:
     report = durability.measure(durability.QUICK)
     assert all(one.value is not None for one in report.findings)
-    assert {name for one in report.findings for name in one.readings} == {
-        "memory",
-        "disk",
-        "waitaof",
-        "owner",
-    }
+    assert {name for one in report.findings for name in one.readings} == {"memory", "disk"}
 
 
 async def test_many_conversations_are_measured() -> None:

@@ -116,13 +116,13 @@ def findings(rounds: Sequence[Round]) -> Iterator[Measured]:
 
 
 @asynccontextmanager
-async def chromium(*more: str) -> AsyncIterator[Browser]:
-    """Start a browser, with `more` options. Raises FileNotFoundError if there is none."""
+async def chromium() -> AsyncIterator[Browser]:
+    """Start a browser. Raises FileNotFoundError if there is none."""
     path = shutil.which("chromium")
     if path is None:
         raise FileNotFoundError("there is no `chromium` on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *more])
+        browser = await playwright.chromium.launch(executable_path=path, args=OPTIONS)
         try:
             yield browser
         finally:
