@@ -92,23 +92,23 @@ class Bench:
                 levels: dict[int, Figures] = {}
                 begun, start_s = time.monotonic(), 0.0
                 try:
-                    with running(contender, **self._setup) as (url, pid):
+                    with running(contender, **self._setup) as url:
                         start_s = round(time.monotonic() - begun, 1)
-                        self._turn(contender, url, pid, levels)
+                        self._turn(contender, url, levels)
                 except MeasurementFailed as failure:
                     self._failed(contender.title, failure)
                 self.turns.append(Turn(contender=contender.name, round=index, start_s=start_s, levels=levels))
         self.report.details["turns"] = self.turns
         self.report.findings += _beside(contenders, self.turns, list(work.levels))
 
-    def _turn(self, contender: Contender, url: str, pid: int, levels: dict[int, Figures]) -> None:
+    def _turn(self, contender: Contender, url: str, levels: dict[int, Figures]) -> None:
         """Measure into `levels`, so that what was measured before a failure is kept. Raises MeasurementFailed."""
         work = self._workload
 
         def do(measure: Measure, clients: int, tokens: int, replies: int = 1) -> Observed:
             texts = work.cancel_after_texts
             return observe(Job(
-                measure=measure, api=contender.api, url=url, model=self._setup["model"], pid=pid, clients=clients,
+                measure=measure, api=contender.api, url=url, model=self._setup["model"], clients=clients,
                 replies=replies, max_new_tokens=tokens, cancel_after_texts=texts, limit_s=JOB_S,
             ))  # fmt: skip
 
@@ -117,11 +117,9 @@ class Bench:
         for clients, replies in work.levels.items():
             load = do(Measure.LOAD, clients, work.max_new_tokens, replies)
             levels[clients] = figures(load)
-            silenced = do(Measure.STOP_ALL, clients, STOPPED_TOKENS)
-            levels[clients] = figures(load, None, silenced)
             if contender.api is NATIVE:  # nothing answers a closed HTTP connection
                 stopped = do(Measure.STOP_ONE, clients, STOPPED_TOKENS)
-                levels[clients] = figures(load, stopped, silenced)
+                levels[clients] = figures(load, stopped)
             say(f"  {clients:>2} at once: {levels[clients]}")
 
     def endpoints(self) -> None:
@@ -134,10 +132,10 @@ class Bench:
             clients: {api: [] for api in APIS} for clients in work.levels
         }
         try:
-            with running(MIDSTREAM, **self._setup) as (url, pid):
+            with running(MIDSTREAM, **self._setup) as url:
                 for number in range(-1, work.endpoint_rounds):  # the first round warms up
                     say(f"Endpoints, round {number + 1} of {work.endpoint_rounds}")
-                    for clients, api, sample in self._endpoint_round(url, pid, number % len(APIS)):
+                    for clients, api, sample in self._endpoint_round(url, number % len(APIS)):
                         if number >= 0:
                             samples[clients][api].append(sample)
         except MeasurementFailed as failure:
@@ -145,13 +143,13 @@ class Bench:
         for clients, by_api in samples.items():
             self.report.findings += _shares(clients, by_api)
 
-    def _endpoint_round(self, url: str, pid: int, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
+    def _endpoint_round(self, url: str, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
         work, model = self._workload, model_of(url)
         for clients, replies in work.levels.items():
             times = max(1, min(replies, SAMPLES // clients)) if work.endpoint_rounds > 1 else 1
             for api in (*APIS[turn:], *APIS[:turn]):
                 job = Job(
-                    api=api, url=url, model=model, pid=pid, clients=clients, max_new_tokens=work.max_new_tokens,
+                    api=api, url=url, model=model, clients=clients, max_new_tokens=work.max_new_tokens,
                     limit_s=JOB_S, greets=True,
                 )  # fmt: skip
                 yield clients, api, medians([figures(observe(job)) for _ in range(times)])

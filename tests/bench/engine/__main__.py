@@ -226,15 +226,13 @@ def sockets(session: Session) -> None:
         what = f"{shape.name}, {plan.at_once} sockets: tokens/s against the engine alone"
         try:
             server = running(MIDSTREAM, model=str(pool.model(shape)), device="cpu", dtype=plan.dtype)
-            with server as (url, pid):
-                _over_sockets(plan, url, pid, WARM_UP_TOKENS)
+            with server as url:
+                _over_sockets(plan, url, WARM_UP_TOKENS)
 
-                def act(
-                    number: int, shape: Shape = shape, url: str = url, pid: int = pid
-                ) -> tuple[float, float]:
+                def act(number: int, shape: Shape = shape, url: str = url) -> tuple[float, float]:
                     load = plan.load(plan.at_once, number)
                     alone = tokens_per_s(pool.load(Name.OURS, shape, plan.dtype, load))
-                    return alone, _over_sockets(plan, url, pid, plan.new_tokens)
+                    return alone, _over_sockets(plan, url, plan.new_tokens)
 
                 pairs = session.rounds(what, act)
         except MeasurementFailed as failure:
@@ -246,10 +244,10 @@ def sockets(session: Session) -> None:
             session.found("sockets", what, over / alone, readings=readings, target=target)
 
 
-def _over_sockets(plan: Plan, url: str, pid: int, tokens: int) -> float:
+def _over_sockets(plan: Plan, url: str, tokens: int) -> float:
     """Return the tokens per second that all clients together read. Raises MeasurementFailed."""
     job = Job(
-        api=ServerApi.WEBSOCKET, url=url, model="", pid=pid, clients=plan.at_once, max_new_tokens=tokens,
+        api=ServerApi.WEBSOCKET, url=url, model="", clients=plan.at_once, max_new_tokens=tokens,
         limit_s=SOCKETS_S, prompt=CONTENT, temperature=TEMPERATURE, top_p=TOP_P,
     )  # fmt: skip
     found = figures(observe(job))

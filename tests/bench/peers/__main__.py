@@ -168,13 +168,13 @@ def _turn(
     server, fields = served(part.who, home)
     model = drawn(part.shape, folder)
     counter = Tokenizer.from_file(str(model / "tokenizer.json"))
-    with running(server, model=str(readable(part.who, model)), device="cpu", dtype=DTYPE) as (url, pid):
+    with running(server, model=str(readable(part.who, model)), device="cpu", dtype=DTYPE) as url:
         name = model_of(url)
         for kind, clients, replies, tokens, new_tokens in _loads(plan, part):
             seeds = ((number, kind, clients, place) for place in range(clients * replies))
             prompts = (content(tokens, seed, lambda text: len(counter.encode(text).ids)) for seed in seeds)
             job = Job(
-                api=ServerApi.CHAT, url=url, model=name, pid=pid, clients=clients, replies=replies,
+                api=ServerApi.CHAT, url=url, model=name, clients=clients, replies=replies,
                 max_new_tokens=new_tokens, limit_s=LIMIT_S, prompts=tuple(prompts), more=fields,
                 anew=True,  # llama-server says that it keeps connections, and closes them after a stream
             )  # fmt: skip
