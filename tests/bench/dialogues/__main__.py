@@ -23,7 +23,6 @@ from speech.pocketsphinx_decoder import in_digits
 from tests.bench.dialogues.voice_client import (
     SPEECH,
     VOICES,
-    Answer,
     RealtimeVoiceClient,
     Utterance,
     drawn,
@@ -32,6 +31,7 @@ from tests.bench.dialogues.voice_client import (
     utterance,
 )
 from tests.bench.report import Measured, Report, percentile
+from tests.chaos.voice_client import Reply
 from tests.e2e.test_speech import wrong_words
 from tests.server_process import serving
 
@@ -75,7 +75,7 @@ async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str
     """Talk. Raises TimeoutError if an answer does not come."""
     turns = []
 
-    async def ask(text: str, *, pause_ms: int = 0) -> Answer:
+    async def ask(text: str, *, pause_ms: int = 0) -> Reply:
         speech = await utterance(text, voice=voice, pause_ms=pause_ms)
         turn, answer = await _speak_and_wait(phone, speech)
         turns.append(turn)
@@ -91,9 +91,9 @@ async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str
     return Outcome(turns=tuple(turns), cut=cut)
 
 
-async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tuple[Turn, Answer]:
+async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tuple[Turn, Reply]:
     """Say something and wait for its answer's first sound."""
-    before = len(phone.answers)
+    before = len(phone.replies)
     await phone.speak(speech)
     answer = await phone.answered(before + 1)
     while answer.done is not None and answer.done["reason"] == "cancelled":  # an early guess
@@ -112,7 +112,7 @@ async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tupl
     ), answer
 
 
-async def _cut(phone: RealtimeVoiceClient, counting: Answer, rng: random.Random, *, voice: str) -> Cut:
+async def _cut(phone: RealtimeVoiceClient, counting: Reply, rng: random.Random, *, voice: str) -> Cut:
     """Speak over a reply in its middle, and have it continue, or ask what was said."""
     until = rng.uniform(800, 4000)
     await phone.until(lambda: counting.played_ms >= until or counting.done is not None)
@@ -125,7 +125,7 @@ async def _cut(phone: RealtimeVoiceClient, counting: Answer, rng: random.Random,
     stands = any(message["content"] == kept for message in history)
     return Cut(
         silent_ms=((counting.last_played_at or phone.spoke_at) - phone.spoke_at) * 1000,
-        is_exact=stands and len(kept) == counting.heard_off,
+        is_exact=stands and len(kept) == counting.heard_at(counting.played_ms),
     )
 
 

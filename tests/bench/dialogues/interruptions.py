@@ -79,9 +79,10 @@ def _findings(seen: list[InterruptionResult]) -> Iterator[Measured]:
     for kind in dict.fromkeys(one.kind for one in seen):
         some = [one for one in seen if one.kind == kind]
         wrong = [f"{one.sound}: {one.cut_ms} {one.message}" for one in some if not one.is_right]
-        cuts = {f"ms, {one.sound}": one.cut_ms for one in some if one.cut_ms is not None}
+        cuts = [one.cut_ms for one in some if one.cut_ms is not None]
         measured = none(f"{kind}: of {len(some)} sounds, those that did something else", wrong)
-        yield msgspec.structs.replace(measured, readings=cuts)
+        readings = {"cut after ms, least": min(cuts), "most": max(cuts)} if cuts else {}
+        yield msgspec.structs.replace(measured, readings=readings)
 
 
 async def _all(url: str, at_once: int) -> list[InterruptionResult]:
