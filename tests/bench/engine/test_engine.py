@@ -67,14 +67,11 @@ def test_bench_gpu_compares_both_at_all_levels() -> None:
     assert all(found.value for found in report.findings)
 
 
-def test_masks_are_measured_for_each_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_beside_masks_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "CACHE", tmp_path / "cache")
     (texts := tmp_path / "texts").mkdir()
     (texts / "some.py").write_text(Path(masks.__file__).read_text())
     weights.save_wide(tmp_path / "model", weights.large_tokenizer(600, texts))
     model = load(str(tmp_path / "model"), device="cpu", dtype="bfloat16", max_batch=4)
-    report = masks.measured(model, rounds=1, streams=2, tokens=12)
-    assert {"any JSON object: a token, most", "text with calls: a token, most"} <= {
-        one.label for one in report.findings
-    }
-    assert all((one.value or 0) > 0 for one in report.findings)
+    (found,) = masks.measured(model, rounds=1, streams=2, tokens=12).findings
+    assert (found.value or 0) > 0
