@@ -50,8 +50,6 @@ class LoadResult(msgspec.Struct):
     accepted: list[float] = []
     """Seconds from each message to its `accepted`."""
     ended: int = 0
-    unsaved: int = 0
-    tokens: int = 0
     took_s: float = 0.0
 
 
@@ -131,8 +129,6 @@ async def _client(one: MinimalWebSocket, end: float, result: LoadResult) -> None
             if frame["type"] == "accepted":
                 result.accepted.append(loop.time() - sent)
         result.ended += 1
-        result.unsaved += not frame["saved"]
-        result.tokens += frame["usage"]["generated_tokens"]
 
 
 def _findings(
@@ -149,19 +145,13 @@ def _findings(
             readings={way: median(each) for way, each in ms.items()},
             target=at_most(LATER_MS) if has_target and share > 0.5 else None,
         )
-    rates = {
-        "messages/s": {way: [one.ended / one.took_s for one in some] for way, some in seen.items()},
-        "tokens/s": {way: [one.tokens / one.took_s for one in some] for way, some in seen.items()},
-    }
-    for title, each in rates.items():
-        yield Measured(
-            label=f"{who}: {title}, share with disk",
-            value=median(b / a for a, b in zip(each[MEMORY], each[DISK], strict=True)),
-            readings={way: median(rate) for way, rate in each.items()},
-            target=Target(SHARE) if has_target else None,
-        )
-    unsaved = {way: float(sum(one.unsaved for one in some)) for way, some in seen.items()}
-    yield Measured(label=f"{who}: ends sent as not saved", value=unsaved[DISK], readings=unsaved)
+    rates = {way: [one.ended / one.took_s for one in some] for way, some in seen.items()}
+    yield Measured(
+        label=f"{who}: messages/s, share with disk",
+        value=median(b / a for a, b in zip(rates[MEMORY], rates[DISK], strict=True)),
+        readings={way: median(rate) for way, rate in rates.items()},
+        target=Target(SHARE) if has_target else None,
+    )
 
 
 if __name__ == "__main__":

@@ -62,15 +62,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     levels: dict[int, int] = msgspec.field(default_factory=lambda: {1: 6, 8: 2, 32: 1})
     prompt_tokens: int = 53
     new_tokens: int = 128
-    long_levels: dict[int, int] = msgspec.field(default_factory=lambda: {1: 3, 8: 1})
+    long_replies: int = 3
     long_tokens: int = 1387
-    long_first_new: int = 16
-    """New tokens of the reply to a single long prompt, of which only the first one is timed."""
+    long_new_tokens: int = 16
+    """New tokens of the reply to a long prompt, of which only the first one is timed."""
     rounds: int = 4
 
 
 FULL = Plan()
-QUICK = Plan(levels={1: 2, 8: 1, 32: 1}, new_tokens=16, long_levels={1: 2, 8: 1}, rounds=1)
+QUICK = Plan(levels={1: 2, 8: 1, 32: 1}, new_tokens=16, long_replies=2, rounds=1)
 """A plan that only shows that everything works; its figures are worth nothing."""
 
 
@@ -107,17 +107,16 @@ class Mark(msgspec.Struct, frozen=True):
     of: str = TOKENS_PER_S
 
 
-def _rates(peer: PeerName, shape: Shape, kind: Kind, wanted: dict[int, float]) -> list[Mark]:
-    return [Mark(peer, shape.name, kind, clients, Target(least)) for clients, least in wanted.items()]
+def _rates(peer: PeerName, shape: Shape, wanted: dict[int, float]) -> list[Mark]:
+    return [Mark(peer, shape.name, Kind.CHAT, clients, Target(least)) for clients, least in wanted.items()]
 
 
 MARKS = (
-    *_rates(PeerName.VLLM, SMALL, Kind.CHAT, {1: 2.0, 8: 1.6, 32: 1.6}),
-    *_rates(PeerName.LLAMA, SMALL, Kind.CHAT, {1: 0.9, 8: 1.5, 32: 1.4}),
-    *_rates(PeerName.LLAMA, TINY, Kind.CHAT, {1: 0.6, 8: 1.1, 32: 1.3}),
+    *_rates(PeerName.VLLM, SMALL, {1: 2.0, 8: 1.6, 32: 1.6}),
+    *_rates(PeerName.LLAMA, SMALL, {1: 0.9, 8: 1.5, 32: 1.4}),
+    *_rates(PeerName.LLAMA, TINY, {1: 0.6, 8: 1.1, 32: 1.3}),
     Mark(PeerName.VLLM, SMALL.name, Kind.LONG, 1, at_most(1.0), of=FIRST_TOKEN),
     Mark(PeerName.LLAMA, SMALL.name, Kind.LONG, 1, at_most(0.6), of=FIRST_TOKEN),
-    *_rates(PeerName.LLAMA, SMALL, Kind.LONG, {8: 1.2}),
 )
 """The marks in the table's order, on two cores."""
 
@@ -186,16 +185,14 @@ def _turn(
 def _loads(plan: Plan, part: Part) -> Iterator[tuple[Kind | None, int, int, int, int]]:
     """Yield the loads of a server: kind, clients, replies of each, tokens of each prompt and of each reply.
 
-    The first two warm up. Long prompts are for the small model alone, and one at a time for vLLM's CPU build.
+    The first two warm up. Long prompts are for the small model alone.
     """
     for clients in (1, max(plan.levels)):
         yield None, clients, 1, plan.prompt_tokens, WARM_UP_TOKENS
     for clients, replies in plan.levels.items():
         yield Kind.CHAT, clients, replies, plan.prompt_tokens, plan.new_tokens
-    for clients, replies in plan.long_levels.items() if part.shape is SMALL else ():
-        if clients == 1 or part.who is not PeerName.VLLM:
-            new_tokens = plan.long_first_new if clients == 1 else plan.new_tokens
-            yield Kind.LONG, clients, replies, plan.long_tokens, new_tokens
+    if part.shape is SMALL:
+        yield Kind.LONG, 1, plan.long_replies, plan.long_tokens, plan.long_new_tokens
 
 
 def content(tokens: int, seed: object, count: Callable[[str], int]) -> str:
