@@ -8,6 +8,7 @@ DEV     := $(VENV)/.installed-dev
 DOCS    := $(VENV)/.installed-docs
 BENCH   := $(VENV)/.installed-bench
 VLLM    := .cache/vllm/.installed
+LLAMA   := .cache/llama/.installed
 KERNELS := $(wildcard engine/model/cpu/*.c engine/model/cpu/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PARTS   := --editable midstream --editable distributions/gateway --editable
@@ -112,8 +113,8 @@ bench-engine: $(DEV) ## the engine beside its peers on random weights, against i
 bench-page: $(DEV) ## the budgets of the page in Chromium: bytes, requests, long tasks, frames, memory, axe; a table and docs/bench/page.json
 	@$(BIN)/python -m tests.bench.page $(ARGS)
 
-bench-peers: $(DEV) ## beside vLLM, llama-server and OpenVINO GenAI; installs what is missing, which takes a quarter of an hour
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(ARGS)
+bench-peers: $(DEV) $(VLLM) $(LLAMA) ## beside vLLM and llama-server, which are installed first in a quarter of an hour
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(ARGS)
 
 # These two install nothing, since machines with a GPU often have no network.
 bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion random weights
@@ -185,6 +186,9 @@ $(DOCS): constraints.txt | $(BIN)/python
 $(VLLM): tools/vllm_install.py | $(RUNTIME)
 	@$(BIN)/python -m tools.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
+
+$(LLAMA): tests/bench/peers/llama.sh | $(RUNTIME)
+	@bash $< .cache/llama $(BIN)/python
 
 $(BENCH): $(DEV)
 	@echo "Installing what the servers beside ours need."

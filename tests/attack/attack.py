@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.attack.client import Attacker
 
 KB = 1024
 MB = 1024 * KB
+SMALL_BUFFER = 8 * KB
+"""Bytes that a socket takes whose attacker reads nothing."""
+LATE_S = 0.5
+"""If an attacker is later than this, it leaves out what it missed."""
 
 
 class TargetKind(StrEnum):
@@ -41,14 +47,20 @@ class Cost(StrEnum):
         return 512 * KB if self is Cost.SOCKET else 12 * MB
 
 
+Life = Callable[["Attacker"], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
     """`run` is the life of one socket. An attacker has so many `sockets`; `together`: all attackers share that number.
 
-    `warm` makes slow inputs before the clock runs. `prepare` runs once before that; its result is the job's note.
+    `what` is one sentence that says what a socket does. `warm` makes slow inputs before the clock runs. `prepare` runs once
+    before that; its result is the job's note.
     """
 
-    run: Callable[[Attacker], Awaitable[None]]
+    name: str
+    what: str
+    run: Life
     sockets: int = 1
     together: bool = False
     ground: TargetKind = TargetKind.SCRIPTED
@@ -56,50 +68,70 @@ class Attack:
     warm: Callable[[], object] | None = None
     prepare: Callable[[Attacker], Awaitable[str]] | None = None
 
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
-        return self.run.__name__.replace("_", "-")
-
-    @property
-    def what(self) -> str:
-        """One sentence that says what a socket does."""
-        return (self.run.__doc__ or "").strip().partition("\n")[0]
-
     def sockets_of(self, attackers: int) -> int:
         """Number of sockets of each of so many attackers."""
         return max(1, self.sockets // attackers) if self.together else self.sockets
 
 
-Life = Callable[["Attacker"], Awaitable[None]]
+class Family:
+    """The attacks of one module, in order: each is the life of a socket, or one of the usual lives. `common`: options of all."""
 
-ATTACKS: list[Attack] = []
-"""All attacks, in the order in which their modules note them."""
+    def __init__(self, **common: Any) -> None:
+        self.attacks: list[Attack] = []
+        self._common = common
+
+    def add(self, name: str, what: str, run: Life, **options: Any) -> None:
+        """Note an attack."""
+        self.attacks.append(Attack(name=name, what=what, run=run, **self._common | options))
+
+    def attack(self, **options: Any) -> Callable[[Life], Life]:
+        """Note the decorated life of a socket as an attack of its name; its docstring says what it does."""
+
+        def noted(run: Life) -> Life:
+            self.add(run.__name__.replace("_", "-"), (run.__doc__ or "").strip(), run, **options)
+            return run
+
+        return noted
+
+    def flood(
+        self, name: str, what: str, make: Callable[[Attacker, int], bytes], *, per_s: float, **options: Any
+    ) -> None:
+        """Note an attack that says hello and sends what `make` gives for 0, 1, 2, …, and counts all answers."""
+
+        async def run(attacker: Attacker) -> None:
+            await attacker.flood(await attacker.send_hello(), partial(make, attacker), per_s=per_s)
+
+        self.add(name, what, run, **options)
+
+    def ask(self, name: str, what: str, make: Callable[[], bytes], **options: Any) -> None:
+        """Note an attack that connects and sends a request whose making is slow."""
+
+        async def run(attacker: Attacker) -> None:
+            await attacker.ask(await attacker.connect(), make())
+
+        self.add(name, what, run, warm=make, **options)
+
+    def ask_often(
+        self, name: str, what: str, make: Callable[[Attacker, int], bytes], *, per_s: float, **options: Any
+    ) -> None:
+        """Note an attack that sends one request after the other over one connection."""
+
+        async def run(attacker: Attacker) -> None:
+            one = await attacker.connect()
+            async for number in beats(per_s):
+                await attacker.ask(one, make(attacker, number))
+
+        self.add(name, what, run, **options)
 
 
-def attack(
-    *,
-    sockets: int = 1,
-    together: bool = False,
-    ground: TargetKind = TargetKind.SCRIPTED,
-    cost: Cost = Cost.SOCKET,
-    warm: Callable[[], object] | None = None,
-    prepare: Callable[[Attacker], Awaitable[str]] | None = None,
-) -> Callable[[Life], Life]:
-    """Note the decorated life of a socket as an attack."""
-
-    def noted(run: Life) -> Life:
-        ATTACKS.append(
-            Attack(
-                run=run,
-                sockets=sockets,
-                together=together,
-                ground=ground,
-                cost=cost,
-                warm=warm,
-                prepare=prepare,
-            )
-        )
-        return run
-
-    return noted
+async def beats(per_s: float) -> AsyncIterator[int]:
+    """Count at a steady pace. A short delay is made up for; a longer one is left out."""
+    loop, number = asyncio.get_running_loop(), 0
+    started = loop.time()
+    while True:
+        yield number
+        number += 1
+        late = loop.time() - started - number / per_s
+        if late > LATE_S:
+            started += late
+        await asyncio.sleep(max(0.0, -late))

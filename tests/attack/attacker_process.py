@@ -1,4 +1,4 @@
-"""`python -m tests.attack.attacker_process JOB`: all attackers of one attack, in a process of their own. It attacks each port that it reads.
+"""All attackers of one attack, in a process of their own.
 
 An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
 alone, and stop after the job's `seconds`, whatever happens.
@@ -10,11 +10,11 @@ import asyncio
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from itertools import count
+from multiprocessing.connection import Connection
 
 import msgspec
 import uvloop
@@ -24,8 +24,6 @@ from tests.attack.client import Attacker, Job, Outcome
 from tests.attack.registry import ATTACKS
 from tests.chaos.minimal_websocket import Dropped, Refused
 
-COMMAND = "tests.attack.attacker_process"
-READY = b"ready\n"
 FIRST_CLOSE_CODE = 1000
 REST_S = 0.1
 """Rest of a socket that was ended before it comes back."""
@@ -108,25 +106,19 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def main() -> None:
-    """Say ready; for each port that is written, attack that, and print the outcome."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+def serve(line: Connection, job: Job) -> None:
+    """Say that it is ready; attack each port that comes, and send the outcome."""
     os.nice(NICENESS)
     _raise_file_limit()
-    if (warm := ATTACKS[job.attack].warm) is not None:
-        warm()
-    _write_line(READY)
-    for port in sys.stdin:
+    attack = ATTACKS[job.attack]
+    if attack.warm is not None:
+        attack.warm()
+    line.send(None)
+    while True:
+        try:
+            port: int = line.recv()
+        except EOFError:
+            return
         signal.alarm(int(job.seconds) + BACKSTOP_S)
-        outcome = uvloop.run(run_attackers(ATTACKS[job.attack], msgspec.structs.replace(job, port=int(port))))
+        line.send(uvloop.run(run_attackers(attack, msgspec.structs.replace(job, port=port))))
         signal.alarm(0)
-        _write_line(msgspec.json.encode(outcome) + b"\n")
-
-
-def _write_line(line: bytes) -> None:
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()

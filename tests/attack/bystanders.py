@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import msgspec
 
-from tests.attack.client import HOST, beats
+from tests.attack.attack import beats
+from tests.attack.client import HOST
 from tests.chaos.minimal_websocket import Dropped, Frame, MinimalWebSocket, Refused
 
 READERS = 4

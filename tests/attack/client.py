@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import msgspec
 
+from tests.attack.attack import beats
 from tests.chaos.minimal_websocket import CLOSE, PING, PONG, TEXT, Frame, MinimalWebSocket, Refused
 
 HOST = "127.0.0.1"
-LATE_S = 0.5
-"""If an attacker is later than this, it leaves out what it missed."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +158,11 @@ class Attacker:
             elif opcode == CLOSE:
                 raise Refused(int.from_bytes(payload[:2], "big"), payload[2:].decode())
 
+    async def answered(self, one: Socket) -> None:
+        """Count the next frame. Raises Refused, Dropped."""
+        frame = await one.get()
+        self.count(f"{frame['type']} {frame.get('code', '')}".strip())
+
     async def ask(self, one: Socket, request: bytes) -> None:
         """Send an HTTP request, and count the answer's status. Raises Dropped."""
         await one.write(request)
@@ -173,16 +177,3 @@ class Attacker:
         """End all open sockets."""
         while self._sockets:
             self._sockets.pop().close()
-
-
-async def beats(per_s: float) -> AsyncIterator[int]:
-    """Count at a steady pace. A short delay is made up for; a longer one is left out."""
-    loop, number = asyncio.get_running_loop(), 0
-    started = loop.time()
-    while True:
-        yield number
-        number += 1
-        late = loop.time() - started - number / per_s
-        if late > LATE_S:
-            started += late
-        await asyncio.sleep(max(0.0, -late))

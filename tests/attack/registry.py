@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.attack.attack import ATTACKS as NOTED
 from tests.attack.attack import Attack, TargetKind
 from tests.attack.families import (
     admin,
@@ -28,12 +27,8 @@ FAMILIES = (
     *(baseline, frames, sockets, turns, slow_readers, searches_and_links, bodies, vendor_apis, all_endpoints),
     *(stored_state, sessions, large_messages, tools, credentials, admin, audio, uploads),
 )
-_FAMILIES = [family.__name__ for family in FAMILIES]
-
-
-def _place(attack: Attack) -> tuple[int, int]:
-    return list(TargetKind).index(attack.ground), _FAMILIES.index(attack.run.__module__)
-
-
-ATTACKS: dict[str, Attack] = {attack.name: attack for attack in sorted(NOTED, key=_place)}
+NOTED = [attack for module in FAMILIES for attack in module.family.attacks]
+ATTACKS: dict[str, Attack] = {
+    attack.name: attack for attack in sorted(NOTED, key=lambda attack: list(TargetKind).index(attack.ground))
+}
 """The attacks, grouped by server: a server is ended once all attacks on it are done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import multiprocessing
 import tempfile
 import time
 import traceback
@@ -12,13 +12,14 @@ from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
 
 from tests.attack import bare_socket
 from tests.attack.attack import Attack
-from tests.attack.attacker_process import COMMAND, READY
+from tests.attack.attacker_process import serve
 from tests.attack.bystanders import Bystanders, Latencies
 from tests.attack.client import Job, Outcome
 from tests.attack.report import GIVEN_BACK_S, OWN_BYTES, AttackReport, Memory, Trial, figures
@@ -27,6 +28,7 @@ from tests.attack.target import Target, Targets
 from tests.bench.report import Failure, this_machine
 from tests.server_process import serving
 
+_SPAWN = multiprocessing.get_context("spawn")
 SETTLE_S = 0.3
 LOOK_S = 0.1
 RAID_S = 30.0
@@ -179,39 +181,35 @@ class _Watch:
 class _AttackerProcess:
     """The attackers' process."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, job: Job) -> None:
+        self._line, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=serve, args=(theirs, job), daemon=True)
+        self._process.start()
+        theirs.close()
 
     @classmethod
     async def ready(cls, job: Job) -> _AttackerProcess:
-        """Start attackers that wait for `go`. Raises TimeoutError."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            COMMAND,
-            msgspec.json.encode(job).decode(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        async with asyncio.timeout(RAID_S):
-            assert await process.stdout.readline() == READY
-        return cls(process)
+        """Start attackers that wait for `go`. Raises TimeoutError, EOFError."""
+        made = cls(job)
+        await made._receive()
+        return made
 
     def go(self, port: int) -> None:
         """Begin to attack a port, after the one before."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"%d\n" % port)
+        self._line.send(port)
 
     async def over(self) -> Outcome:
-        """Return the outcome. Raises TimeoutError."""
-        assert self._process.stdout is not None
-        async with asyncio.timeout(RAID_S):
-            line = await self._process.stdout.readline()
-        return msgspec.json.decode(line, type=Outcome)
+        """Return the outcome. Raises TimeoutError, EOFError."""
+        outcome: Outcome = await self._receive()
+        return outcome
+
+    async def _receive(self) -> Any:
+        if not await asyncio.to_thread(self._line.poll, RAID_S):
+            raise TimeoutError("the attackers did not answer")
+        return self._line.recv()
 
     async def end(self) -> None:
         """End the process."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.communicate()
+        self._process.kill()
+        await asyncio.to_thread(self._process.join)
+        self._line.close()

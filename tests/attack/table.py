@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tests.attack.attack import Attack
 from tests.attack.report import AttackReport, Mark, Trial
-from tests.bench.report import NOT_MEASURED, number
+from tests.bench.report import NOT_MEASURED, aligned, number
 
 HEADING = (
     "attack",
@@ -29,12 +29,7 @@ BEGIN, END = "<!-- {}: written by the program -->", "<!-- end of {} -->"
 
 def table(report: AttackReport) -> str:
     """Return the table for a terminal; a value that misses its mark has an exclamation mark."""
-    rows = [HEADING, *(_row(trial, "{}" + MISSED) for trial in report.trials)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]  # fmt: skip
+    lines = [aligned([HEADING, *(_row(trial, "{}" + MISSED) for trial in report.trials)], numbers=True)]
     lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
     return "\n".join(lines)
 

@@ -40,9 +40,13 @@ async def _greets(me: Attacker) -> None:
 
 async def test_an_attack_that_does_nothing_is_found(targets: Targets) -> None:
     with pytest.raises(AssertionError, match="the attack did nothing"):
-        await run_beside_reader(Attack(run=_idles), targets.on(TargetKind.SCRIPTED), at_most_s=0.1)
+        await run_beside_reader(
+            Attack(name="idles", what="", run=_idles), targets.on(TargetKind.SCRIPTED), at_most_s=0.1
+        )
 
 
 async def test_an_attack_has_begun_before_it_ends(targets: Targets) -> None:
-    seen = await run_beside_reader(Attack(run=_greets), targets.on(TargetKind.SCRIPTED), at_least_s=0)
+    seen = await run_beside_reader(
+        Attack(name="greets", what="", run=_greets), targets.on(TargetKind.SCRIPTED), at_least_s=0
+    )
     assert seen.outcome.sent_bytes > 0

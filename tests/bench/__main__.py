@@ -16,8 +16,6 @@ from engine.model.devices import choose_device, choose_dtype
 from tests.bench.clients import ServerApi
 from tests.bench.load_generator import (
     FIRST_TOKEN,
-    SILENT,
-    TOKENS_PER_REPLY,
     TOKENS_PER_S,
     Figures,
     Job,
@@ -27,17 +25,7 @@ from tests.bench.load_generator import (
     medians,
     observe,
 )
-from tests.bench.report import (
-    NOT_MEASURED,
-    RESULTS,
-    TIMES,
-    Failure,
-    MeasurementFailed,
-    Report,
-    aligned,
-    number,
-    say,
-)
+from tests.bench.report import RESULTS, TIMES, Failure, Measured, MeasurementFailed, Report, Target, say
 from tests.bench.servers import CONTENDERS, MIDSTREAM, Contender, model_of, running
 
 ENDPOINTS = "endpoints"
@@ -51,22 +39,19 @@ NATIVE = ServerApi.WEBSOCKET
 APIS = (
     NATIVE, ServerApi.CHAT, ServerApi.REALTIME, ServerApi.RESPONSES, ServerApi.MESSAGES, ServerApi.AI_SDK,
 )  # fmt: skip
-ENDPOINT_TARGET = 0.9
+ENDPOINT = Target(0.9)
 """Share of the native endpoint's figure that another endpoint must reach."""
-WITHOUT_RATIO = frozenset({"tokens per text", TOKENS_PER_REPLY, "steps after a cancel, most"})
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The workload of every server. `levels`: by the number of clients, how many replies each asks for, one after the other.
 
-    `budget_s`: no round is begun that would probably end later than this. `cancel_after_texts`: what a reader has seen when it
-    cancels; each of several readers waits a little longer than the last.
+    `cancel_after_texts`: what a reader has seen when it cancels; each of several readers waits a little longer than the last.
     """
 
     levels: dict[int, int]
     max_new_tokens: int
     rounds: int
-    budget_s: float
     endpoint_rounds: int
     cancel_after_texts: int
 
@@ -75,13 +60,10 @@ FULL = Workload(
     levels={1: 8, 8: 2, 32: 1},
     max_new_tokens=128,
     rounds=3,
-    budget_s=450,
     endpoint_rounds=7,
     cancel_after_texts=8,
 )
-QUICK = Workload(
-    levels={1: 1, 4: 1}, max_new_tokens=32, rounds=1, budget_s=60, endpoint_rounds=1, cancel_after_texts=4
-)
+QUICK = Workload(levels={1: 1, 4: 1}, max_new_tokens=32, rounds=1, endpoint_rounds=1, cancel_after_texts=4)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,34 +84,31 @@ class Bench:
         self._workload, self._setup = workload, setup
 
     def rounds(self, contenders: Sequence[Contender]) -> None:
-        """Give every contender a turn, then again, as often as the workload says and its budget allows."""
-        work, started = self._workload, time.monotonic()
-        for index in range(work.rounds if contenders else 0):
-            elapsed = time.monotonic() - started
-            if index and elapsed * (index + 1) / index > work.budget_s:
-                self.report.cuts.append(f"{work.rounds - index} of {work.rounds} rounds, for want of time")
-                break
+        """Give every contender a turn, then again, as often as the workload says."""
+        work = self._workload
+        for index in range(work.rounds):
             for contender in contenders:
                 say(f"Round {index + 1} of {work.rounds}: {contender.title}")
                 levels: dict[int, Figures] = {}
                 begun, start_s = time.monotonic(), 0.0
                 try:
-                    with running(contender, **self._setup) as (url, pid):
+                    with running(contender, **self._setup) as url:
                         start_s = round(time.monotonic() - begun, 1)
-                        self._turn(contender, url, pid, levels)
+                        self._turn(contender, url, levels)
                 except MeasurementFailed as failure:
                     self._failed(contender.title, failure)
                 self.turns.append(Turn(contender=contender.name, round=index, start_s=start_s, levels=levels))
         self.report.details["turns"] = self.turns
+        self.report.findings += _beside(contenders, self.turns, list(work.levels))
 
-    def _turn(self, contender: Contender, url: str, pid: int, levels: dict[int, Figures]) -> None:
+    def _turn(self, contender: Contender, url: str, levels: dict[int, Figures]) -> None:
         """Measure into `levels`, so that what was measured before a failure is kept. Raises MeasurementFailed."""
         work = self._workload
 
         def do(measure: Measure, clients: int, tokens: int, replies: int = 1) -> Observed:
             texts = work.cancel_after_texts
             return observe(Job(
-                measure=measure, api=contender.api, url=url, model=self._setup["model"], pid=pid, clients=clients,
+                measure=measure, api=contender.api, url=url, model=self._setup["model"], clients=clients,
                 replies=replies, max_new_tokens=tokens, cancel_after_texts=texts, limit_s=JOB_S,
             ))  # fmt: skip
 
@@ -138,18 +117,13 @@ class Bench:
         for clients, replies in work.levels.items():
             load = do(Measure.LOAD, clients, work.max_new_tokens, replies)
             levels[clients] = figures(load)
-            silenced = do(Measure.STOP_ALL, clients, STOPPED_TOKENS)
-            levels[clients] = figures(load, None, silenced)
             if contender.api is NATIVE:  # nothing answers a closed HTTP connection
                 stopped = do(Measure.STOP_ONE, clients, STOPPED_TOKENS)
-                levels[clients] = figures(load, stopped, silenced)
-            found = levels[clients]
-            say(
-                f"  {clients:>2} at once: {', '.join(_named(found, one) for one in (TOKENS_PER_S, FIRST_TOKEN, SILENT))}"
-            )
+                levels[clients] = figures(load, stopped)
+            say(f"  {clients:>2} at once: {levels[clients]}")
 
-    def endpoints(self) -> dict[int, dict[str, Figures]]:
-        """Send the same prompts through each endpoint and the native one, in turns, on one server; return medians.
+    def endpoints(self) -> None:
+        """Send the same prompts through each endpoint and the native one, in turns, on one server.
 
         Shares are ratios to the native endpoint in the same round. A failure ends the measurement and is reported.
         """
@@ -158,23 +132,24 @@ class Bench:
             clients: {api: [] for api in APIS} for clients in work.levels
         }
         try:
-            with running(MIDSTREAM, **self._setup) as (url, pid):
+            with running(MIDSTREAM, **self._setup) as url:
                 for number in range(-1, work.endpoint_rounds):  # the first round warms up
                     say(f"Endpoints, round {number + 1} of {work.endpoint_rounds}")
-                    for clients, api, sample in self._endpoint_round(url, pid, number % len(APIS)):
+                    for clients, api, sample in self._endpoint_round(url, number % len(APIS)):
                         if number >= 0:
                             samples[clients][api].append(sample)
         except MeasurementFailed as failure:
             self._failed(ENDPOINTS, failure)
-        return {clients: found for clients, by_api in samples.items() if (found := _compared(by_api))}
+        for clients, by_api in samples.items():
+            self.report.findings += _shares(clients, by_api)
 
-    def _endpoint_round(self, url: str, pid: int, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
+    def _endpoint_round(self, url: str, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
         work, model = self._workload, model_of(url)
         for clients, replies in work.levels.items():
             times = max(1, min(replies, SAMPLES // clients)) if work.endpoint_rounds > 1 else 1
             for api in (*APIS[turn:], *APIS[:turn]):
                 job = Job(
-                    api=api, url=url, model=model, pid=pid, clients=clients, max_new_tokens=work.max_new_tokens,
+                    api=api, url=url, model=model, clients=clients, max_new_tokens=work.max_new_tokens,
                     limit_s=JOB_S, greets=True,
                 )  # fmt: skip
                 yield clients, api, medians([figures(observe(job)) for _ in range(times)])
@@ -184,79 +159,43 @@ class Bench:
         say(f"  failed: {failure}")
 
 
-def _named(found: Figures, name: str) -> str:
-    return f"{name} {number(found[name]) if name in found else NOT_MEASURED}"
-
-
-def _compared(by_api: dict[ServerApi, list[Figures]]) -> dict[str, Figures]:
-    rounds = min(len(some) for some in by_api.values())
-    pairs = {
-        api: list(zip(by_api[NATIVE][:rounds], some[:rounds], strict=True)) for api, some in by_api.items()
-    }
-    return {
-        str(api): {
-            TOKENS_PER_S: median(here[TOKENS_PER_S] for _, here in both),
-            "  of the native endpoint's": median(
-                here[TOKENS_PER_S] / beside[TOKENS_PER_S] for beside, here in both
-            ),
-            FIRST_TOKEN: median(here[FIRST_TOKEN] for _, here in both),
-            "  native endpoint's / this one's": median(
-                beside[FIRST_TOKEN] / here[FIRST_TOKEN] for beside, here in both
-            ),
-        }
-        for api, both in pairs.items()
-        if both
-    }
-
-
-def server_table(contenders: Sequence[Contender], turns: Sequence[Turn], levels: Sequence[int]) -> str:
-    """Return a block for each number of clients: a column for each server, with its ratio to the first."""
-    rows: list[list[str]] = []
+def _beside(
+    contenders: Sequence[Contender], turns: Sequence[Turn], levels: Sequence[int]
+) -> Iterator[Measured]:
+    """Return each figure at each number of clients: ours, with the medians of all servers."""
     for clients in levels:
-        columns = [
-            medians(
-                [
-                    turn.levels[clients]
-                    for turn in turns
-                    if turn.contender == one.name and clients in turn.levels
-                ]
-            )
+        columns = {
+            one.title: medians([
+                turn.levels[clients] for turn in turns if turn.contender == one.name and clients in turn.levels
+            ])
             for one in contenders
-        ]
-        rows.append([_clients(clients), *(one.title for one in contenders)])
-        for name in dict.fromkeys(name for column in columns for name in column):
-            first, *others = (column.get(name) for column in columns)
-            rows.append(
-                [f"  {name}", _cell(name, first, None), *(_cell(name, other, first) for other in others)]
+        }  # fmt: skip
+        for name in dict.fromkeys(name for column in columns.values() for name in column):
+            readings = {title: column[name] for title, column in columns.items() if name in column}
+            yield Measured(
+                label=f"{clients} at once: {name}", value=readings.get(MIDSTREAM.title), readings=readings
             )
-        rows.append([""] * (len(contenders) + 1))
-    return aligned(rows, numbers=True)
 
 
-def _cell(name: str, value: float | None, first: float | None) -> str:
-    if value is None:
-        return NOT_MEASURED
-    ratio = f" ({number(value / first)}{TIMES})" if first and name not in WITHOUT_RATIO else ""
-    return f"{number(value)}{ratio}"
-
-
-def endpoint_table(levels: dict[int, dict[str, Figures]]) -> str:
-    """Return a block for each number of clients: a column for each endpoint; shares below the target are marked."""
-    rows: list[list[str]] = []
-    for clients, by_api in levels.items():
-        rows.append([_clients(clients), *by_api])
-        for name in by_api[NATIVE]:
-            values = [column[name] for column in by_api.values()]
-            short = [name.startswith("  ") and value < ENDPOINT_TARGET for value in values]
-            marks = [f" (short of {ENDPOINT_TARGET})" if one else "" for one in short]
-            rows.append(
-                [f"  {name}", *(number(value) + mark for value, mark in zip(values, marks, strict=True))]
-            )
-    return aligned(rows, numbers=True) if rows else ""
-
-
-def _clients(count: int) -> str:
-    return f"{count} client{'s' if count > 1 else ''}"
+def _shares(clients: int, by_api: dict[ServerApi, list[Figures]]) -> Iterator[Measured]:
+    """Return the median shares of the native endpoint's speed that each other endpoint reaches."""
+    for api, some in by_api.items():
+        pairs = list(zip(by_api[NATIVE], some, strict=False))
+        for name, share in (
+            (TOKENS_PER_S, [here[TOKENS_PER_S] / beside[TOKENS_PER_S] for beside, here in pairs]),
+            (FIRST_TOKEN, [beside[FIRST_TOKEN] / here[FIRST_TOKEN] for beside, here in pairs]),
+        ):
+            if api is not NATIVE and pairs:
+                yield Measured(
+                    label=f"{clients} at once, {api}: speed of {name}, beside the native endpoint's",
+                    value=median(share),
+                    unit=TIMES,
+                    readings={
+                        api: median(one[name] for _, one in pairs),
+                        NATIVE: median(one[name] for one, _ in pairs),
+                    },
+                    target=ENDPOINT,
+                )
 
 
 def main() -> int:
@@ -273,15 +212,10 @@ def main() -> int:
     bench = Bench(
         workload, {"model": str(Path(options.model).resolve()), "device": str(device), "dtype": dtype}
     )
-    say(str(bench.report.machine))
     bench.rounds(contenders)
-    if contenders:
-        print(f"\n{server_table(contenders, bench.turns, list(workload.levels))}")
     if ENDPOINTS in options.only:
-        found = bench.report.details[ENDPOINTS] = bench.endpoints()
-        print(f"\n{endpoint_table(found)}")
-    if options.out:
-        bench.report.write(options.out / ("bench.json" if contenders else "endpoints.json"))
+        bench.endpoints()
+    bench.report.conclude(options.out and options.out / ("bench.json" if contenders else "endpoints.json"))
     return 1 if bench.report.failures else 0
 
 

@@ -34,7 +34,7 @@ class ServerApi(StrEnum):
     WEBSOCKET = "websocket"
     """Midstream's wire protocol v1, or as much of it as a turn and its cancel need."""
     SSE = "sse"
-    """OpenAI's chat completions, streamed, as transformers serves them; a cancel closes the connection."""
+    """OpenAI's chat completions, streamed, as transformers serves them."""
     CHAT = "chat"
     """OpenAI's chat completions, streamed, with OpenAI's own fields alone."""
     REALTIME = "realtime"
@@ -71,9 +71,6 @@ class ServerClient(Protocol):
 
     async def receive(self) -> ClientEvent:
         """Wait for the next news. Raises ServerMisbehaved."""
-
-    async def cancel(self) -> None:
-        """Stop the reply in the way of this endpoint."""
 
     async def close(self) -> None:
         """Leave."""
@@ -214,10 +211,6 @@ class RealtimeClient(_SocketClient):
             raise ServerMisbehaved(f"a reply failed: {event.response}")
         return ClientEvent(Kind.END, event.response.usage.output_tokens)
 
-    async def cancel(self) -> None:
-        """Send `response.cancel`."""
-        await self._put(type="response.cancel")
-
 
 class HttpApi(NamedTuple):
     """An endpoint over HTTP. `body`: the request for a content and a number of new tokens; `parse`: the news in an event."""
@@ -354,10 +347,6 @@ class SseClient:
         if heard.kind is Kind.END:
             await self._finish()
         return heard
-
-    async def cancel(self) -> None:
-        """Close the connection: HTTP has no other way."""
-        self._writer.close()
 
     async def close(self) -> None:
         """Leave."""

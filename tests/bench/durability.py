@@ -3,7 +3,7 @@
 Gateways with scripted engines and embedded stores of their own, one for each way to be durable, all started first. Then the same
 clients talk to one after the other for a few seconds, in rounds. Each way is compared with `memory` of the same round, since the
 machine's speed may vary: figures are medians of the rounds' differences. Disks of other speeds are played by syncs that take
-longer. With `--model` the bundled model answers, and only the ways that the product has are measured.
+longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from statistics import median
 import msgspec
 
 from tests.bench.report import Measured, Report, Target, at_most, percentile_ms
-from tests.bench.write_confirmation import ConfirmationMode
 from tests.chaos import gateway
 from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.faulty_disk import disk
@@ -51,8 +50,6 @@ class LoadResult(msgspec.Struct):
     accepted: list[float] = []
     """Seconds from each message to its `accepted`."""
     ended: int = 0
-    unsaved: int = 0
-    tokens: int = 0
     took_s: float = 0.0
 
 
@@ -60,7 +57,6 @@ def main() -> int:
     """Measure, print, write; return 0 if every target is met."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.durability", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a little of it, to see that it works")
-    parser.add_argument("--model", action="store_true", help="the bundled model answers")
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
     parser.add_argument(
         "--sync-ms", type=float, nargs="+", default=Scale().syncs_ms, help="how much longer a sync takes"
@@ -68,43 +64,34 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for results")
     options = parser.parse_args()
     scale = QUICK if options.quick else Scale(rounds=options.rounds, syncs_ms=tuple(options.sync_ms))
-    return measure(scale, with_model=options.model).conclude(options.out)
+    return measure(scale).conclude(options.out)
 
 
-def measure(scale: Scale, *, with_model: bool = False) -> Report:
-    """Measure all ways, on each disk."""
+def measure(scale: Scale) -> Report:
+    """Measure both ways, on each disk."""
     report = Report(details={"scale": scale})
     for sync_ms in scale.syncs_ms:
         print(f"a sync takes {sync_ms:g} ms longer", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="midstream-durability-") as name:
-            seen = _observed(scale, Path(name), sync_ms / 1000, with_model=with_model)
+            seen = _observed(scale, Path(name), sync_ms / 1000)
         for clients in scale.clients:
             report.findings += _findings(scale, sync_ms, clients, seen[clients])
     return report
 
 
-def _observed(
-    scale: Scale, folder: Path, sync_s: float, *, with_model: bool
-) -> dict[int, dict[str, list[LoadResult]]]:
+def _observed(scale: Scale, folder: Path, sync_s: float) -> dict[int, dict[str, list[LoadResult]]]:
     """Return what each number of clients saw of each way, round by round."""
-    scripted = gateway.command(SCRIPT)
-    commands: dict[str, tuple[str, ...]] = dict.fromkeys(
-        (MEMORY, DISK), ("app", "serve") if with_model else scripted
-    )
-    if not with_model:
-        confirming = "tests.bench.write_confirmation"
-        commands |= {str(way): (confirming, str(way), scripted[1]) for way in ConfirmationMode}
     environ = disk(folder, sync_s=sync_s) | gateway.UNHURRIED
     environ |= {"MIDSTREAM_LOG_LEVEL": "warning", "MIDSTREAM_MAX_CLIENT_CONNECTIONS": "1000"}
-    seen: dict[int, dict[str, list[LoadResult]]] = {
-        count: {way: [] for way in commands} for count in scale.clients
-    }
+    seen: dict[int, dict[str, list[LoadResult]]] = {count: {MEMORY: [], DISK: []} for count in scale.clients}
     with ExitStack() as stack:
         ports = {}
-        for way, command in commands.items():
+        for way in (MEMORY, DISK):
             (own := folder / way).mkdir()
-            durability = {"MIDSTREAM_STORE_DURABILITY": way if way == DISK else MEMORY}
-            ports[way] = stack.enter_context(serving(own, environ | durability, command=command)).port
+            durability = {"MIDSTREAM_STORE_DURABILITY": way}
+            ports[way] = stack.enter_context(
+                serving(own, environ | durability, command=gateway.command(SCRIPT))
+            ).port
         for number in range(-1, scale.rounds):  # the first one warms up
             for clients in scale.clients:
                 for way in list(ports)[:: 1 if number % 2 else -1]:
@@ -142,8 +129,6 @@ async def _client(one: MinimalWebSocket, end: float, result: LoadResult) -> None
             if frame["type"] == "accepted":
                 result.accepted.append(loop.time() - sent)
         result.ended += 1
-        result.unsaved += not frame["saved"]
-        result.tokens += frame["usage"]["generated_tokens"]
 
 
 def _findings(
@@ -160,19 +145,13 @@ def _findings(
             readings={way: median(each) for way, each in ms.items()},
             target=at_most(LATER_MS) if has_target and share > 0.5 else None,
         )
-    rates = {
-        "messages/s": {way: [one.ended / one.took_s for one in some] for way, some in seen.items()},
-        "tokens/s": {way: [one.tokens / one.took_s for one in some] for way, some in seen.items()},
-    }
-    for title, each in rates.items():
-        yield Measured(
-            label=f"{who}: {title}, share with disk",
-            value=median(b / a for a, b in zip(each[MEMORY], each[DISK], strict=True)),
-            readings={way: median(rate) for way, rate in each.items()},
-            target=Target(SHARE) if has_target else None,
-        )
-    unsaved = {way: float(sum(one.unsaved for one in some)) for way, some in seen.items()}
-    yield Measured(label=f"{who}: ends sent as not saved", value=unsaved[DISK], readings=unsaved)
+    rates = {way: [one.ended / one.took_s for one in some] for way, some in seen.items()}
+    yield Measured(
+        label=f"{who}: messages/s, share with disk",
+        value=median(b / a for a, b in zip(rates[MEMORY], rates[DISK], strict=True)),
+        readings={way: median(rate) for way, rate in rates.items()},
+        target=Target(SHARE) if has_target else None,
+    )
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 
@@ -30,18 +28,12 @@ from tests.bench.clients import (
     WebSocketClient,
     http_api,
 )
-from tests.bench.report import MS, MeasurementFailed, percentile_ms
+from tests.bench.report import MeasurementFailed, percentile_ms
 
 PROMPT = "Count from 1 to 500."
 """A prompt whose reply is longer than any that is measured. All clients send it, in conversations of their own: no server
 shares the work of equal prompts that are this short."""
 CLIENTS_START_S = 30.0
-WINDOW_S = 0.2
-IDLE_S = 0.003
-"""CPU seconds in a window that still counts as idle: heartbeats, a store's own chores and loops that look for work ten
-times a second take up to 2 ms. Stops shorter than this are reported as no time at all."""
-SAMPLE_S = 0.001
-CPUCLOCK_SCHED = 2
 
 
 class Measure(StrEnum):
@@ -51,12 +43,10 @@ class Measure(StrEnum):
     """Ask and read to the end."""
     STOP_ONE = "stop_one"
     """Ask, and cancel each separately while the others continue to read."""
-    STOP_ALL = "stop_all"
-    """Ask, cancel all at once, and watch until the server is idle."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement. `url` is the server's http address, `pid` the root of its processes.
+    """One measurement. `url` is the server's http address.
 
     Replies are greedy unless a `temperature` is named; over HTTP they always are, unless `more` says otherwise.
     """
@@ -65,7 +55,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     api: ServerApi
     url: str
     model: str
-    pid: int
     clients: int
     replies: int = 1
     max_new_tokens: int
@@ -101,35 +90,26 @@ class Stop(msgspec.Struct, frozen=True):
     steps_after: int | None
 
 
-class Silence(msgspec.Struct, frozen=True):
-    """A server after all its replies were cancelled: when it was idle again, and the CPU time until then."""
-
-    after_s: float
-    cpu_s: float
-
-
 class Observed(msgspec.Struct, frozen=True):
-    """The outcome of a job. `silence` is None if nobody looked for it, or this system does not show it."""
+    """The outcome of a job."""
 
     replies: tuple[Reply, ...] = ()
     stops: tuple[Stop, ...] = ()
-    silence: Silence | None = None
 
 
 TOKENS_PER_S, TOKENS_PER_REPLY = "tokens/s, all clients", "tokens of the shortest reply"
-FIRST_TOKEN, SILENT = "first token p50, ms", "all cancelled → idle, ms"
+FIRST_TOKEN = "first token p50, ms"
 Figures = dict[str, float]
 """Figures of one server at one level, by what they are; those that were not measured are missing."""
 
 
-def figures(load: Observed, stopped: Observed | None = None, silenced: Observed | None = None) -> Figures:
-    """Return the figures of up to three jobs. Pure.
+def figures(load: Observed, stopped: Observed | None = None) -> Figures:
+    """Return the figures of a load, and of cancels. Pure.
 
     Tokens/s count from the first prompt sent to the last end. More than one token in a text: the server merges, holds back or
     sends in bursts. `steps after a cancel` are the most that a reply took after its cancel was read.
     """
     replies, stops = load.replies, stopped.stops if stopped else ()
-    silence = silenced.silence if silenced else None
     gaps = [later - earlier for reply in replies for earlier, later in pairwise(reply.arrivals)]
     steps = [stop.steps_after for stop in stops if stop.steps_after is not None]
     found: Figures = {}
@@ -151,8 +131,6 @@ def figures(load: Observed, stopped: Observed | None = None, silenced: Observed 
         found[TOKENS_PER_REPLY] = min(reply.tokens for reply in replies)
     if steps:
         found["steps after a cancel, most"] = max(steps)
-    if silence:
-        found |= {SILENT: silence.after_s * MS, "all cancelled → idle, CPU ms": silence.cpu_s * MS}
     return found
 
 
@@ -189,12 +167,10 @@ async def do(job: Job) -> Observed:
                 )
                 return Observed(replies=tuple(reply for some in replies for reply in some))
             case Measure.STOP_ONE:
-                stops = await asyncio.gather(
-                    *(_stop_one(peer, number, job) for number, peer in enumerate(peers))
-                )
+                stops = await asyncio.gather(*(
+                    _stop_one(peer, number, job) for number, peer in enumerate(peers) if isinstance(peer, WebSocketClient)
+                ))  # fmt: skip
                 return Observed(stops=tuple(stops))
-            case Measure.STOP_ALL:
-                return await _stop_all(peers, job)
 
 
 @asynccontextmanager
@@ -234,7 +210,7 @@ async def _reply(peer: ServerClient, prompt: str, job: Job) -> Reply:
     return Reply(sent, tuple(arrivals), time.perf_counter(), heard.tokens)
 
 
-async def _stop_one(peer: ServerClient, number: int, job: Job) -> Stop:
+async def _stop_one(peer: WebSocketClient, number: int, job: Job) -> Stop:
     """Cancel a reply, each a little later than the last, so that others are written; skip text that was on its way."""
     await peer.ask(job.prompt, job.max_new_tokens)
     for _ in range(job.cancel_after_texts + number // 2):
@@ -246,99 +222,6 @@ async def _stop_one(peer: ServerClient, number: int, job: Job) -> Stop:
         if heard.kind is Kind.CANCELLED:
             cancelled = time.perf_counter()
     return Stop(cancelled - started, time.perf_counter() - started, heard.steps_after)
-
-
-async def _stop_all(peers: list[ServerClient], job: Job) -> Observed:
-    """Cancel all replies as soon as one reader has seen enough, and watch the server's CPU time."""
-    enough = asyncio.Event()
-    readers = [asyncio.create_task(_read_on(peer, enough, job)) for peer in peers]
-    waiting = asyncio.create_task(enough.wait())
-    done, _ = await asyncio.wait((waiting, *readers), return_when=asyncio.FIRST_COMPLETED)
-    if waiting not in done:
-        waiting.cancel()
-        done.pop().result()
-        raise ServerMisbehaved("a reply ended before it was cancelled")
-    tree = ProcessTree(job.pid) if can_watch() else None
-    started = tree.sample() if tree else None
-    if job.api is ServerApi.SSE:  # a closed connection can't be read
-        for reader in readers:
-            reader.cancel()
-    await asyncio.gather(*(peer.cancel() for peer in peers))
-    silence = await watch(tree, started, limit_s=job.limit_s / 2) if tree and started else None
-    await asyncio.wait(readers)
-    for reader in readers:
-        if not reader.cancelled():
-            reader.result()
-    return Observed(silence=silence)
-
-
-async def _read_on(peer: ServerClient, enough: asyncio.Event, job: Job) -> None:
-    await peer.ask(job.prompt, job.max_new_tokens)
-    texts = 0
-    while (await peer.receive()).kind is not Kind.END:
-        texts += 1
-        if texts == job.cancel_after_texts:
-            enough.set()
-
-
-class Sample(NamedTuple):
-    """CPU time so far, and the time of its reading; both in seconds."""
-
-    at: float
-    cpu: float
-
-
-class ProcessTree:
-    """A process and its descendants, as they are now."""
-
-    def __init__(self, pid: int) -> None:
-        self._clocks = [clock_of(one) for one in _tree(pid)]
-
-    def sample(self) -> Sample:
-        """Read the CPU time of all threads, ended ones included. Raises OSError if one of the processes has ended."""
-        return Sample(time.perf_counter(), sum(time.clock_gettime(clock) for clock in self._clocks))
-
-
-def can_watch() -> bool:
-    """Return whether this system reports the CPU time of other processes: Linux does."""
-    return Path("/proc/self/task").is_dir()
-
-
-def clock_of(pid: int) -> int:
-    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) forms it."""
-    return (~pid << 3) | CPUCLOCK_SCHED
-
-
-def _tree(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [int(child) for task in tasks for child in task.read_text().split()]
-    return [pid, *(one for child in children for one in _tree(child))]
-
-
-async def watch(tree: ProcessTree, first: Sample, *, limit_s: float) -> Silence | None:
-    """Watch from a first sample on until the processes are idle; None if they aren't in `limit_s` seconds."""
-    samples = [first]
-    while samples[-1].at < first.at + limit_s:
-        await asyncio.sleep(SAMPLE_S)
-        samples.append(tree.sample())
-        if (found := silent_from(samples)) is not None:
-            return Silence(found.at - first.at, found.cpu - first.cpu)
-        while samples[-1].at - samples[0].at >= WINDOW_S:  # its window is over, and was not idle
-            del samples[0]
-    return None
-
-
-def silent_from(samples: Sequence[Sample]) -> Sample | None:
-    """Return the first sample whose next window is idle, or None if there is none yet. Samples are in order."""
-    end = 0
-    for sample in samples:
-        while end < len(samples) and samples[end].at < sample.at + WINDOW_S:
-            end += 1
-        if end == len(samples):
-            return None
-        if samples[end].cpu - sample.cpu <= IDLE_S:
-            return sample
-    return None
 
 
 def main() -> None:

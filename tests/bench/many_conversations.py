@@ -1,7 +1,6 @@
 """The cost of stored and live conversations: `python -m tests.bench.many_conversations`; a table, and JSON.
 
-A Redis holds a hundred thousand conversations, ten thousand of one owner. A thousand are followed, every
-fourth one with a reply that is being written. The same gateway is measured before that, too. The product writes one
+A Redis holds a hundred thousand conversations. A thousand are followed, every fourth one with a reply that is being written. The same gateway is measured before that, too. The product writes one
 conversation; the others are copies under their own names.
 """
 
@@ -11,10 +10,10 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -25,7 +24,7 @@ from sessions.service import Sessions
 from sessions.store.codec import Keys, now_ms
 from sessions.store.journal import Compaction
 from sessions.turn.policy import Policy
-from tests.bench.report import RESULTS, Measured, Report, percentile_ms
+from tests.bench.report import RESULTS, Measured, Report
 from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
@@ -42,15 +41,12 @@ WRITTEN = 4
 """One in so many live conversations has a reply that is being written."""
 PACE_S = 0.25
 """Seconds between two texts of a reply: all replies together make a thousand texts a second."""
-LISTED = "listed"
-"""The owner with the longest list."""
 PROBE = "probe"
 """The measured client: each of its messages goes to another one of its conversations."""
 EACH = 10
 """Conversations of most owners."""
 BATCH, AT_ONCE = 500, 20
 SETTLE_S = 2.0
-T = TypeVar("T")
 Dumps = tuple[bytes, bytes | None]
 
 
@@ -58,21 +54,19 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """The size of everything."""
 
     stored: int = 100_000
-    listed: int = 10_000
     live: int = 1_000
     exchanges: int = 5
     samples: int = 300
 
 
-QUICK = Scale(stored=500, listed=100, live=10, exchanges=2, samples=5)
+QUICK = Scale(stored=500, live=10, exchanges=2, samples=5)
 
 
-class Measurement(msgspec.Struct, frozen=True):
-    """One measurement. `took_s`: by request, the seconds of each answer."""
+class Measurement(NamedTuple):
+    """Memory of the gateway and of the store."""
 
     gateway_bytes: int
     store_bytes: int
-    took_s: dict[str, list[float]]
 
 
 def main() -> int:
@@ -103,19 +97,24 @@ async def measure(scale: Scale) -> Report:
                 copies = await _template(client, scale)
                 await _plant(client, copies, Owner("anonymous", PROBE), scale.samples)
 
-                async def look(lister: str = PROBE) -> Measurement:
+                async def look() -> Measurement:
+                    one = await _greeted(server.port, PROBE)
+                    for number in range(scale.samples):  # the gateway has done each kind of work
+                        await _request(one, type="conversations", limit=50)
+                        await _request(one, type="history", conversation_id=f"c{number}")
+                        await _send(one, f"c{number}", tokens=1)
+                    one.close()
                     await asyncio.sleep(SETTLE_S)
                     used = (await client.info("memory"))["used_memory"]
-                    return Measurement(resident_bytes(pid), used, await _times(server.port, scale, lister))
+                    return Measurement(resident_bytes(pid), used)
 
                 await look()  # the first one warms up
                 before = await look()
-                await _plant(client, copies, Owner("anonymous", LISTED), scale.listed)
-                for number in range((scale.stored - scale.listed) // EACH):
+                for number in range(scale.stored // EACH):
                     await _plant(client, copies, _owner(number), EACH)
-                stored = await look(LISTED)
+                stored = await look()
                 async with _live(server.port, scale):
-                    live = await look(LISTED)
+                    live = await look()
     report.findings += _findings(scale, before, stored, live)
     return report
 
@@ -189,27 +188,6 @@ async def _read(one: MinimalWebSocket) -> None:
         one.close()
 
 
-async def _times(port: int, scale: Scale, lister: str) -> dict[str, list[float]]:
-    """Send each request so often, one after the other. `lister`: the owner of the list."""
-    loop, took = asyncio.get_running_loop(), dict[str, list[float]]()
-    reader, probe = await _greeted(port, lister), await _greeted(port, PROBE)
-
-    async def timed(name: str, request: Awaitable[T]) -> T:
-        started = loop.time()
-        answer = await request
-        took.setdefault(name, []).append(loop.time() - started)
-        return answer
-
-    for number in range(scale.samples):
-        (await timed("hello", _greeted(port, PROBE))).close()
-        await timed("conversations", _request(reader, type="conversations", limit=50))
-        await timed("history", _request(probe, type="history", conversation_id=f"c{number}"))
-        await timed("accepted", _send(probe, f"c{number}", tokens=1))
-    for one in (reader, probe):
-        one.close()
-    return took
-
-
 async def _greeted(port: int, client_id: str) -> MinimalWebSocket:
     one = await MinimalWebSocket.connect(("127.0.0.1", port))
     await one.send_hello(client_id=client_id)
@@ -250,10 +228,6 @@ def _findings(
         (f"memory of Redis: {each}", stored_kb, "KB", {}),
     ):
         yield Measured(label=label, value=value, unit=unit, readings=readings)
-    for name in live.took_s:
-        for share, title in ((0.5, "p50"), (0.99, "p99")):
-            ms = {look: percentile_ms(seen.took_s[name], share) for look, seen in looks.items()}
-            yield Measured(label=f"{name}: {title}", value=list(ms.values())[-1], unit="ms", readings=ms)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -28,8 +28,7 @@ NOT_MEASURED = "n/a"
 HEADING = ("figure", "measured", "value", "target", "")
 VERDICTS = {True: "met", False: "NOT MET", None: ""}
 
-Progress = Callable[[str], None]
-say: Progress = partial(print, flush=True)
+say = partial(print, flush=True)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,13 +143,12 @@ class MeasurementFailed(Exception):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The whole result, filled as it is measured. `cuts` list what time did not allow; `details` is raw data for the file."""
+    """The whole result, filled as it is measured. `details` is raw data for the file."""
 
     date: str = msgspec.field(default_factory=lambda: datetime.now(UTC).date().isoformat())
     machine: Machine = msgspec.field(default_factory=this_machine)
     findings: list[Measured] = []
     failures: list[Failure] = []
-    cuts: list[str] = []
     details: dict[str, Any] = {}
 
     @property
@@ -201,10 +199,9 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
 
 
 def table(report: Report) -> str:
-    """Return a line for each figure, with its target and whether it is met; then failures and what was left out."""
+    """Return a line for each figure, with its target and whether it is met; then failures."""
     lines = [aligned([HEADING, *map(_row, report.findings)])]
     lines += [f"FAILED: {failure.what}: {failure.why}" for failure in report.failures]
-    lines += [f"Left out: {cut}" for cut in report.cuts]
     return "\n".join(lines)
 
 

@@ -80,8 +80,8 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(contender: Contender, *, model: str, device: str, dtype: str) -> Iterator[tuple[str, int]]:
-    """Run a server inside the block, once it is ready; yield its address and process id. Raises MeasurementFailed."""
+def running(contender: Contender, *, model: str, device: str, dtype: str) -> Iterator[str]:
+    """Run a server inside the block, once it is ready; yield its address. Raises MeasurementFailed."""
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as folder:
         place = ServerLocation(port=free_port(), folder=folder, model=model, device=device, dtype=dtype)
         log = Path(folder) / f"{contender.name}.log"
@@ -95,7 +95,7 @@ def running(contender: Contender, *, model: str, device: str, dtype: str) -> Ite
             )
         try:
             _wait_ready(process, place.url + contender.ready, log, contender.ready_s)
-            yield place.url, process.pid
+            yield place.url
         finally:
             end(process)
 

@@ -7,16 +7,15 @@ import pytest
 
 from tests.bench import durability, many_conversations
 from tests.bench.clients import ServerApi, ServerMisbehaved
-from tests.bench.load_generator import Job, Measure, can_watch, do
+from tests.bench.load_generator import Job, Measure, do
 from tests.server_process import ServerProcess
 
 CLIENTS = 3
 
 
 def job(server: ServerProcess, measure: Measure, tokens: int, api: ServerApi = ServerApi.WEBSOCKET) -> Job:
-    assert server.process is not None
     return Job(
-        measure=measure, api=api, url=server.url, model="midstream-demo", pid=server.process.pid, clients=CLIENTS,
+        measure=measure, api=api, url=server.url, model="midstream-demo", clients=CLIENTS,
         max_new_tokens=tokens, cancel_after_texts=2, limit_s=90, greets=True,
     )  # fmt: skip
 
@@ -39,11 +38,6 @@ async def test_every_cancel_is_answered_twice_and_costs_a_step_at_most(server: S
     assert {stop.steps_after for stop in stops} <= {0, 1}
 
 
-@pytest.mark.skipif(not can_watch(), reason="this system does not report other processes' CPU time")
-async def test_a_server_whose_replies_are_all_cancelled_becomes_idle(server: ServerProcess) -> None:
-    assert (await do(job(server, Measure.STOP_ALL, 256))).silence is not None
-
-
 async def test_a_refusal_ends_the_measurement(server: ServerProcess) -> None:
     with pytest.raises(ServerMisbehaved, match="bad_params"):
         await do(job(server, Measure.LOAD, -2))
@@ -52,15 +46,9 @@ async def test_a_refusal_ends_the_measurement(server: ServerProcess) -> None:
 def test_every_way_to_be_durable_is_measured() -> None:
     report = durability.measure(durability.QUICK)
     assert all(one.value is not None for one in report.findings)
-    assert {name for one in report.findings for name in one.readings} == {
-        "memory",
-        "disk",
-        "waitaof",
-        "owner",
-    }
+    assert {name for one in report.findings for name in one.readings} == {"memory", "disk"}
 
 
 async def test_many_conversations_are_measured() -> None:
     report = await many_conversations.measure(many_conversations.QUICK)
     assert all(one.value is not None for one in report.findings)
-    assert all(len(one.readings) == 3 for one in report.findings if "p50" in one.label)

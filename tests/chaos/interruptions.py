@@ -16,14 +16,14 @@ from random import Random
 from time import monotonic
 
 import msgspec
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.app.voice_client import SILENCE, synthesize
 from tests.bench.report import Measured, Target, at_most, none, percentile
 from tests.chaos import gateway
 from tests.chaos.scenario import Scenario
 from tests.chaos.server_log import unhandled
-from tests.chaos.voice_client import SILENCE, Frame, Reply, VoiceClient, synthesize
+from tests.chaos.voice_client import Frame, InexactVoiceClient, Reply, connected
 from tests.server_process import serving
 
 REPLY = (
@@ -120,23 +120,15 @@ async def _dialogues(url: str, scenario: Scenario) -> list[Cut | str]:
 
 async def _dialogue(url: str, name: str, how: CutOptions, chance: Random, sounds: Sounds) -> Cut:
     """Raises TimeoutError, OSError, ConnectionClosed."""
-    async with connect(url, max_queue=None) as socket:
-        await socket.send(json.dumps({"type": "hello", "client_id": name, "features": ["audio"]}))
-        while json.loads(await socket.recv())["type"] != "ready":
-            pass
-        voice_client = VoiceClient(socket, name, chance)
-        listening = asyncio.create_task(voice_client.listen())
+    async with connected(url, name, lambda socket: InexactVoiceClient(socket, name, chance)) as voice_client:
         try:
             return await _cut(voice_client, how, chance, sounds)
         except TimeoutError as why:
             last = json.dumps([frame for _, frame in voice_client.frames[-2:]])
             raise TimeoutError(f"{how}, the last that came: {last}") from why
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
 
 
-async def _cut(voice_client: VoiceClient, how: CutOptions, chance: Random, sounds: Sounds) -> Cut:
+async def _cut(voice_client: InexactVoiceClient, how: CutOptions, chance: Random, sounds: Sounds) -> Cut:
     """Ask, listen for a while, and end it. Raises TimeoutError."""
     reply = await _begun(voice_client, how, sounds)
     until = chance.uniform(0, LONGEST_MS)
@@ -159,13 +151,13 @@ async def _cut(voice_client: VoiceClient, how: CutOptions, chance: Random, sound
     )
 
 
-async def _begun(voice_client: VoiceClient, how: CutOptions, sounds: Sounds) -> Reply:
+async def _begun(voice_client: InexactVoiceClient, how: CutOptions, sounds: Sounds) -> Reply:
     """The reply to what is said, of which sound has come. Raises TimeoutError."""
     if how is CutOptions.SPEECH:
-        await voice_client.start(turn_detection={"silence_ms": 300, "unfinished_ms": 300})
+        await voice_client.start(grace_s=0, turn_detection={"silence_ms": 300, "unfinished_ms": 300})
         await voice_client.send_audio(SILENCE[:16_000] + sounds.question + SILENCE)
     else:
-        await voice_client.start(turn_detection={"type": "none"})
+        await voice_client.start(grace_s=0, turn_detection={"type": "none"})
         await voice_client.send_audio(sounds.question)
         await voice_client.send(type="audio.commit")
     await voice_client.until(lambda: bool(voice_client.replies) and voice_client.replies[-1].got_ms > 0)
@@ -173,7 +165,7 @@ async def _begun(voice_client: VoiceClient, how: CutOptions, sounds: Sounds) -> 
 
 
 async def _ended(
-    voice_client: VoiceClient, reply: Reply, how: CutOptions, sounds: Sounds
+    voice_client: InexactVoiceClient, reply: Reply, how: CutOptions, sounds: Sounds
 ) -> tuple[float, int]:
     """End a reply; gives when, and how much of it was played by then. Raises TimeoutError."""
     if how is CutOptions.SPEECH:
@@ -196,7 +188,7 @@ async def _ended(
     return at, heard_ms
 
 
-async def _kept(voice_client: VoiceClient, done: Frame) -> str:
+async def _kept(voice_client: InexactVoiceClient, done: Frame) -> str:
     """What the history has of a reply. Raises TimeoutError."""
     history = await voice_client.history()
     texts = [one["content"] for one in history if one["message_id"] == done["message_id"]]

@@ -13,7 +13,6 @@ from itertools import cycle, pairwise
 
 import msgspec
 
-from tests.bench.load_generator import clock_of
 from tests.bench.report import Measured, Target, at_most, percentile_ms
 from tests.chaos import baseline_server, gateway
 from tests.chaos.memory import kernel_bytes, resident_bytes
@@ -43,6 +42,11 @@ COME_AT_ONCE = 4
 LIMIT_S = 90.0
 LOOK_S = 0.25
 LOOKS_AT_ONCE = 20
+
+
+def _clock_of(pid: int) -> int:
+    """Return the id of a process's CPU clock, as Linux's clock_getcpuclockid(3) forms it."""
+    return (~pid << 3) | 2
 
 
 class _Seen(msgspec.Struct):
@@ -92,7 +96,7 @@ def fan_out(scenario: Scenario) -> Sequence[Measured]:
 async def _listen(server: ServerProcess, scale: Scale, readers: int) -> tuple[int, float, float, float]:
     """Stream to all sockets; once all stream, return deltas, tokens in each, and seconds of wall and processor for a while."""
     assert server.process is not None
-    tally, clock = [0, 0], clock_of(server.process.pid)
+    tally, clock = [0, 0], _clock_of(server.process.pid)
 
     async def read(one: MinimalWebSocket) -> None:
         while True:

@@ -12,16 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.clients.environments import HERE
 from tests.server_process import ServerProcess, free_port
 
 READY_S = 900
-
-
-def version() -> str:
-    """The version that is installed, by its pin."""
-    pins = (HERE / "openwebui.txt").read_text().splitlines()
-    return next(pin.partition("==")[2].split()[0] for pin in pins if pin.startswith("open-webui=="))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,8 @@ def environ_of(folder: Path) -> dict[str, str]:
     }
 
 
-def folder_of(
-    kind: str,
-    folder: Path,
-    *,
-    window: int = 2048,
-    longest: int = LONGEST,
-    factor: int = FACTOR,
-    text: Mapping[str, float] | None = None,
-    template: str = TEMPLATE,
-    **vision: float,
-) -> Path:
-    """Save a model of a kind. It never ends a reply by itself. `text`, `vision`: other sizes of its two parts."""
+def folder_of(kind: str, folder: Path, *, window: int = 2048, template: str = TEMPLATE) -> Path:
+    """Save a model of a kind. It never ends a reply by itself."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
     config_type, module_type, processor_type = KINDS[kind]
@@ -78,7 +68,7 @@ def folder_of(
     tokenizer.chat_template = template
     config = config_type(
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-        scale_factor=factor,
+        scale_factor=FACTOR,
         vision_config={
             "hidden_size": 32,
             "intermediate_size": 64,
@@ -87,8 +77,7 @@ def folder_of(
             "image_size": SIDE,
             "patch_size": PATCH,
             "initializer_range": 0.3,
-        }
-        | vision,
+        },
         text_config={
             "model_type": "llama",
             "vocab_size": len(tokenizer),
@@ -102,15 +91,14 @@ def folder_of(
             "bos_token_id": None,
             "eos_token_id": None,
             "pad_token_id": 0,
-        }
-        | dict(text or {}),
+        },
     )
     module = module_type(config)
     module.generation_config.eos_token_id = None
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     side = config.vision_config.image_size
-    processor_type(size={"longest_edge": longest}, max_image_size={"longest_edge": side}).save_pretrained(
+    processor_type(size={"longest_edge": LONGEST}, max_image_size={"longest_edge": side}).save_pretrained(
         folder
     )
     return folder

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 
-from tests.attack.attack import TargetKind, attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import SMALL_BUFFER, Family, TargetKind, beats
+from tests.attack.client import Attacker
 from tests.attack.families.slow_readers import a_long_conversation
 
+family = Family(sockets=4)
 ACTS = (
     "GET /v1/admin/turns",
     "GET /v1/admin/export?principal=a&client_id=b",
@@ -20,20 +21,20 @@ ACT = "{act} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
 EXPORT = "GET /v1/export?client_id={owner} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
-@attack(sockets=4, ground=TargetKind.KEYS)
-async def guessed_operators(attacker: Attacker) -> None:
-    """Calls the admin API with invalid keys."""
-    one = await attacker.connect()
-    async for number in beats(100):
-        act, key = ACTS[number % len(ACTS)], f"msk_{secrets.token_urlsafe(32)}"
-        await attacker.ask(one, ACT.format(act=act, key=key).encode())
+def _act(_: Attacker, number: int) -> bytes:
+    return ACT.format(act=ACTS[number % len(ACTS)], key=f"msk_{secrets.token_urlsafe(32)}").encode()
 
 
-@attack(sockets=4, prepare=a_long_conversation)
+family.ask_often(
+    "guessed-operators", "Calls the admin API with invalid keys.", _act, per_s=100, ground=TargetKind.KEYS
+)
+
+
+@family.attack(prepare=a_long_conversation)
 async def exports(attacker: Attacker) -> None:
     """Asks for exports 20 times a second, and reads nothing."""
     async for number in beats(20):
-        one = await attacker.connect(receive_buffer=8 * 1024)
+        one = await attacker.connect(receive_buffer=SMALL_BUFFER)
         await one.write(EXPORT.format(owner=f"{attacker.client_id}-{number % 4}").encode())
         await attacker.receive(one)
         if number % 8 == 7:

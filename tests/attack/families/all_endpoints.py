@@ -6,12 +6,12 @@ import asyncio
 import json
 from functools import cache
 
-from tests.attack.attack import KB, MB, Cost, TargetKind, attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import KB, MB, SMALL_BUFFER, Cost, Family, TargetKind, beats
+from tests.attack.client import Attacker
 from tests.attack.families.bodies import MESSAGE, post
 from tests.attack.families.minimal_requests import BODIES, STREAMED, minimal_request
-from tests.attack.families.slow_readers import SMALL_BUFFER
 
+family = Family()
 DEEP = b"[" * 5_000 + b"]" * 5_000
 """Short enough to be decoded as it is, in a field that no endpoint knows."""
 OBJECTS = b"[" + b"{}," * 60_000 + b"{}]"
@@ -48,7 +48,7 @@ def _warm() -> None:
     _many_inputs()
 
 
-@attack(sockets=12)
+@family.attack(sockets=12)
 async def unread_streams(attacker: Attacker) -> None:
     """Streams a long reply from each endpoint in turn, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -60,7 +60,7 @@ async def unread_streams(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
+@family.attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def odd_shapes(attacker: Attacker) -> None:
     """Sends every endpoint JSON that is too deep, too wide or invalid."""
     for number in range(len(BODIES)):
@@ -71,7 +71,7 @@ async def odd_shapes(attacker: Attacker) -> None:
             attacker.close()
 
 
-@attack(sockets=2, cost=Cost.BODY, warm=_warm)
+@family.attack(sockets=2, cost=Cost.BODY, warm=_warm)
 async def many_sayings(attacker: Attacker) -> None:
     """Asks for replies to 4 MiB of consecutive messages of one role."""
     for requested in (_many_replies(), _many_inputs()):
@@ -79,7 +79,7 @@ async def many_sayings(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=26, ground=TargetKind.OPEN, cost=Cost.BODY)
+@family.attack(sockets=26, ground=TargetKind.OPEN, cost=Cost.BODY)
 async def trickled_everywhere(attacker: Attacker) -> None:
     """Announces a large body to every endpoint, and trickles it."""
     path = TRICKLED[attacker.place % len(TRICKLED)]

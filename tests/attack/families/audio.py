@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 
-from tests.attack.attack import TargetKind, attack
+from tests.attack.attack import Family, TargetKind
 from tests.attack.client import Attacker, Socket
 from tests.chaos.minimal_websocket import BINARY, framed
 
+family = Family(sockets=4, ground=TargetKind.SPEECH)
 RATE = 8_000
 PART = RATE // 4
 """Bytes of a quarter of a second of µ-law."""
@@ -42,46 +45,41 @@ async def _begin(attacker: Attacker, **more: object) -> Socket:
     return one
 
 
-@attack(sockets=4, ground=TargetKind.SPEECH)
-async def noise_floods(attacker: Attacker) -> None:
-    """Sends noise 25 times as fast as it would be heard."""
-    one = await _begin(attacker)
-    await attacker.flood(one, _sound, per_s=100)
+def _flood(
+    name: str, what: str, make: Callable[[Attacker, int], bytes], *, per_s: float, **more: object
+) -> None:
+    async def run(attacker: Attacker) -> None:
+        await attacker.flood(await _begin(attacker, **more), partial(make, attacker), per_s=per_s)
+
+    family.add(name, what, run)
 
 
-@attack(sockets=4, ground=TargetKind.SPEECH)
-async def endless_speech(attacker: Attacker) -> None:
-    """Has half a minute of noise recognized again and again."""
-    one = await _begin(attacker, turn_detection={"type": "none"})
-    commit = _request("audio.commit", attacker)
-    await attacker.flood(
-        one, lambda number: _sound(number) + (commit if number % 120 == 119 else b""), per_s=100
-    )
+def _endless(attacker: Attacker, number: int) -> bytes:
+    return _sound(number) + (_request("audio.commit", attacker) if number % 120 == 119 else b"")
 
 
-@attack(sockets=4, ground=TargetKind.SPEECH)
-async def sound_starts(attacker: Attacker) -> None:
-    """Starts and stops speaking 30 times a second."""
-    one = await _begin(attacker)
-    await attacker.flood(
-        one, lambda _: _request("audio.stop", attacker) + _request("audio.start", attacker), per_s=30
-    )
+_flood(
+    "noise-floods", "Sends noise 25 times as fast as it would be heard.", lambda _, number: _sound(number), per_s=100
+)  # fmt: skip
+_flood(
+    "endless-speech", "Has half a minute of noise recognized again and again.",
+    _endless, per_s=100, turn_detection={"type": "none"},
+)  # fmt: skip
+_flood(
+    "sound-starts", "Starts and stops speaking 30 times a second.",
+    lambda me, _: _request("audio.stop", me) + _request("audio.start", me), per_s=30,
+)  # fmt: skip
+_flood(
+    "commits-and-clears", "Commits and clears an empty audio buffer.",
+    lambda me, number: _sound(number) + _request("audio.commit", me) + _request("audio.clear", me), per_s=30,
+)  # fmt: skip
 
 
-@attack(sockets=4, ground=TargetKind.SPEECH)
-async def commits_and_clears(attacker: Attacker) -> None:
-    """Commits and clears an empty audio buffer."""
-    one = await _begin(attacker)
-    both = _request("audio.commit", attacker) + _request("audio.clear", attacker)
-    await attacker.flood(one, lambda number: _sound(number) + both, per_s=30)
-
-
-@attack(sockets=4, ground=TargetKind.SPEECH)
+@family.attack()
 async def odd_sound(attacker: Attacker) -> None:
     """Sends 16 invalid audio frames, fewer than end a connection, and reconnects."""
     one = await _begin(attacker)
     for number in range(16):
         await one.write(framed(ODD[number % len(ODD)], opcode=BINARY))
     for _ in range(16):
-        answer = await one.get()
-        attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
+        await attacker.answered(one)

@@ -6,9 +6,10 @@ import asyncio
 import json
 from functools import cache
 
-from tests.attack.attack import MB, Cost, TargetKind, attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import MB, Cost, Family, TargetKind, beats
+from tests.attack.client import Attacker
 
+family = Family(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY)
 MOST = 4 * MB - 1024
 """About as long as a body may be."""
 SMALL = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100
@@ -60,37 +61,14 @@ def _chunked() -> bytes:
     return head.encode() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
 
 
-@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_long)
-async def long_bodies(attacker: Attacker) -> None:
-    """Asks for completions after 4 MiB of text."""
-    await attacker.ask(await attacker.connect(), _long())
+family.ask("long-bodies", "Asks for completions after 4 MiB of text.", _long, sockets=3)
+family.ask("deep-bodies", "Asks for a completion with two million levels of nesting.", _deep)
+family.ask("many-keys", "Asks for a completion with 300,000 fields.", _many_keys)
+family.ask("huge-metadata", "Asks for a completion with 4 MiB of metadata.", _metadata, sockets=3)
+family.ask("many-messages", "Asks for a completion after 119,000 messages.", _many_messages, sockets=3)
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_deep)
-async def deep_bodies(attacker: Attacker) -> None:
-    """Asks for a completion with two million levels of nesting."""
-    await attacker.ask(await attacker.connect(), _deep())
-
-
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_keys)
-async def many_keys(attacker: Attacker) -> None:
-    """Asks for a completion with 300,000 fields."""
-    await attacker.ask(await attacker.connect(), _many_keys())
-
-
-@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
-async def huge_metadata(attacker: Attacker) -> None:
-    """Asks for a completion with 4 MiB of metadata."""
-    await attacker.ask(await attacker.connect(), _metadata())
-
-
-@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_many_messages)
-async def many_messages(attacker: Attacker) -> None:
-    """Asks for a completion after 119,000 messages."""
-    await attacker.ask(await attacker.connect(), _many_messages())
-
-
-@attack(sockets=4, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_metadata)
+@family.attack(sockets=4, warm=_metadata)
 async def trickled_bodies(attacker: Attacker) -> None:
     """Sends a body of 4 MiB, its last bytes at one a second."""
     one = await attacker.connect()
@@ -104,13 +82,10 @@ async def trickled_bodies(attacker: Attacker) -> None:
             await one.write(whole[number - 30 :][:1])
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_chunked)
-async def chunked_bodies(attacker: Attacker) -> None:
-    """Sends a body of 100 KB in chunks of one byte."""
-    await attacker.ask(await attacker.connect(), _chunked())
+family.ask("chunked-bodies", "Sends a body of 100 KB in chunks of one byte.", _chunked)
 
 
-@attack(sockets=50)
+@family.attack(sockets=50, ground=TargetKind.SCRIPTED, cost=Cost.SOCKET)
 async def pipelined_requests(attacker: Attacker) -> None:
     """Pipelines small requests, 1,000 a second."""
     one = await attacker.connect()

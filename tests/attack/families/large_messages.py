@@ -7,13 +7,14 @@ from base64 import b64encode
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, MB, Cost, attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import KB, MB, SMALL_BUFFER, Cost, Family, beats
+from tests.attack.client import Attacker
 from tests.attack.families.frames import CONTINUATION
-from tests.attack.families.sessions import REALTIME, SMALL_BUFFER, session
+from tests.attack.families.sessions import REALTIME, session
 from tests.attack.families.stored_state import png
 from tests.chaos.minimal_websocket import PING, framed
 
+family = Family(sockets=8, cost=Cost.BODY)
 CREATE = "conversation.item.create"
 DATA = "data:image/png;base64,"
 LARGEST = 720 * KB
@@ -71,7 +72,7 @@ def _refused() -> tuple[bytes, ...]:
     return tuple(framed(one) for one in (*written, *broken))
 
 
-@attack(sockets=8, cost=Cost.BODY, warm=_halves)
+@family.attack(warm=_halves)
 async def large_items(attacker: Attacker) -> None:
     """Adds items of 1 MiB with images as fast as they are taken."""
     begin, end = _halves()
@@ -81,7 +82,7 @@ async def large_items(attacker: Attacker) -> None:
         await one.write(framed(b"%b%08d%b" % (begin, letters % 10**8, end)))
 
 
-@attack(sockets=18, cost=Cost.BODY)
+@family.attack(sockets=18)
 async def unended_messages(attacker: Attacker) -> None:
     """Begins Realtime messages of 1 MiB and never ends them."""
     one = await session(attacker, REALTIME)
@@ -98,7 +99,7 @@ async def unended_messages(attacker: Attacker) -> None:
             await attacker.flood(one, lambda _: MORE, per_s=2)
 
 
-@attack(sockets=8, cost=Cost.BODY, warm=_refused)
+@family.attack(warm=_refused)
 async def refused_messages(attacker: Attacker) -> None:
     """Sends Realtime messages of 1 MiB that are invalid."""
     one = await session(attacker, REALTIME)

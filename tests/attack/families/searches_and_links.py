@@ -7,12 +7,13 @@ import json
 import secrets
 from contextlib import suppress
 
-from tests.attack.attack import attack
-from tests.attack.client import Attacker, beats
-from tests.attack.families.slow_readers import LONG, OWNER, PREPARE_S, SMALL_BUFFER, a_long_conversation
+from tests.attack.attack import SMALL_BUFFER, Family
+from tests.attack.client import Attacker
+from tests.attack.families.slow_readers import LONG, OWNER, PREPARE_S, a_long_conversation
 from tests.attack.families.turns import send
 from tests.chaos.minimal_websocket import Dropped, Refused, framed
 
+family = Family(sockets=4)
 NOWHERE = framed(json.dumps({"type": "search", "query": "xylophone quinces zugzwang", "limit": 100}).encode())
 COSTLY = framed(json.dumps({"type": "search", "query": " ".join(f"x{n % 10}" for n in range(60))}).encode())
 LATER = framed(json.dumps({"type": "search", "query": "hello", "before": "b" * 256}).encode())
@@ -20,6 +21,11 @@ SEARCHES = (NOWHERE, COSTLY, LATER)
 PAGE = "GET /v1/shares/{share_id}{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LONG_CURSOR = "?before=" + "c" * 8_000
 AT_ONCE = 50
+SLOWLY = {"max_new_tokens": 1_000, "chars_per_s": 10}
+
+
+def _page(share_id: str, query: str = "") -> bytes:
+    return PAGE.format(share_id=share_id, query=query).encode()
 
 
 async def a_shared_conversation(attacker: Attacker) -> str:
@@ -36,14 +42,14 @@ async def a_shared_conversation(attacker: Attacker) -> str:
     return ""
 
 
-@attack(sockets=4, prepare=a_long_conversation)
+@family.attack(prepare=a_long_conversation)
 async def searches(attacker: Attacker) -> None:
     """Searches a long conversation."""
     one = await attacker.send_hello(OWNER)
     await attacker.flood(one, lambda number: SEARCHES[number % len(SEARCHES)], per_s=50)
 
 
-@attack(sockets=4)
+@family.attack()
 async def shares(attacker: Attacker) -> None:
     """Shares a conversation and takes it back."""
     one = await attacker.send_hello()
@@ -55,43 +61,28 @@ async def shares(attacker: Attacker) -> None:
     await attacker.flood(one, lambda number: both[number % 2], per_s=200)
 
 
-@attack(sockets=4)
-async def guessed_links(attacker: Attacker) -> None:
-    """Guesses links of shared conversations."""
-    one = await attacker.connect()
-    async for _ in beats(100):
-        await attacker.ask(one, PAGE.format(share_id=secrets.token_urlsafe(16), query="").encode())
+family.ask_often(
+    "guessed-links", "Guesses links of shared conversations.", lambda *_: _page(secrets.token_urlsafe(16)), per_s=100
+)  # fmt: skip
+family.ask_often(
+    "read-links", "Reads a long shared conversation 50 times a second.",
+    lambda me, _: _page(me.job.note), per_s=50, prepare=a_shared_conversation,
+)  # fmt: skip
 
 
-@attack(sockets=4, prepare=a_shared_conversation)
-async def read_links(attacker: Attacker) -> None:
-    """Reads a long shared conversation 50 times a second."""
-    one = await attacker.connect()
-    async for _ in beats(50):
-        await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query="").encode())
-
-
-@attack(sockets=20, prepare=a_shared_conversation)
+@family.attack(sockets=20, prepare=a_shared_conversation)
 async def unread_links(attacker: Attacker) -> None:
     """Asks for a long shared conversation 50 times, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
-    await one.write(PAGE.format(share_id=attacker.job.note, query="").encode() * AT_ONCE)
+    await one.write(_page(attacker.job.note) * AT_ONCE)
     await asyncio.Event().wait()
 
 
-@attack(sockets=4, prepare=a_shared_conversation)
-async def long_cursors(attacker: Attacker) -> None:
-    """Asks a link for a cursor of 8,000 characters."""
-    one = await attacker.connect()
-    async for _ in beats(50):
-        await attacker.ask(one, PAGE.format(share_id=attacker.job.note, query=LONG_CURSOR).encode())
-
-
-@attack(sockets=4)
-async def slow_replies(attacker: Attacker) -> None:
-    """Starts replies at ten characters a second and stops each."""
-    one = await attacker.send_hello()
-    params = {"max_new_tokens": 1_000, "chars_per_s": 10}
-    await attacker.flood(
-        one, lambda _: send(f"slow-{attacker.place}", on_busy="interrupt", params=params), per_s=10
-    )
+family.ask_often(
+    "long-cursors", "Asks a link for a cursor of 8,000 characters.",
+    lambda me, _: _page(me.job.note, LONG_CURSOR), per_s=50, prepare=a_shared_conversation,
+)  # fmt: skip
+family.flood(
+    "slow-replies", "Starts replies at ten characters a second and stops each.",
+    lambda me, _: send(f"slow-{me.place}", on_busy="interrupt", params=SLOWLY), per_s=10,
+)  # fmt: skip

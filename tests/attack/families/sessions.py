@@ -6,16 +6,16 @@ import json
 from base64 import b64encode
 from itertools import cycle
 
-from tests.attack.attack import KB, TargetKind, attack
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import SMALL_BUFFER, Family, TargetKind, beats
+from tests.attack.client import Attacker, Socket
 from tests.attack.families.audio import NOISE
 from tests.chaos.minimal_websocket import framed
 
+family = Family(sockets=4)
 REALTIME = "/v1/realtime?client_id={name}"
 TRANSLATIONS = "/v1/realtime/translations?client_id={name}"
 TEXT = "ab cd ef gh ij " * 2_000
 """30,000 characters."""
-SMALL_BUFFER = 8 * KB
 LANGUAGES = ("de", "zh", "en")
 OTHERS = '{"type":"response.create","response":{"conversation":"none","input":[%s],"max_output_tokens":200}}'
 DEEP = '{"type":"session.update","session":{"type":"realtime","tools":' + "[" * 5_000 + "]" * 5_000 + "}}"
@@ -44,7 +44,7 @@ def _item(text: str) -> dict[str, object]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
-@attack(sockets=4)
+@family.attack()
 async def session_items(attacker: Attacker) -> None:
     """Adds items to a Realtime session, and asks for no reply."""
     one = await session(attacker, REALTIME)
@@ -52,7 +52,7 @@ async def session_items(attacker: Attacker) -> None:
     await _send_all(attacker, one, items, per_s=60)
 
 
-@attack(sockets=4)
+@family.attack()
 async def colliding_items(attacker: Attacker) -> None:
     """Creates, deletes and retrieves one item id."""
     one = await session(attacker, REALTIME)
@@ -66,7 +66,7 @@ async def colliding_items(attacker: Attacker) -> None:
     await _send_all(attacker, one, events, per_s=60)
 
 
-@attack(sockets=8)
+@family.attack(sockets=8)
 async def unread_sessions(attacker: Attacker) -> None:
     """Asks a Realtime session for replies, and reads none."""
     one = await session(attacker, REALTIME, receive_buffer=SMALL_BUFFER)
@@ -74,7 +74,7 @@ async def unread_sessions(attacker: Attacker) -> None:
         await one.write(framed((OTHERS % json.dumps(_item("Hello."))).encode()))
 
 
-@attack(sockets=4)
+@family.attack()
 async def odd_sessions(attacker: Attacker) -> None:
     """Sends malformed Realtime events, fewer than end a connection, and reconnects."""
     one = await session(attacker, REALTIME)
@@ -82,18 +82,17 @@ async def odd_sessions(attacker: Attacker) -> None:
     for _ in range(16):
         await one.write(framed(next(odd).encode()))
     for _ in range(16):
-        answer = await one.get()
-        attacker.count(f"{answer['type']} {answer.get('code', '')}".strip())
+        await attacker.answered(one)
 
 
-@attack(sockets=100)
+@family.attack(sockets=100)
 async def session_crowds(attacker: Attacker) -> None:
     """Opens Realtime sessions and sends nothing."""
     one = await session(attacker, REALTIME)
     await attacker.listen(one)
 
 
-@attack(sockets=4)
+@family.attack()
 async def appended_text(attacker: Attacker) -> None:
     """Appends 30,000 characters to be translated."""
     one = await session(attacker, TRANSLATIONS)
@@ -102,7 +101,7 @@ async def appended_text(attacker: Attacker) -> None:
     await _send_all(attacker, one, [event("session.input_text_buffer.append", text=TEXT)], per_s=20)
 
 
-@attack(sockets=4)
+@family.attack()
 async def changed_languages(attacker: Attacker) -> None:
     """Changes the target language with every word."""
     one = await session(attacker, TRANSLATIONS)
@@ -113,7 +112,7 @@ async def changed_languages(attacker: Attacker) -> None:
     await _send_all(attacker, one, events, per_s=100)
 
 
-@attack(sockets=8)
+@family.attack(sockets=8)
 async def unread_translations(attacker: Attacker) -> None:
     """Appends words to be translated, and reads nothing."""
     one = await session(attacker, TRANSLATIONS, receive_buffer=SMALL_BUFFER)
@@ -122,7 +121,7 @@ async def unread_translations(attacker: Attacker) -> None:
         await one.write(event("session.input_text_buffer.append", text="Good morning. "))
 
 
-@attack(sockets=4, ground=TargetKind.SPEECH)
+@family.attack(ground=TargetKind.SPEECH)
 async def session_noise(attacker: Attacker) -> None:
     """Appends noise to a Realtime session and commits it."""
     one = await session(attacker, REALTIME)

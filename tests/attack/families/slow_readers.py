@@ -7,11 +7,12 @@ import json
 import uuid
 from contextlib import suppress
 
-from tests.attack.attack import attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import SMALL_BUFFER, Family, beats
+from tests.attack.client import Attacker
 from tests.attack.families.turns import send
 from tests.chaos.minimal_websocket import Dropped, Frame, MinimalWebSocket, Refused, framed
 
+family = Family()
 OWNER = "attackers-past"
 """One client, whose conversations all attackers read."""
 LONG, WIDE = "long", "wide"
@@ -20,7 +21,6 @@ CONTENT = "x" * 30_000
 SIBLINGS = 600
 AT_ONCE = 16
 PREPARE_S = 20.0
-SMALL_BUFFER = 8 * 1024
 EVENTS = (
     "GET /v1/conversations/{conversation}/events?client_id={owner} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     "Last-Event-ID: {epoch}:0\r\n\r\n"
@@ -78,7 +78,7 @@ async def _next(one: MinimalWebSocket, kind: str) -> Frame:
     return frame
 
 
-@attack(prepare=a_wide_conversation)
+@family.attack(prepare=a_wide_conversation)
 async def unread_history(attacker: Attacker) -> None:
     """Asks for a long history 984 times, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
@@ -89,7 +89,7 @@ async def unread_history(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-@attack(sockets=4, prepare=a_long_conversation)
+@family.attack(sockets=4, prepare=a_long_conversation)
 async def oldest_seq(attacker: Attacker) -> None:
     """Resumes 720 KB from the first event, and reads nothing."""
     one = await attacker.send_hello(OWNER, receive_buffer=SMALL_BUFFER)
@@ -97,7 +97,7 @@ async def oldest_seq(attacker: Attacker) -> None:
         await one.write(_from_the_oldest(attacker))
 
 
-@attack(sockets=2, prepare=a_long_conversation)
+@family.attack(sockets=2, prepare=a_long_conversation)
 async def oldest_seq_read(attacker: Attacker) -> None:
     """Resumes 720 KB from the first event, and reads it."""
     one = await attacker.send_hello(OWNER)
@@ -107,7 +107,7 @@ async def oldest_seq_read(attacker: Attacker) -> None:
             await one.write(_from_the_oldest(attacker))
 
 
-@attack(sockets=20, prepare=a_long_conversation)
+@family.attack(sockets=20, prepare=a_long_conversation)
 async def unread_events(attacker: Attacker) -> None:
     """Opens event streams of a long conversation, and reads nothing."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.attack.attack import attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import Family, beats
+from tests.attack.client import Attacker
 from tests.chaos.minimal_websocket import HANDSHAKE, framed
 
+family = Family()
 HOST = "127.0.0.1"
 WHOLE_HANDSHAKE = HANDSHAKE.format(host=HOST, extra="").encode()
 LONG_FRAME = framed(b'{"type":"ping","t":"' + b"x" * 60_000 + b'"}')
@@ -15,13 +16,13 @@ LONG_HEAD = HANDSHAKE.format(
 ).encode()
 
 
-@attack(sockets=100)
+@family.attack(sockets=100)
 async def silent_sockets(attacker: Attacker) -> None:
     """Connects and sends nothing."""
     await attacker.receive(await attacker.connect())
 
 
-@attack(sockets=50)
+@family.attack(sockets=50)
 async def trickled_heads(attacker: Attacker) -> None:
     """Sends a handshake's head a byte at a time."""
     one = await attacker.connect()
@@ -32,13 +33,13 @@ async def trickled_heads(attacker: Attacker) -> None:
     await attacker.receive(one)
 
 
-@attack(sockets=100)
+@family.attack(sockets=100)
 async def half_open(attacker: Attacker) -> None:
     """Completes the handshake and never sends `hello`."""
     await attacker.listen(await attacker.handshake())
 
 
-@attack(sockets=4)
+@family.attack(sockets=4)
 async def connect_storm(attacker: Attacker) -> None:
     """Connects and leaves."""
     async for _ in beats(100):
@@ -46,7 +47,7 @@ async def connect_storm(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=4)
+@family.attack(sockets=4)
 async def shake_storm(attacker: Attacker) -> None:
     """Sends `hello` and leaves."""
     async for _ in beats(20):
@@ -54,17 +55,15 @@ async def shake_storm(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=4)
+@family.attack(sockets=4)
 async def long_heads(attacker: Attacker) -> None:
     """Sends handshakes with 60 KiB of headers."""
     async for _ in beats(10):
-        one = await attacker.connect()
-        await attacker.ask(one, LONG_HEAD)
+        await attacker.ask(await attacker.connect(), LONG_HEAD)
         attacker.close()
 
 
-@attack(sockets=10)
-async def trickled_frames(attacker: Attacker) -> None:
-    """Sends a frame of 60 KB a byte at a time."""
-    one = await attacker.send_hello()
-    await attacker.flood(one, lambda number: LONG_FRAME[number % len(LONG_FRAME) :][:1], per_s=200)
+family.flood(
+    "trickled-frames", "Sends a frame of 60 KB a byte at a time.",
+    lambda _, number: LONG_FRAME[number % len(LONG_FRAME) :][:1], per_s=200, sockets=10,
+)  # fmt: skip

@@ -8,12 +8,13 @@ import zlib
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, TargetKind, attack
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import KB, SMALL_BUFFER, Family, TargetKind, beats
+from tests.attack.client import Attacker
 from tests.attack.families.bodies import post
 from tests.attack.families.minimal_requests import minimal_request
 from tests.chaos.minimal_websocket import framed
 
+family = Family(sockets=4)
 RESPONSES, THREADS, CHAT = "/v1/responses", "/v1/ag-ui", "/v1/ai-sdk/chat"
 OWNER = "attackers-chain-7b1e0c9d42"
 """One name, whose chain of responses all attackers read."""
@@ -22,6 +23,21 @@ LINK = [{"role": "user", "content": "x" * 30_000}] * 8
 READ = "GET /v1/responses/{response_id}{more} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {owner}\r\n\r\n"
 SHOWN = ("", "/input_items?limit=1", "?include=all")
 IMAGE = 200 * KB
+IN_BACKGROUND = {"background": True, "stream": False, "max_output_tokens": 20}
+UNLISTED = [
+    {"type": "mcp", "server_label": f"s{number}", "server_url": f"http://127.0.0.1:1/{number}"}
+    for number in range(100)
+]
+
+
+def _read(attacker: Attacker, more: str) -> bytes:
+    return READ.format(response_id=attacker.job.note, more=more, owner=OWNER).encode()
+
+
+def _continue_or_read(attacker: Attacker, number: int) -> bytes:
+    if number % 2 == 0:
+        return _read(attacker, SHOWN[1])
+    return minimal_request(RESPONSES, key=OWNER, previous_response_id=attacker.job.note, stream=False)
 
 
 async def a_chain(attacker: Attacker) -> str:
@@ -38,65 +54,44 @@ async def a_chain(attacker: Attacker) -> str:
     return str(last)
 
 
-@attack(sockets=4)
-async def background_floods(attacker: Attacker) -> None:
-    """Starts background responses."""
-    one = await attacker.connect()
-    async for _ in beats(50):
-        fields = {"background": True, "stream": False, "max_output_tokens": 20}
-        await attacker.ask(
-            one, minimal_request(RESPONSES, key=f"sk-of-a-flooding-{attacker.client_id}", **fields)
-        )
+family.ask_often(
+    "background-floods", "Starts background responses.",
+    lambda me, _: minimal_request(RESPONSES, key=f"sk-of-a-flooding-{me.client_id}", **IN_BACKGROUND), per_s=50,
+)  # fmt: skip
+family.ask_often(
+    "read-chains", "Reads the end of a chain of responses of 9 MB.",
+    lambda me, number: _read(me, SHOWN[number % 2 * 2]), per_s=20, prepare=a_chain,
+)  # fmt: skip
+family.ask_often(
+    "long-chains",
+    "Continues that chain, which fits in no window.",
+    _continue_or_read,
+    per_s=20,
+    prepare=a_chain,
+)
 
 
-@attack(sockets=4, prepare=a_chain)
-async def read_chains(attacker: Attacker) -> None:
-    """Reads the end of a chain of responses of 9 MB."""
-    one = await attacker.connect()
-    async for number in beats(20):
-        more = SHOWN[number % 2 * 2]
-        await attacker.ask(one, READ.format(response_id=attacker.job.note, more=more, owner=OWNER).encode())
-
-
-@attack(sockets=4, prepare=a_chain)
-async def long_chains(attacker: Attacker) -> None:
-    """Continues that chain, which fits in no window."""
-    one = await attacker.connect()
-    async for number in beats(20):
-        if number % 2:
-            fields = {"previous_response_id": attacker.job.note, "stream": False}
-            await attacker.ask(one, minimal_request(RESPONSES, key=OWNER, **fields))
-        else:
-            await attacker.ask(
-                one, READ.format(response_id=attacker.job.note, more=SHOWN[1], owner=OWNER).encode()
-            )
-
-
-@attack(sockets=4, ground=TargetKind.OPEN)
+@family.attack(ground=TargetKind.OPEN)
 async def rerun_threads(attacker: Attacker) -> None:
     """Runs one stored thread from four sockets at once."""
     one = await attacker.connect()
     async for _ in beats(20):
         props = {"server_tools": ["*"], "max_tokens": 1}
         fields = {"threadId": attacker.client_id, "forwardedProps": props}
-        one = await _anew(
-            attacker, one, minimal_request(THREADS, key=f"sk-of-a-thread-{attacker.client_id}", **fields)
-        )
+        request = minimal_request(THREADS, key=f"sk-of-a-thread-{attacker.client_id}", **fields)
+        await attacker.ask(one, request)
+        attacker.close()  # its answer has no length: the socket is left for a new one
+        one = await attacker.connect()
 
 
-@attack(sockets=4, ground=TargetKind.OPEN)
-async def unlisted_servers(attacker: Attacker) -> None:
-    """Asks for responses with the tools of 100 unlisted servers."""
-    tools = [
-        {"type": "mcp", "server_label": f"s{number}", "server_url": f"http://127.0.0.1:1/{number}"}
-        for number in range(100)
-    ]
-    one = await attacker.connect()
-    async for _ in beats(20):
-        await attacker.ask(one, minimal_request(RESPONSES, key=attacker.client_id, tools=tools, stream=False))
+family.ask_often(
+    "unlisted-servers", "Asks for responses with the tools of 100 unlisted servers.",
+    lambda me, _: minimal_request(RESPONSES, key=me.client_id, tools=UNLISTED, stream=False),
+    per_s=20, ground=TargetKind.OPEN,
+)  # fmt: skip
 
 
-@attack(sockets=4)
+@family.attack()
 async def colliding_ids(attacker: Attacker) -> None:
     """Sends one message id with changing content."""
     one = await attacker.connect()
@@ -110,10 +105,10 @@ async def colliding_ids(attacker: Attacker) -> None:
     await attacker.flood(one, sent, per_s=40)
 
 
-@attack(sockets=8)
+@family.attack(sockets=8)
 async def chat_lanes(attacker: Attacker) -> None:
     """Starts AI SDK chats in lanes of one socket, and reads none."""
-    one = await attacker.connect(receive_buffer=8 * KB)
+    one = await attacker.connect(receive_buffer=SMALL_BUFFER)
     await one.handshake(path=f"{CHAT}?client_id=lanes-{attacker.number}-{attacker.place}")
     async for number in beats(50):
         message = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "Hello."}]}
@@ -121,13 +116,9 @@ async def chat_lanes(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(sent).encode()))
 
 
-@attack(sockets=4)
-async def stored_images(attacker: Attacker) -> None:
-    """Uploads unused images of 200 KB."""
-    one = await attacker.connect()
-    async for number in beats(20):
-        path = f"/v1/attachments?client_id={attacker.client_id}-{number % 4}"
-        await attacker.ask(one, post(path, _image(number + 1_000 * attacker.place)))
+def _upload(attacker: Attacker, number: int) -> bytes:
+    path = f"/v1/attachments?client_id={attacker.client_id}-{number % 4}"
+    return post(path, _image(number + 1_000 * attacker.place))
 
 
 def _image(number: int) -> bytes:
@@ -153,8 +144,4 @@ def png(points: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(written)
 
 
-async def _anew(attacker: Attacker, one: Socket, request: bytes) -> Socket:
-    """Ask by a socket whose answer has no length: it is left for a new one."""
-    await attacker.ask(one, request)
-    attacker.close()
-    return await attacker.connect()
+family.ask_often("stored-images", "Uploads unused images of 200 KB.", _upload, per_s=20)

@@ -8,11 +8,15 @@ import uuid
 from functools import cache
 from typing import Any
 
-from tests.attack.attack import MB, Cost, TargetKind, attack
+from tests.attack.attack import MB, Cost, Family, TargetKind
 from tests.attack.client import Attacker
 from tests.attack.families.bodies import MESSAGE, post
 from tests.chaos.minimal_websocket import framed
 
+family = Family(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY)
+ON_SOCKETS: dict[str, Any] = {"sockets": 4, "ground": TargetKind.SCRIPTED, "cost": Cost.SOCKET}
+DECISION = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
+ALLOWED = framed(json.dumps({**DECISION, "conversation_id": "read"}).encode())
 RESULT = 10 * MB
 SCHEMA = 5 * MB
 TOOLS = 10_000
@@ -63,13 +67,10 @@ def _huge_result() -> bytes:
     return _chat(messages=[MESSAGE, {"role": "assistant", "tool_calls": calls}, reported])
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_schema)
-async def huge_schemas(attacker: Attacker) -> None:
-    """Asks for a reply that follows a schema of 5 MB."""
-    await attacker.ask(await attacker.connect(), _huge_schema())
+family.ask("huge-schemas", "Asks for a reply that follows a schema of 5 MB.", _huge_schema)
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY)
+@family.attack()
 async def costly_schemas(attacker: Attacker) -> None:
     """Asks for replies that follow schemas too complex to compile."""
     one = await attacker.connect()
@@ -77,19 +78,11 @@ async def costly_schemas(attacker: Attacker) -> None:
         await attacker.ask(one, _response_format({**schema, "title": uuid.uuid4().hex}))
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_ten_thousand_tools)
-async def many_tools(attacker: Attacker) -> None:
-    """Asks for a reply that may call 10,000 tools."""
-    await attacker.ask(await attacker.connect(), _ten_thousand_tools())
+family.ask("many-tools", "Asks for a reply that may call 10,000 tools.", _ten_thousand_tools)
+family.ask("huge-results", "Sends a completion a tool result of 10 MB.", _huge_result)
 
 
-@attack(sockets=2, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_huge_result)
-async def huge_results(attacker: Attacker) -> None:
-    """Sends a completion a tool result of 10 MB."""
-    await attacker.ask(await attacker.connect(), _huge_result())
-
-
-@attack(sockets=4)
+@family.attack(**ON_SOCKETS)
 async def huge_result_frames(attacker: Attacker) -> None:
     """Sends a tool result of 10 MB in one frame."""
     one = await attacker.send_hello()
@@ -99,10 +92,6 @@ async def huge_result_frames(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(frame).encode()))
 
 
-@attack(sockets=4)
-async def replayed_decisions(attacker: Attacker) -> None:
-    """Approves calls of another user's conversation."""
-    one = await attacker.send_hello()
-    frame = {"type": "tool_decision", "call_id": "call_1", "decision": "allow", "args_sha256": "0" * 64}
-    allowed = framed(json.dumps({**frame, "conversation_id": "read"}).encode())
-    await attacker.flood(one, lambda _: allowed, per_s=100)
+family.flood(
+    "replayed-decisions", "Approves calls of another user's conversation.", lambda *_: ALLOWED, per_s=100, **ON_SOCKETS
+)  # fmt: skip

@@ -6,14 +6,16 @@ import asyncio
 import json
 import uuid
 
-from tests.attack.attack import TargetKind, attack
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import Family, TargetKind, beats
+from tests.attack.client import Attacker
 from tests.chaos.minimal_websocket import framed
 
+family = Family(sockets=4)
 QUEUED = 17
 """Turns of one conversation: one that runs and 16 that wait."""
 LONG = "ab cd ef gh ij " * 2_100
 """As many characters as a message may have, about: far more tokens than fit the demo model's window."""
+LIST = framed(b'{"type":"conversations","limit":200}')
 
 
 def send(conversation_id: str, content: str = "Hello.", *, words: int = 1, **fields: object) -> bytes:
@@ -28,7 +30,18 @@ def send(conversation_id: str, content: str = "Hello.", *, words: int = 1, **fie
     return framed(json.dumps(frame | fields).encode())
 
 
-@attack(sockets=20)
+def _anew(attacker: Attacker, number: int, content: str = "Hello.") -> bytes:
+    """A message to a conversation of its own."""
+    return send(f"{attacker.place}-{attacker.life}-{number}", content)
+
+
+def _taken_back(attacker: Attacker, _: int) -> bytes:
+    place = f"rollbacks-{attacker.place}"
+    cancel = {"type": "cancel", "conversation_id": place, "mode": "rollback"}
+    return send(place, words=100, on_busy="rollback") + framed(json.dumps(cancel).encode())
+
+
+@family.attack(sockets=20)
 async def all_turns(attacker: Attacker) -> None:
     """Enqueues messages until one client would have all turns."""
     one = await attacker.send_hello()
@@ -40,32 +53,17 @@ async def all_turns(attacker: Attacker) -> None:
             await one.write(send(f"hog-{attacker.place}-{number // QUEUED}", words=500, on_busy="enqueue"))
 
 
-@attack(sockets=12)
-async def send_flood(attacker: Attacker) -> None:
-    """Sends 48 messages a second, each to a new conversation."""
-    await _send_messages(attacker, per_s=48, words=1)
+family.flood(
+    "send-flood", "Sends 48 messages a second, each to a new conversation.", _anew, per_s=48, sockets=12
+)
+family.flood(
+    "interrupts", "Interrupts its own reply 40 times a second.",
+    lambda me, _: send(f"interrupts-{me.place}", words=100, on_busy="interrupt"), per_s=40,
+)  # fmt: skip
+family.flood("rollbacks", "Sends a message and takes it back.", _taken_back, per_s=40)
 
 
-@attack(sockets=4)
-async def interrupts(attacker: Attacker) -> None:
-    """Interrupts its own reply 40 times a second."""
-    one = await attacker.send_hello()
-    await attacker.flood(
-        one, lambda _: send(f"interrupts-{attacker.place}", words=100, on_busy="interrupt"), per_s=40
-    )
-
-
-@attack(sockets=4)
-async def rollbacks(attacker: Attacker) -> None:
-    """Sends a message and takes it back."""
-    one = await attacker.send_hello()
-    cancel = {"type": "cancel", "conversation_id": f"rollbacks-{attacker.place}", "mode": "rollback"}
-    taken_back = framed(json.dumps(cancel).encode())
-    place = f"rollbacks-{attacker.place}"
-    await attacker.flood(one, lambda _: send(place, words=100, on_busy="rollback") + taken_back, per_s=40)
-
-
-@attack(sockets=1000, together=True)
+@family.attack(sockets=1000, together=True)
 async def many_clients(attacker: Attacker) -> None:
     """Connects as 1,000 clients from a few addresses; each sends a message."""
     one = await attacker.send_hello(f"client-{attacker.number}-{attacker.place}")
@@ -73,32 +71,21 @@ async def many_clients(attacker: Attacker) -> None:
     await attacker.listen(one)
 
 
-@attack(sockets=10)
-async def many_conversations(attacker: Attacker) -> None:
-    """Starts thousands of conversations, 100 a second on each socket."""
-    await _send_messages(attacker, per_s=100, words=1)
+family.flood(
+    "many-conversations", "Starts thousands of conversations, 100 a second on each socket.",
+    _anew, per_s=100, sockets=10,
+)  # fmt: skip
+family.flood(
+    "long-messages", "Sends messages that fit in no window.",
+    lambda me, number: _anew(me, number, LONG), per_s=20, ground=TargetKind.MODEL,
+)  # fmt: skip
 
 
-@attack(sockets=4, ground=TargetKind.MODEL)
-async def long_messages(attacker: Attacker) -> None:
-    """Sends messages that fit in no window."""
-    await _send_messages(attacker, per_s=20, words=1, content=LONG)
-
-
-@attack(sockets=4)
+@family.attack()
 async def titles(attacker: Attacker) -> None:
     """Renames a conversation 200 times a second and lists conversations."""
     one = await attacker.send_hello()
     rename = {"type": "rename", "conversation_id": f"titles-{attacker.place}", "title": "t" * 200}
-    frames = (framed(json.dumps(rename).encode()), framed(b'{"type":"conversations","limit":200}'))
+    frames = (framed(json.dumps(rename).encode()), LIST)
     await one.write(send(f"titles-{attacker.place}"))
     await attacker.flood(one, lambda number: frames[number % 2], per_s=200)
-
-
-async def _send_messages(attacker: Attacker, *, per_s: float, words: int, content: str = "Hello.") -> None:
-    one: Socket = await attacker.send_hello()
-    await attacker.flood(
-        one,
-        lambda number: send(f"{attacker.place}-{attacker.life}-{number}", content, words=words),
-        per_s=per_s,
-    )

@@ -7,15 +7,15 @@ import struct
 from functools import cache
 from random import Random
 
-from tests.attack.attack import KB, MB, Cost, TargetKind, attack
-from tests.attack.client import Attacker, beats
+from tests.attack.attack import KB, MB, SMALL_BUFFER, Cost, Family, TargetKind, beats
+from tests.attack.client import Attacker
 from tests.attack.families.minimal_requests import minimal_request
 
+family = Family(ground=TargetKind.OPEN)
 TRANSCRIPTIONS, SPEECH, EMBEDDINGS = "/v1/audio/transcriptions", "/v1/audio/speech", "/v1/embeddings"
 EARS = "pocketsphinx"
 MINUTES = 9
 RATE = 8_000
-SMALL_BUFFER = 8 * KB
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 LONG_TEXT = (SENTENCE * 100)[:4_000]
 TEXTS = ["a" * (30 * KB)] * 128
@@ -56,13 +56,16 @@ def _odd_forms() -> tuple[bytes, ...]:
     )
 
 
-@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
-async def long_recordings(attacker: Attacker) -> None:
-    """Has nine minutes of noise recognized, repeatedly."""
-    await attacker.ask(await attacker.connect(), _recording())
+family.ask(
+    "long-recordings",
+    "Has nine minutes of noise recognized, repeatedly.",
+    _recording,
+    sockets=2,
+    cost=Cost.BODY,
+)
 
 
-@attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_recording)
+@family.attack(sockets=1, cost=Cost.BODY, warm=_recording)
 async def left_recordings(attacker: Attacker) -> None:
     """Sends nine minutes of sound and leaves."""
     async for _ in beats(2):
@@ -70,7 +73,7 @@ async def left_recordings(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=1, ground=TargetKind.OPEN, cost=Cost.BODY, warm=_odd_forms)
+@family.attack(sockets=1, cost=Cost.BODY, warm=_odd_forms)
 async def odd_forms(attacker: Attacker) -> None:
     """Sends forms with 30,000 fields, long headers and near-boundaries."""
     for form in _odd_forms():
@@ -86,7 +89,7 @@ async def a_spoken_sentence(attacker: Attacker) -> str:
     return ""
 
 
-@attack(sockets=8, ground=TargetKind.OPEN, prepare=a_spoken_sentence)
+@family.attack(sockets=8, prepare=a_spoken_sentence)
 async def unread_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken, and reads no sound."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -94,7 +97,7 @@ async def unread_speech(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-@attack(sockets=4, ground=TargetKind.OPEN, prepare=a_spoken_sentence)
+@family.attack(sockets=4, prepare=a_spoken_sentence)
 async def left_speech(attacker: Attacker) -> None:
     """Has 4,000 characters spoken and leaves."""
     async for _ in beats(10):
@@ -104,7 +107,7 @@ async def left_speech(attacker: Attacker) -> None:
         attacker.close()
 
 
-@attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
+@family.attack(sockets=2, cost=Cost.BODY)
 async def many_texts(attacker: Attacker) -> None:
     """Asks for embeddings of 128 texts of 4 MiB, and of 9,000 empty ones."""
     one = await attacker.connect()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from functools import cache
+from typing import Any
 
-from tests.attack.attack import Cost, TargetKind, attack
-from tests.attack.client import Attacker, Socket, beats
+from tests.attack.attack import SMALL_BUFFER, Cost, Family, TargetKind, beats
+from tests.attack.client import Attacker, Socket
 from tests.attack.families.bodies import MESSAGE, MOST, post
 from tests.chaos.minimal_websocket import framed
 
-SMALL_BUFFER = 8 * 1024
+family = Family(sockets=8)
 RESPONSES, CHAT = "/v1/responses", "/v1/ai-sdk/chat"
 MODEL = "midstream-demo"
 BLOCKS = 9_900
@@ -32,7 +33,7 @@ def _blocks() -> bytes:
     return post("/v1/messages", json.dumps(body, separators=(",", ":")).encode())
 
 
-@attack(sockets=8)
+@family.attack()
 async def unread_lanes(attacker: Attacker) -> None:
     """Starts responses in lanes of one socket, and reads none."""
     one = await attacker.connect(receive_buffer=SMALL_BUFFER)
@@ -44,7 +45,7 @@ async def unread_lanes(attacker: Attacker) -> None:
         await one.write(framed(json.dumps(ask).encode()))
 
 
-@attack(sockets=8)
+@family.attack()
 async def kept_lanes(attacker: Attacker) -> None:
     """Has responses of 20,000 characters kept in its socket's memory."""
     one = await attacker.connect()
@@ -63,15 +64,7 @@ async def a_response(attacker: Attacker) -> str:
     return str((await one.body())["id"])
 
 
-@attack(sockets=4, prepare=a_response)
-async def stored_forks(attacker: Attacker) -> None:
-    """Continues one stored response again and again."""
-    one = await attacker.connect()
-    async for _ in beats(20):
-        await attacker.ask(one, _stored(previous_response_id=attacker.job.note))
-
-
-def _stored(**fields: object) -> bytes:
+def _stored(**fields: Any) -> bytes:
     """Return a request under a name, to which what it stores belongs."""
     body = _response(
         instructions=CONTENT[:2_000], metadata={f"k{number}": "v" * 500 for number in range(16)}, **fields
@@ -79,13 +72,17 @@ def _stored(**fields: object) -> bytes:
     return post(RESPONSES, json.dumps(body).encode(), key=KEY)
 
 
-@attack(sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY, warm=_blocks)
-async def many_blocks(attacker: Attacker) -> None:
-    """Asks for a message of 9,900 text blocks, 4 MiB in all."""
-    await attacker.ask(await attacker.connect(), _blocks())
+family.ask_often(
+    "stored-forks", "Continues one stored response again and again.",
+    lambda me, _: _stored(previous_response_id=me.job.note), per_s=20, sockets=4, prepare=a_response,
+)  # fmt: skip
+family.ask(
+    "many-blocks", "Asks for a message of 9,900 text blocks, 4 MiB in all.",
+    _blocks, sockets=3, ground=TargetKind.MODEL, cost=Cost.BODY,
+)  # fmt: skip
 
 
-@attack(sockets=8)
+@family.attack()
 async def left_chats(attacker: Attacker) -> None:
     """Leaves a chat in the middle of an answer, resumes it and leaves again."""
     chat = f"left-{attacker.place}-{attacker.life}"

@@ -1,10 +1,9 @@
 """What sounds and words over a spoken reply do: `python -m tests.bench.dialogues.interruptions`.
 
 A real service counts aloud, in real time. After a second and a half its listener coughs, hums, says "mhm", "stop" or a
-sentence. The table says whether and when the count ended, in samples that the microphone had sent since that sound began, and
-when the recognizer and the rules decide that without a service. `--decided-only` measures the latter alone, which a busy
-machine does not change. Prints a table and writes docs/bench/interruptions.json. Exit status 1: a noise or a backchannel ended
-a reply or became a message, or a sentence or a "stop" did not end one within a second of speech.
+sentence. The table says how many of each kind did what they should, and when the count ended, in samples that the microphone had
+sent since that sound began. Writes docs/bench/interruptions.json. Exit status 1: a noise or a backchannel ended a reply or
+became a message, or a sentence or a "stop" did not end one within a second of speech.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import msgspec
 
-from speech.pocketsphinx_decoder import PocketSphinxDecoder, in_digits
+from speech.pocketsphinx_decoder import in_digits
 from tests.bench.dialogues.voice_client import (
-    GRAMMAR,
     SERVE,
     SPEECH,
     VOICES,
@@ -28,8 +27,7 @@ from tests.bench.dialogues.voice_client import (
     telephone,
     utterance,
 )
-from tests.bench.report import RESULTS, Report
-from tests.connections.voice.barge_in import outcome
+from tests.bench.report import RESULTS, Measured, Report, none
 from tests.server_process import serving
 from tests.speech.noise_samples import NOISES, noise
 
@@ -48,11 +46,10 @@ LATEST_MS = 1000
 
 
 class InterruptionResult(msgspec.Struct, frozen=True):
-    """What a sound did. `cut_ms`, `decided_ms`: None: the reply continued; `message`: what was answered."""
+    """What a sound did. `cut_ms`: None: the reply continued; `message`: what was answered."""
 
     kind: str
     sound: str
-    decided_ms: float | None
     cut_ms: float | None
     message: str | None
 
@@ -72,17 +69,21 @@ def main() -> int:
         prog="python -m tests.bench.dialogues.interruptions", description=__doc__
     )
     parser.add_argument("--at-once", type=int, default=2, help="replies that are spoken at the same time")
-    parser.add_argument("--decided-only", action="store_true", help="without a service")
     parser.add_argument("--out", type=Path, default=RESULTS / "interruptions.json", help="file for results")
     options = parser.parse_args()
-    if options.decided_only:
-        seen = asyncio.run(_decided())
-    else:
-        with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH, command=SERVE) as server:
-            seen = asyncio.run(_all(server.ws_url, options.at_once))
-    print(table(seen))
-    Report(details={"command": sys.argv[1:], "sounds": seen}).write(options.out)
-    return 0 if all(one.is_right for one in seen) else 1
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), SPEECH, command=SERVE) as server:
+        seen = asyncio.run(_all(server.ws_url, options.at_once))
+    return Report(findings=list(_findings(seen)), details={"sounds": seen}).conclude(options.out)
+
+
+def _findings(seen: list[InterruptionResult]) -> Iterator[Measured]:
+    for kind in dict.fromkeys(one.kind for one in seen):
+        some = [one for one in seen if one.kind == kind]
+        wrong = [f"{one.sound}: {one.cut_ms} {one.message}" for one in some if not one.is_right]
+        cuts = [one.cut_ms for one in some if one.cut_ms is not None]
+        measured = none(f"{kind}: of {len(some)} sounds, those that did something else", wrong)
+        readings = {"cut after ms, least": min(cuts), "most": max(cuts)} if cuts else {}
+        yield msgspec.structs.replace(measured, readings=readings)
 
 
 async def _all(url: str, at_once: int) -> list[InterruptionResult]:
@@ -92,23 +93,7 @@ async def _all(url: str, at_once: int) -> list[InterruptionResult]:
         async with places:
             return await _over(url, f"interruption-{number}", kind, speech)
 
-    decided, sounds = await _decided(), await _sounds()
-    seen = await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(sounds)))
-    return [
-        msgspec.structs.replace(one, decided_ms=by_rules.decided_ms)
-        for one, by_rules in zip(seen, decided, strict=True)
-    ]
-
-
-async def _decided() -> list[InterruptionResult]:
-    """What the recognizer and the rules decide, without a service."""
-    listener = PocketSphinxDecoder(str(GRAMMAR))
-    seen = []
-    for kind, speech in await _sounds():
-        cut_ms, message = outcome(listener, speech.pcm)
-        answered = message or None
-        seen.append(InterruptionResult(kind, speech.text, decided_ms=cut_ms, cut_ms=cut_ms, message=answered))
-    return seen
+    return await asyncio.gather(*(one(number, *sound) for number, sound in enumerate(await _sounds())))
 
 
 async def _sounds() -> list[tuple[str, Utterance]]:
@@ -134,28 +119,9 @@ async def _over(url: str, conversation: str, kind: str, speech: Utterance) -> In
         return InterruptionResult(
             kind=kind,
             sound=speech.text,
-            decided_ms=None,
             cut_ms=None if count.ended_ms is None else count.ended_ms - phone.spoke_ms,
             message=messages[-1] if messages else None,
         )
-
-
-def table(seen: list[InterruptionResult]) -> str:
-    """Return one line for each sound, and how many of each kind did what they should. Pure."""
-    width = max(len(one.sound) for one in seen)
-    rows = [f"{'kind':<12} {'sound':<{width}}  {'decided':<13} {'reply':<13} message"]
-    for one in seen:
-        decided, reply = (
-            "continues" if ms is None else f"cut {ms:,.0f} ms" for ms in (one.decided_ms, one.cut_ms)
-        )
-        wrong = "" if one.is_right else "  ✗"
-        rows.append(
-            f"{one.kind:<12} {one.sound:<{width}}  {decided:<13} {reply:<13} {one.message or '-'}{wrong}"
-        )
-    for kind in dict.fromkeys(one.kind for one in seen):
-        some = [one for one in seen if one.kind == kind]
-        rows.append(f"{kind}: {sum(one.is_right for one in some)} of {len(some)} as they should")
-    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""One load of a contender: requests in, the time of each token out, and figures of them. Knows no contender by name.
-
-Another Python than ours runs it, too (`tests/bench/peers/openvino_worker.py`): it needs msgspec and nothing of the product.
-"""
+"""One load of a contender: requests in, the time of each token out, and figures of them. Knows no contender by name."""
 
 from __future__ import annotations
 
@@ -52,17 +49,12 @@ class Contender(Protocol):
     def cancel(self, name: str) -> None:
         """End a request: only the news of its end is still to come."""
 
-    def close(self) -> None:
-        """End the contender's running requests."""
 
-
-class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+class Load(msgspec.Struct, frozen=True, kw_only=True):
     """A number of requests at once, each with a prompt of its own, read to the end.
 
     `cut_s`: all is cancelled after this time, and tokens until then count. `intruder_tokens`: once every stream
     has begun, one more prompt of this length comes, and all ends when its first token is there. `salt` varies prompts.
-    `longest_tokens`: prompts are of mixed lengths, from `prompt_tokens` up to this. `arriving`: so many more requests
-    come, each when another one ends.
     """
 
     at_once: int
@@ -71,8 +63,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     cut_s: float
     salt: int = 0
     intruder_tokens: int | None = None
-    longest_tokens: int | None = None
-    arriving: int = 0
 
 
 WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
@@ -88,7 +78,7 @@ class Stream(msgspec.Struct, frozen=True):
     arrivals: tuple[float, ...]
 
 
-class Observed(msgspec.Struct, frozen=True, tag="observed"):
+class Observed(msgspec.Struct, frozen=True):
     """The outcome of a load. `cut`: time ran out before the replies had ended."""
 
     streams: tuple[Stream, ...]
@@ -141,19 +131,14 @@ def observe(
 ) -> Observed:
     """Run a load to its end. `turn` makes the requests' names unique. Raises ContenderFailed."""
     run = _Run(contender, clock)
-    coming = [_request(load, number, vocabulary, turn) for number in range(load.at_once + load.arriving)]
-    run.submit(coming[: load.at_once])
-    del coming[: load.at_once]
+    names = [f"{turn}-{number}" for number in range(load.at_once)]
+    run.submit([_request(load, name, load.prompt_tokens, vocabulary) for name in names])
     deadline, intruder = clock() + load.cut_s, ""
     while run.running and not run.arrivals.get(intruder) and clock() <= deadline:
         run.take()
-        if coming and (free := load.at_once - len(run.running)) > 0:
-            run.submit(coming[:free])
-            del coming[:free]
         if not intruder and load.intruder_tokens and min(map(len, run.arrivals.values())) >= BEGUN:
             intruder = f"{turn}-intruder"
-            tokens = prompt(load.intruder_tokens, vocabulary, (load.salt, intruder))
-            run.submit([GenerationRequest(intruder, tokens, load.new_tokens, intruder)])
+            run.submit([_request(load, intruder, load.intruder_tokens, vocabulary)])
     cut = bool(run.running) and not run.arrivals.get(intruder)
     run.leave()
     streams = {name: Stream(at, tuple(run.arrivals[name])) for name, at in run.sent.items()}
@@ -161,14 +146,8 @@ def observe(
     return Observed(tuple(streams.values()), apart, cut)
 
 
-def _request(load: Load, number: int, vocabulary: int, turn: int) -> GenerationRequest:
-    """Return a request. Mixed lengths are drawn so that each doubling is equally likely."""
-    name, length = f"{turn}-{number}", load.prompt_tokens
-    if load.longest_tokens is not None:
-        share = Random(f"{load.salt}-{number}").random()
-        length = round(length * (load.longest_tokens / length) ** share)
-    tokens = prompt(length, vocabulary, (load.salt, turn, number))
-    return GenerationRequest(name, tokens, load.new_tokens, name)
+def _request(load: Load, name: str, length: int, vocabulary: int) -> GenerationRequest:
+    return GenerationRequest(name, prompt(length, vocabulary, (load.salt, name)), load.new_tokens, name)
 
 
 def tokens_per_s(observed: Observed) -> float:

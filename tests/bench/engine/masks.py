@@ -1,4 +1,4 @@
-"""`python -m tests.bench.engine.masks`: the cost of a mask, and the effect of masks on plain streams beside them.
+"""`python -m tests.bench.engine.masks`: the effect of masks on plain streams beside them.
 
 A vocabulary of 131,072 tokens, random weights. Gaps are between the texts of the plain streams, with sixteen others
 beside them: first plain ones too, then streams with a schema.
@@ -11,25 +11,22 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 import msgspec
 import torch
-from llguidance import LLMatcher
 
 from engine.execution.executor import LoadedModel
-from engine.grammar import HERMES_FORM, GrammarCompiler, GrammarSource, GrammarWriter
+from engine.grammar import HERMES_FORM, GrammarSource, GrammarWriter
 from engine.loading.loader import load
-from engine.messages import Chunk, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.messages import Chunk, JsonSchema, ReplySpec
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest, ReplyStep
 from tests.bench.engine.ours import sampling
 from tests.bench.engine.weights import LARGE, large_tokenizer, save_wide
-from tests.bench.report import Measured, Report, at_most, percentile, percentile_ms
-from tests.schemas.corpus import in_the_wild
+from tests.bench.report import Measured, Report, at_most, percentile_ms
 
 GAP = at_most(1.2)
 """p99 of the gaps of plain streams beside others with a schema, as a multiple of that beside plain ones."""
@@ -45,7 +42,6 @@ PERSON = {
 }
 PEOPLE = {"type": "array", "minItems": 100_000, "items": PERSON}
 """An endless list of typical objects."""
-LARGE_SCHEMAS = frozenset({"github-workflows", "compose-spec", "snapcraft"})
 
 
 def main() -> int:
@@ -54,7 +50,7 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=int, default=LARGE)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=16, help="plain ones, and as many beside them")
-    parser.add_argument("--tokens", type=int, default=256, help="of each stream, and of each grammar")
+    parser.add_argument("--tokens", type=int, default=256, help="of each stream")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     given = parser.parse_args()
@@ -68,72 +64,18 @@ def main() -> int:
 
 
 def measured(model: LoadedModel, *, rounds: int, streams: int, tokens: int) -> Report:
-    """Take all figures of a loaded model."""
+    """Measure the gaps beside plain streams and beside others with a schema, in turns."""
     assert model.grammars is not None
-    grammars = dict(_grammars(model.grammars))
-    report = Report(
-        findings=[_cost(model.grammars, name, source, tokens) for name, source in grammars.items()]
-    )
-    beside = {"beside plain ones": None, "beside schemas": grammars["a list of objects"]}
-    gaps: dict[str, list[float]] = {name: [] for name in beside}
+    writer = GrammarWriter(model.grammars.vocabulary.specials, calls=HERMES_FORM)
+    source = writer.write(ReplySpec(format=JsonSchema(json.dumps(PEOPLE))))
+    gaps: dict[GrammarSource | None, list[float]] = {None: [], source: []}
     for _ in range(rounds):
-        for name, source in beside.items():
-            gaps[name].append(_gap_ms(model, source, streams=streams, tokens=tokens))
-    report.details["gaps_ms"] = gaps
+        for beside, found in gaps.items():
+            found.append(_gap_ms(model, beside, streams=streams, tokens=tokens))
     plain, held = (median(found) for found in gaps.values())
     label = f"gap p99 of {streams} plain streams, beside schemas / beside plain ones"
     readings = {"ms beside plain ones": plain, "ms beside schemas": held}
-    report.findings.append(Measured(label=label, value=held / plain, readings=readings, target=GAP))
-    return report
-
-
-def _grammars(compiler: GrammarCompiler) -> Iterator[tuple[str, GrammarSource]]:
-    """Yield typical requests: small schemas, large ones, text with calls."""
-    writer = GrammarWriter(compiler.vocabulary.specials, calls=HERMES_FORM)
-    requested = {
-        "any JSON object": ReplySpec(format=JsonObject()),
-        "a list of objects": ReplySpec(format=JsonSchema(json.dumps(PEOPLE))),
-        "a pattern": ReplySpec(format=Regex("([A-Z][a-z]+ [a-z0-9]+[.,] )+")),
-        "text with calls": ReplySpec(tools=(Tool("people", "", json.dumps(PERSON)),)),
-    }
-    for case in in_the_wild():
-        if case.name in LARGE_SCHEMAS:
-            requested[case.name] = ReplySpec(format=JsonSchema(case.text, strict=False))
-    for name, spec in requested.items():
-        source = writer.write(spec)
-        assert source is not None
-        yield name, source
-
-
-def _cost(compiler: GrammarCompiler, name: str, source: GrammarSource, tokens: int) -> Measured:
-    """Write replies of random tokens that the grammar allows, again and again: the matcher learns meanwhile."""
-    began = time.perf_counter()
-    matcher = compiler.matcher(source)
-    compiled = time.perf_counter()
-    mask = matcher.compute_bitmask()
-    first = time.perf_counter()
-    random = torch.Generator().manual_seed(0)
-    times: list[float] = []
-    while len(times) < tokens:
-        if matcher.is_stopped():
-            matcher.reset()
-            mask = matcher.compute_bitmask()
-        mask, seconds = _next(matcher, mask, random)
-        times.append(seconds * 1e6)
-    readings = {"compile ms": (compiled - began) * 1000, "first mask ms": (first - compiled) * 1000}
-    readings |= {"µs a token p50": percentile(times, 0.5) or 0.0, "p99": percentile(times, 0.99) or 0.0}
-    return Measured(label=f"{name}: a token, most", value=max(times), unit="µs", readings=readings)
-
-
-def _next(matcher: LLMatcher, mask: bytes, random: torch.Generator) -> tuple[bytes, float]:
-    places = torch.arange(8, dtype=torch.uint8)
-    bits = torch.frombuffer(bytearray(mask), dtype=torch.uint8).unsqueeze(1) >> places
-    allowed = (bits & 1).flatten().nonzero().flatten()
-    token = int(allowed[torch.randint(len(allowed), (1,), generator=random)])
-    began = time.perf_counter()
-    matcher.consume_token(token)
-    mask = matcher.compute_bitmask()
-    return mask, time.perf_counter() - began
+    return Report(findings=[Measured(label=label, value=held / plain, readings=readings, target=GAP)])
 
 
 def _gap_ms(model: LoadedModel, beside: GrammarSource | None, *, streams: int, tokens: int) -> float:

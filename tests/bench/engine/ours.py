@@ -1,6 +1,6 @@
 """Midstream's engine as a contender: its core, stepped on the calling thread as in the engine's own process.
 
-And what is measured of it alone: the next turn, cancels, the bound of a step, growth of memory.
+And what is measured of it alone: the next turn, cancels, growth of memory.
 """
 
 from __future__ import annotations
@@ -10,13 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from statistics import median
-from typing import Any
-
-import torch
-from torch import nn
-from torch.nn import functional
-from transformers import AutoModelForCausalLM
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
@@ -38,9 +31,6 @@ Facts = dict[str, float]
 MOST_STEPS_BETWEEN = 4
 """The most steps between two cancels of running replies."""
 LONG_PROMPTS = 2
-PRODUCTS_REPEATS, BANDWIDTH_REPEATS = 15, 7
-BANDWIDTH_BYTES = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}
-"""Bytes to read; far more than any cache holds."""
 CONVERSATIONS, CANCELLED = 500, 0.3
 PROMPT_TOKENS, NEW_TOKENS = (8, 64), (4, 32)
 
@@ -93,11 +83,11 @@ class MidstreamEngine:
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))
         return reply
 
-    def begin(self, name: str, prompt_tokens: int, new_tokens: int | None = None) -> None:
-        """Submit a request, which does not end by itself without `new_tokens`."""
+    def begin(self, name: str, prompt_tokens: int) -> None:
+        """Submit a request that fills the window."""
         tokens = prompt(prompt_tokens, self.model.vocabulary, name)
         room = self.model.context_tokens - prompt_tokens
-        self.submit([GenerationRequest(name, tokens, new_tokens or room, name)])
+        self.submit([GenerationRequest(name, tokens, room, name)])
 
     def wait(self) -> Sequence[TokenUpdate]:
         """See `Contender`."""
@@ -106,9 +96,6 @@ class MidstreamEngine:
     def cancel(self, name: str) -> None:
         """See `Contender`."""
         self.core.cancel(name)
-
-    def close(self) -> None:
-        """See `Contender`: nothing runs outside this thread."""
 
 
 def sampling(new_tokens: int) -> SamplingParams:
@@ -194,63 +181,6 @@ def _cancel_after(engine: MidstreamEngine, name: str, steps: int) -> int:
     raise ContenderFailed("a cancelled request had no end")
 
 
-def bound(engine: MidstreamEngine, job: OwnJob) -> Facts:
-    """Compare a decode step with its unavoidable work: matrix products, and the reading of keys and values.
-
-    The products are those of one step with the model's own weights, on this thread. On a GPU they are as fast as their weights
-    are read, up to hundreds of rows: that is their bound there.
-    """
-    names = [f"bound-{number}" for number in range(job.at_once)]
-    for name in names:
-        engine.begin(name, job.prompt_tokens, job.new_tokens)
-    times = []
-    while engine.core.busy:
-        started = time.perf_counter()
-        if sum(one.tokens for one in engine.wait()) == job.at_once:
-            times.append(time.perf_counter() - started)
-    positions = job.at_once * (job.prompt_tokens + job.new_tokens / 2)  # in the middle of the replies
-    device = engine.model.device
-    size = BANDWIDTH_BYTES[device.type]
-    field = torch.ones(size // 4, dtype=torch.float32, device=device)
-    # `item` waits for the device: some microseconds beside a millisecond.
-    bandwidth = size / _median_time(lambda: field.sum().item(), BANDWIDTH_REPEATS)
-    if device.type == "cuda":
-        linears = [one for one in engine.model.module.modules() if isinstance(one, nn.Linear)]
-        matrices_s = sum(one.weight.numel() * one.weight.itemsize for one in linears) / bandwidth
-        kv_bytes = positions * engine.model.kv.bytes_per_token
-    else:
-        plain: Any = AutoModelForCausalLM.from_pretrained(engine.model.name, dtype=engine.model.dtype)
-        config = plain.config
-        heads = config.num_key_value_heads * (config.hidden_size // config.num_attention_heads)
-        matrices_s = _products_s(plain, job.at_once)
-        kv_bytes = positions * 2 * config.num_hidden_layers * heads * plain.dtype.itemsize
-    step_s = median(times[1:])  # the first is the end of the prefill
-    return {"step_s": step_s, "matrices_s": matrices_s, "kv_bytes": kv_bytes, "bandwidth": bandwidth}
-
-
-@torch.inference_mode()
-def _products_s(module: nn.Module, rows: int) -> float:
-    """Return the seconds of all matrix products of one step, one after the other as the model has them."""
-    weights = [one.weight for one in module.modules() if isinstance(one, nn.Linear)]
-    inputs = {weight.shape[1]: torch.randn(rows, weight.shape[1]).to(weight.dtype) for weight in weights}
-
-    def run() -> None:
-        for weight in weights:
-            functional.linear(inputs[weight.shape[1]], weight)
-
-    return _median_time(run, PRODUCTS_REPEATS)
-
-
-def _median_time(act: Callable[[], object], repeats: int) -> float:
-    act()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        act()
-        times.append(time.perf_counter() - started)
-    return median(times)
-
-
 def memory(engine: MidstreamEngine, job: OwnJob) -> Facts:
     """Run many short turns, `at_once` at any moment, some cancelled at random moments: resident memory then and in the end.
 
@@ -293,6 +223,5 @@ def _resident_bytes() -> int:
 MEASURES: dict[OwnMeasure, Callable[[MidstreamEngine, OwnJob], Facts]] = {
     OwnMeasure.NEXT_TURN: next_turn,
     OwnMeasure.CANCEL: cancels,
-    OwnMeasure.BOUND: bound,
     OwnMeasure.MEMORY: memory,
 }

@@ -1,11 +1,10 @@
-"""Draws a model's weights and saves them with a tokenizer and a chat template: `python -m … SHAPE FOLDER DEVICE`.
+"""Draws a model's weights and saves them with a tokenizer and a chat template.
 
 No token ends a reply, and each one is one to three ASCII characters: a token is a piece of text, and lengths are exact.
 """
 
 from __future__ import annotations
 
-import sys
 import sysconfig
 from itertools import chain, islice, product
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tests.bench.engine.shapes import SHAPES, Shape
+from tests.bench.engine.shapes import Shape
 
 CACHE = Path(__file__).parents[3] / ".cache" / "bench"
 LARGE = 131_072
@@ -106,13 +105,3 @@ def save_wide(folder: Path, tokenizer: Any) -> None:
     size = len(tokenizer)
     save(Shape(name="wide", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=size), folder)
     tokenizer.save_pretrained(folder)
-
-
-def main() -> None:
-    """Save: SHAPE FOLDER DEVICE."""
-    name, folder, device = sys.argv[1:]
-    save(SHAPES[name], Path(folder), device)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """`make bench-page`: every budget of the page in one table, each with its target, and JSON.
 
-Visits over a slow line, long replies that stream, a conversation of ten thousand messages, one of a thousand turns, and the
-rules of axe in each state, light and dark: WCAG 2.2 AA and best practices. A real Chromium shows the page. Over the line it visits
+Visits over a slow line, long replies that stream, a conversation of ten thousand messages, and the rules of axe in each state, light and dark: WCAG 2.2 AA and best practices. A real Chromium shows the page. Over the line it visits
 the real service: 1.6 Mbit/s, a round trip of 150 ms; Chromium emulates it, and what it leaves out, the frames of a socket, is
 delayed here. A scripted engine answers, so that no model is waited for. The first visitor after the start is not counted: for that
 one the files are compressed.
@@ -33,7 +32,7 @@ from tests.clients.environments import NotInstallable
 from tests.server_process import ServerProcess, serving
 
 SLOW = NetworkProfile(down_kbit=1600, up_kbit=750, round_trip_ms=150)
-VISITS, STREAMING, LONG, TALK, RULES = PARTS = ("visits", "streaming", "long", "talk", "rules")
+VISITS, STREAMING, LONG, RULES = PARTS = ("visits", "streaming", "long", "rules")
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +41,10 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
     visitors: int = 7
     rounds: int = 5
     messages: int = conversations.MESSAGES
-    turns: int = conversations.TURNS
     replies: tuple[rendering.Kind, ...] = tuple(rendering.kinds())
 
 
-QUICK = Extent(visitors=1, rounds=1, messages=400, turns=10, replies=(rendering.FEW_LINES,))
+QUICK = Extent(visitors=1, rounds=1, messages=400, replies=(rendering.FEW_LINES,))
 """An extent that shows that everything works, without figures."""
 
 
@@ -78,7 +76,7 @@ async def measure(extent: Extent, parts: Sequence[str] = PARTS) -> Report:
 
 async def _rows(browser: Browser, part: str, extent: Extent, report: Report) -> list[Measured]:
     if part == VISITS:  # one visitor after the other
-        with _service(pace_s=0.005) as server:
+        with _service() as server:
             made = [await visited(browser, server.url, SLOW) for _ in range(extent.visitors + 1)]
         report.details[VISITS] = made[1:]
         return list(findings(made[1:]))
@@ -86,17 +84,14 @@ async def _rows(browser: Browser, part: str, extent: Extent, report: Report) -> 
         return await rendering.rows(browser, rounds=extent.rounds, replies=extent.replies)
     if part == LONG:
         return await conversations.long_rows(browser, rounds=extent.rounds, messages=extent.messages)
-    if part == TALK:
-        with _service(pace_s=0.001) as server:
-            return await conversations.turn_rows(browser, server.url, turns=extent.turns)
     script = axe_script()
     return [await _violations(browser, script, scene) for scene in SCENES]
 
 
 @contextmanager
-def _service(*, pace_s: float) -> Iterator[ServerProcess]:
+def _service() -> Iterator[ServerProcess]:
     """Run the real service over a scripted engine."""
-    command = gateway.command(gateway.Script(words=40, pace_s=pace_s))
+    command = gateway.command(gateway.Script(words=40, pace_s=0.005))
     with (
         tempfile.TemporaryDirectory(prefix="midstream-page-") as name,
         serving(Path(name), gateway.UNHURRIED, command=command) as server,

@@ -1,8 +1,7 @@
-"""Long conversations on the page: ten thousand messages that are opened and read, and hours of turns without a reload.
+"""Long conversations on the page: ten thousand messages that are opened and read.
 
 The peer of the browser's tests serves the messages, so that only the page is measured: how fast it opens, how it scrolls, how
-large it gets. For the turns a scripted engine answers behind the real service; two hours are represented by their thousand turns,
-without the pauses: long tasks, memory and elements.
+large it gets.
 """
 
 from __future__ import annotations
@@ -28,10 +27,6 @@ WHEEL_PX = 120
 PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 PIECES = 120
 PIECE = "Some more words of it, **bold** ones among them. "
-TURNS = 1_000
-BEGUN = 10
-"""Divisor of the turns: what the page holds after a tenth of them does not depend on the number of turns."""
-LONG_MS = 50
 OPENED_BY = """
 (() => {
   const look = () => {
@@ -55,16 +50,7 @@ NODES = """() => {
   const walker = document.createTreeWalker(document, NodeFilter.SHOW_ALL);
   let nodes = 1;
   while (walker.nextNode() !== null) nodes += 1;
-  return [document.querySelectorAll("*").length, nodes];
-}"""
-WATCH = """
-window.longMs = [];
-new PerformanceObserver((list) => window.longMs.push(...list.getEntries().map(({ duration }) => duration)))
-  .observe({ type: "longtask" });
-"""
-ANSWERED = """(question) => {
-  const asked = [...document.querySelectorAll(".user .bubble")].at(-1)?.textContent === question;
-  return asked && document.querySelector(".message:last-of-type.reply[aria-busy=false]") !== null;
+  return nodes;
 }"""
 
 
@@ -74,13 +60,11 @@ class LongConversationResult(msgspec.Struct, frozen=True, kw_only=True):
     up_ms: list[float]
     down_ms: list[float]
     writing_ms: list[float]
-    elements: int
     nodes: int
-    heap_mb: float
 
 
 async def long_rows(browser: Browser, *, rounds: int, messages: int = MESSAGES) -> list[Measured]:
-    """Measure: opening beside an empty conversation, frames while scrolling and writing, nodes, memory."""
+    """Measure: opening beside an empty conversation, frames while scrolling and writing, nodes."""
     async with peer() as made:
         made.histories[CONVERSATION] = history(messages // 2)
         made.histories["empty"] = []
@@ -104,9 +88,7 @@ def _long_figures(name: str, empty: float, full: float, seen: LongConversationRe
             target=at_most(33.4),  # two frames of 60 a second
             readings={"p50": percentile(times, 0.5) or 0.0, "longest": max(times)},
         )
-    elements = {"elements": float(seen.elements)}
-    yield Measured(label=f"{name}: nodes, most", value=seen.nodes, target=at_most(3_000), readings=elements)
-    yield Measured(label=f"{name}: memory of scripts, all read", value=seen.heap_mb, unit="MB")
+    yield Measured(label=f"{name}: nodes, most", value=seen.nodes, target=at_most(3_000))
 
 
 async def _opened(browser: Browser, made: FakeServer, conversation: str) -> float:
@@ -140,12 +122,8 @@ async def _read(browser: Browser, made: FakeServer) -> LongConversationResult:
         counts.append(await chat.page.evaluate(NODES))
     writing = await _written(chat, conn)
     counts.append(await chat.page.evaluate(NODES))
-    heap_mb = await _heap_mb(chat.page)
     await context.close()
-    elements, nodes = (max(count[kind] for count in counts) for kind in (0, 1))
-    return LongConversationResult(
-        up_ms=up, down_ms=down, writing_ms=writing, elements=elements, nodes=nodes, heap_mb=heap_mb
-    )
+    return LongConversationResult(up_ms=up, down_ms=down, writing_ms=writing, nodes=max(counts))
 
 
 async def _frames(page: Page, by: int) -> list[float]:
@@ -164,40 +142,3 @@ async def _written(chat: ChatPage, conn: PageConnection) -> list[float]:
         await delta(conn, send, PIECE, off=number * len(PIECE), seq=MESSAGES + 2 + number)
         await asyncio.sleep(0.03)
     return await frames
-
-
-async def _heap_mb(page: Page) -> float:
-    """Return the memory of scripts, after a garbage collection."""
-    session = await page.context.new_cdp_session(page)
-    await session.send("HeapProfiler.collectGarbage")
-    heap = await session.send("Runtime.getHeapUsage")
-    await session.detach()
-    return float(heap["usedSize"] / 2**20)
-
-
-async def turn_rows(browser: Browser, url: str, *, turns: int = TURNS) -> list[Measured]:
-    """Talk for so many turns, ten at least, and return the effect on the page."""
-    context = await browser.new_context(viewport=DESKTOP)
-    chat = ChatPage(await context.new_page())
-    await chat.open(url)
-    await chat.ask("Are you there?")  # the highlighter and the page's start are figures of loading
-    await chat.page.evaluate(WATCH)
-    sizes = []
-    for first, end in ((0, turns // BEGUN), (turns // BEGUN, turns)):
-        for number in range(first, end):
-            await chat.type(f"Question {number}?")
-            await chat.page.wait_for_function(ANSWERED, arg=f"Question {number}?", polling="raf")
-        elements = await chat.page.evaluate("document.querySelectorAll('*').length")
-        sizes.append((await _heap_mb(chat.page), float(elements)))
-    long_ms = await chat.page.evaluate("window.longMs")
-    await context.close()
-    name, begun = f"{turns:,} turns", f"after {turns // BEGUN:,}"
-    (heap_begun, elements_begun), (heap, elements) = sizes
-    longest = {"longest, ms": max(long_ms, default=0.0)}
-    return [
-        Measured(label=f"{name}: tasks over {LONG_MS} ms", value=len(long_ms), readings=longest),
-        Measured(label=f"{name}: memory of scripts", value=heap, unit="MB", readings={begun: heap_begun}),
-        Measured(
-            label=f"{name}: elements", value=elements, readings={begun: elements_begun}, target=at_most(3_000)
-        ),
-    ]

@@ -1,4 +1,4 @@
-"""How long the page keeps its reader waiting while a reply streams: a long block of code, a long table, many sections.
+"""How long the page keeps its reader waiting while a reply streams: a long block of code, a long table.
 
 A real Chromium shows the page; a peer sends the reply in small pieces, as a model would. Chromium's own trace has the
 tasks of the page's main thread: in one over 50 ms no key press is answered. The processor's time of a task is reported beside
@@ -66,8 +66,6 @@ def kinds() -> Iterator[Kind]:
     yield code("400 lines of code", 80)
     rows = "".join(f"| {n} | name {n} | *{n * 7}* | `x_{n}` |\n" for n in range(1500))
     yield Kind("a table of 1,500 rows", f"| n | name | value | code |\n|--:|---|---|---|\n{rows}")
-    section = "## Part {n}\n\nSome words with *emphasis*, `code` and [a link](https://example.org/{n}).\n\n- one\n- two\n\n"
-    yield Kind("120 sections", "".join(section.format(n=n) for n in range(120)))
 
 
 async def rows(browser: Browser, *, rounds: int, replies: Iterable[Kind]) -> list[Measured]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.bench.page import thousand_turns
 from tests.bench.page.__main__ import PARTS, QUICK, RULES, measure
 
 pytestmark = [
@@ -24,16 +22,6 @@ async def test_everything_is_measured_and_the_bytes_are_within_their_budget() ->
     assert found["first visit: round trips in a row until usable"].value == 4
     assert found["reload: round trips in a row until usable"].value == 3
     assert found["reload: requests"].value == 2
-    assert {"first visit: usable", "reload: usable", "reload: history shown"} <= set(found)
+    assert {"first visit: usable", "reload: usable"} <= set(found)
     assert found["400 messages: nodes, most"].met is True
-    assert found["10 turns: elements"].met is True
     assert found["10 lines of code, streaming: longest task"].value
-
-
-def test_each_turn_is_typed_and_read_to_its_end(tmp_path: Path) -> None:
-    with thousand_turns.gateway(tmp_path) as server:
-        talked = thousand_turns.run_conversation(thousand_turns.ours(server), turns=3, minutes=5)
-    (stand,) = talked.stands
-    assert (talked.turns, stand.turns) == (3, 3)
-    assert 0 < stand.first_text_ms < 1000 * stand.seconds
-    assert stand.nodes > stand.elements

@@ -6,7 +6,6 @@ Traffic is what Chromium reports of it (the Chrome DevTools Protocol, domain Net
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from statistics import median
@@ -21,7 +20,6 @@ from tests.browser.conftest import DESKTOP, OPTIONS
 
 PATIENCE_MS = 60_000
 KB = 1000
-SOCKET, LATER = "websocket", "later"
 HELLO = 1
 """The round trip of `hello` and `ready`, after a handshake."""
 FRAMES_WAIT = """
@@ -35,7 +33,6 @@ FRAMES_WAIT = """
 WATCH = """
 (() => {
   const look = () => {
-    window.shownMs ??= document.querySelector(".reply .prose")?.textContent ? performance.now() : undefined;
     const connected = document.querySelector("#connection[data-state=connected]") !== null;
     const ready = connected && document.querySelector("#message:not(:disabled)") !== null;
     window.usableMs ??= ready ? performance.now() : undefined;
@@ -44,12 +41,6 @@ WATCH = """
   new MutationObserver(look).observe(document, changes);
 })();
 """
-SEEN = """() => ({
-  usable_ms: window.usableMs,
-  shown_ms: window.shownMs ?? null,
-  paint_ms: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0,
-  nodes: document.querySelectorAll("*").length,
-})"""
 
 
 class NetworkProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,17 +56,11 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
     usable_ms: float
     """Time until it is connected, and a message can be sent."""
-    paint_ms: float
-    shown_ms: float | None
-    """Time until the first reply of the history is shown; None if there is no history."""
     requests: int
     """Requests over the line, including the WebSocket's handshake."""
     in_a_row: int
     """Round trips that had to wait for each other until the page was usable."""
-    wire_bytes: dict[str, float]
-    """Bytes over the line by kind; `later` were loaded once the page was usable."""
-    nodes: int
-    heap_mb: float
+    wire_bytes: float
 
 
 Round = tuple[Visit, Visit]
@@ -87,20 +72,16 @@ class Row(NamedTuple):
 
     label: str
     unit: str
-    read: Callable[[Visit], float | None]
+    read: Callable[[Visit], float]
     first: Target | None = None
     reload: Target | None = None
 
 
 ROWS = (
     Row("usable", "s", lambda visit: visit.usable_ms / 1000, at_most(1.5), at_most(0.7)),
-    Row("over the line", "KB", lambda visit: sum(visit.wire_bytes.values()) / KB, at_most(150)),
+    Row("over the line", "KB", lambda visit: visit.wire_bytes / KB, at_most(150)),
     Row("requests", "", lambda visit: visit.requests),
     Row("round trips in a row until usable", "", lambda visit: visit.in_a_row),
-    Row("first paint", "s", lambda visit: visit.paint_ms / 1000),
-    Row("history shown", "s", lambda visit: None if visit.shown_ms is None else visit.shown_ms / 1000),
-    Row("elements", "", lambda visit: visit.nodes),
-    Row("memory of scripts", "MB", lambda visit: visit.heap_mb),
 )
 
 
@@ -109,20 +90,18 @@ def findings(rounds: Sequence[Round]) -> Iterator[Measured]:
     for name, place in (("first visit", 0), ("reload", 1)):
         visits = [made[place] for made in rounds]
         for row in ROWS:
-            values = [value for visit in visits if (value := row.read(visit)) is not None]
-            if values:
-                label, target = f"{name}: {row.label}", (row.first, row.reload)[place]
-                yield Measured(label=label, value=median(values), unit=row.unit, target=target)
+            label, target = f"{name}: {row.label}", (row.first, row.reload)[place]
+            yield Measured(label=label, value=median(map(row.read, visits)), unit=row.unit, target=target)
 
 
 @asynccontextmanager
-async def chromium(*more: str) -> AsyncIterator[Browser]:
-    """Start a browser, with `more` options. Raises FileNotFoundError if there is none."""
+async def chromium() -> AsyncIterator[Browser]:
+    """Start a browser. Raises FileNotFoundError if there is none."""
     path = shutil.which("chromium")
     if path is None:
         raise FileNotFoundError("there is no `chromium` on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *more])
+        browser = await playwright.chromium.launch(executable_path=path, args=OPTIONS)
         try:
             yield browser
         finally:
@@ -138,7 +117,6 @@ async def visited(browser: Browser, url: str, line: NetworkProfile) -> Round:
     first = await _visit(page, line, lambda: page.goto(url))
     await ChatPage(page).ask("Hello?")
     reload = await _visit(page, line, page.reload)
-    await page.wait_for_function("() => window.shownMs !== undefined")
     await context.close()
     return first, reload
 
@@ -154,12 +132,13 @@ async def _visit(page: Page, line: NetworkProfile, load: Any) -> Visit:
     await box.fill("x")
     await expect(page.get_by_role("button", name="Send")).to_be_enabled()
     await box.fill("")
-    seen = await page.evaluate(SEEN)
-    heap_mb = (await session.send("Runtime.getHeapUsage"))["usedSize"] / 2**20
+    usable_ms = await page.evaluate("window.usableMs")
     await session.detach()
-    wire_bytes = traffic.wire_bytes(seen["usable_ms"])
     return Visit(
-        requests=traffic.requests, in_a_row=traffic.in_a_row, wire_bytes=wire_bytes, heap_mb=heap_mb, **seen
+        usable_ms=usable_ms,
+        requests=traffic.requests,
+        in_a_row=traffic.in_a_row,
+        wire_bytes=traffic.wire_bytes,
     )
 
 
@@ -168,13 +147,11 @@ class Traffic:
 
     def __init__(self, session: CDPSession) -> None:
         self._session = session
-        self._kinds: dict[str, str] = {}
         self._urls: dict[str, str] = {}
         self._cached: set[str] = set()
         self._steps: dict[str, int] = {}
-        self._finished: list[tuple[str, float, float]] = []
-        self._began: float | None = None
-        self._socket_bytes = 0.0
+        self.wire_bytes = 0.0
+        """Bytes over the line, those of frames of sockets included."""
         self.sockets = 0
         self._socket_step = 0
         for event, listener in {
@@ -209,20 +186,10 @@ class Traffic:
         """Return the round trips that waited for each other, up to the first socket's `ready`."""
         return self._socket_step + 1 + HELLO
 
-    def wire_bytes(self, usable_ms: float) -> dict[str, float]:
-        """Return the bytes over the line by kind; those after the page was usable are `later`."""
-        found: dict[str, float] = defaultdict(float)
-        for name, at, size in self._finished:
-            late = (at - (self._began or 0.0)) * 1000 > usable_ms
-            found[LATER if late else self._kinds.get(name, "other")] += size
-        found[SOCKET] = self._socket_bytes
-        return dict(found)
-
     def _sent(self, params: dict[str, Any]) -> None:
         name, url = params["requestId"], params["request"]["url"]
         if url.startswith("http"):
-            self._began = self._began or params["timestamp"]
-            self._urls[name], self._kinds[name] = url, params.get("type", "other").lower()
+            self._urls[name] = url
             self._steps[url] = self._step(params) + 1
 
     def _received(self, params: dict[str, Any]) -> None:
@@ -232,7 +199,7 @@ class Traffic:
     def _loaded(self, params: dict[str, Any]) -> None:
         name = params["requestId"]
         if name in self._urls and name not in self._cached:
-            self._finished.append((name, params["timestamp"], params["encodedDataLength"]))
+            self.wire_bytes += params["encodedDataLength"]
 
     def _dialled(self, params: dict[str, Any]) -> None:
         self.sockets += 1
@@ -240,7 +207,7 @@ class Traffic:
             self._socket_step = self._step(params)
 
     def _framed(self, params: dict[str, Any]) -> None:
-        self._socket_bytes += len(params["response"]["payloadData"].encode())
+        self.wire_bytes += len(params["response"]["payloadData"].encode())
 
     def _step(self, params: dict[str, Any]) -> int:
         """Return the number of round trips in a row up to a request; those served from the browser's cache cost none."""
