@@ -32,8 +32,8 @@ A living one renews its lease in `RENEW_S` after an outage, or later by the dura
 """
 LOOK_AGAIN_S = 2 * RENEW_S
 """Looks that are further apart may have missed an outage in which leases expired."""
-FORMAT = 3
-"""Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies. A lower version can't read what a higher one writes."""
+FORMAT = 4
+"""Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies; 3: with a reply also as the model spelled it. A lower version can't read what a higher one writes."""
 _RUNNERS = "ms:runners"
 
 _log = structlog.get_logger("midstream.reaper")

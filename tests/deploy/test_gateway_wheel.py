@@ -78,11 +78,7 @@ def test_it_has_the_page_without_brotli(scripted: ServerProcess, asked: str, cod
 async def test_the_command_chats_in_front_of_another_server(
     gateway: Installation, scripted: ServerProcess, tmp_path: Path
 ) -> None:
-    file = tmp_path / "upstreams.toml"
-    file.write_text(
-        f'[[upstream]]\nname = "one"\nurl = "{scripted.url}/v1"\nmodel = "midstream-demo"\ncontext_tokens = 4096\n'
-    )
-    command = ("midstream_server", "serve", "--upstreams", str(file))
+    command = ("midstream_server", "serve", "--upstream", f"{scripted.url}/v1")
     for server in running(gateway, tmp_path, command):
         async with midstream.connect(server.url) as client:
             reply = await client.send("Hello.")
@@ -108,7 +104,7 @@ def test_a_model_is_refused_with_what_to_install(
 def test_a_missing_extra_is_one_of_the_gateway(gateway: Installation, tmp_path: Path) -> None:
     ended = subprocess.run(
         [gateway.bin / "midstream", "serve", "--port", "0", "--data-dir", str(tmp_path), "--speech", "both"],
-        env=gateway.environment(MIDSTREAM_UPSTREAMS=str(_upstreams(tmp_path))),
+        env=gateway.environment(MIDSTREAM_CONFIG=str(_upstream(tmp_path))),
         capture_output=True,
         text=True,
         check=False,
@@ -117,8 +113,8 @@ def test_a_missing_extra_is_one_of_the_gateway(gateway: Installation, tmp_path: 
     assert 'pip install "midstream-gateway[speech]"' in ended.stderr
 
 
-def _upstreams(folder: Path) -> Path:
-    file = folder / "upstreams.toml"
+def _upstream(folder: Path) -> Path:
+    file = folder / "midstream.toml"
     file.write_text(
         '[[upstream]]\nname = "one"\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\ncontext_tokens = 4096\n'
     )
