@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from io import BytesIO
 from itertools import count
@@ -27,10 +27,10 @@ from tests.chaos.store_server import store_server
 from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
-BEFORE = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
-"""A commit of the day before that can run beside today's: it has tools and `continue` in full."""
-TOO_OLD = "b7cfb645ad4dafdc7db777238846d23bc2a6adba"
-"""A commit without `continue`: it can't read what today's version writes."""
+BEFORE = "3d0711791b96cef80e5d0b9ce4c2afc0146ae84d"
+"""The first commit that writes what today's version reads."""
+TOO_OLD = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
+"""A commit that can't read what today's version writes."""
 DRAIN = {"MIDSTREAM_DRAIN_TIMEOUT": "20"}
 """Seconds in which each reply ends by itself: an upgrade may cut none off."""
 REFUSED = "replicas of an older version still serve from this store"
@@ -61,11 +61,11 @@ def checked_out(commit: str, folder: Path) -> Path:
 class _Replicas:
     """The proxy's list of running replicas. Each is started in a folder of its own."""
 
-    def __init__(self, scenario: Scenario, store_url: str) -> None:
+    def __init__(self, scenario: Scenario, store_url: str, settings: Mapping[str, str]) -> None:
         self.urls: list[str] = []
         self.all: list[ServerProcess] = []
         self._stage = scenario
-        self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **DRAIN}
+        self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **settings}
 
     def start(self, root: Path) -> ServerProcess:
         """Start one more replica, of the version whose tree is in `root`."""
@@ -95,7 +95,7 @@ async def _rolled(scenario: Scenario, before: Path) -> list[Measured]:
     watching: list[_Watcher] = []
     async with AsyncExitStack() as stack:
         store = stack.enter_context(store_server(scenario.folder / "store"))
-        replicas = _Replicas(scenario, store.url)
+        replicas = _Replicas(scenario, store.url, DRAIN)
         stack.callback(replicas.end)
         earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(scenario.scale.upgrades)]
 
@@ -155,7 +155,7 @@ def _refused(scenario: Scenario, too_old: Path) -> Measured:
     folder = scenario.folder / "mix"
     folder.mkdir()
     with store_server(folder / "store") as store:
-        replicas = _Replicas(msgspec.structs.replace(scenario, folder=folder), store.url)
+        replicas = _Replicas(msgspec.structs.replace(scenario, folder=folder), store.url, {})
         try:
             replicas.start(too_old)
             replicas.start(ROOT)
