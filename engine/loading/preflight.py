@@ -67,7 +67,7 @@ def check_libraries() -> None:
     """Raise ModelNotUsable if what runs models is not installed, as with `midstream-gateway` alone."""
     if any(find_spec(library) is None for library in ("torch", "transformers")):
         raise ModelNotUsable(
-            "This installation can't run models: pip install midstream-server, or name a server that runs them in --upstreams."
+            "This installation can't run models: pip install midstream-server, or name a server that runs them: --upstream URL."
         )
 
 

@@ -78,11 +78,7 @@ def test_it_has_the_page_without_brotli(scripted: ServerProcess, asked: str, cod
 async def test_the_command_chats_in_front_of_another_server(
     gateway: Installation, scripted: ServerProcess, tmp_path: Path
 ) -> None:
-    file = tmp_path / "upstreams.toml"
-    file.write_text(
-        f'[[upstream]]\nname = "one"\nurl = "{scripted.url}/v1"\nmodel = "midstream-demo"\ncontext_tokens = 4096\n'
-    )
-    command = ("midstream_server", "serve", "--upstreams", str(file))
+    command = ("midstream_server", "serve", "--upstream", f"{scripted.url}/v1")
     for server in running(gateway, tmp_path, command):
         async with midstream.connect(server.url) as client:
             reply = await client.send("Hello.")
