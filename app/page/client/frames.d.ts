@@ -154,7 +154,7 @@ export interface ContinueRequest {
 /**
  * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
  *
- * `told`: when words of an unfinished sentence are told: once three hypotheses agree, `wait` words behind, or never.
+ * `told`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait` words behind, or never.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
