@@ -308,7 +308,7 @@ export interface PingRequest {
 /**
  * Begins to listen for a conversation; its replies are spoken if `output` is given.
  *
- * `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
+ * `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
  */
 export interface AudioStartRequest {
   type: "audio.start";
