@@ -326,7 +326,7 @@ def _kernels(kinds: set[str]) -> Finding:
         return poor(
             "kernels",
             "The kernels for CPUs were not compiled: replies take several times as long.",
-            "Install gcc and libc6-dev, then install Midstream anew.",
+            "Install gcc and libc6-dev, then reinstall Midstream.",
         )
     return good("kernels", "The kernels for CPUs are compiled.")
 

@@ -256,7 +256,7 @@ def _of_connections(sent: ConnectionStatistics, bounds: BoundCounters) -> Iterab
     yield _gauge("outbox_bytes", "Bytes that wait for late readers, in all outboxes.", sent.waiting_bytes)
     yield _gauge("outbox_largest_bytes", "Bytes that wait in the fullest outbox.", sent.most_waiting_bytes)
     yield _counter("connections_opened", "Connections opened, event streams included.", sent.opened)
-    yield _counter("reader_gaps", "How often a reader was told of a gap.", bounds.gaps)
+    yield _counter("reader_gaps", "Gaps that readers were sent.", bounds.gaps)
     met = CounterMetricFamily(
         "midstream_bounds", "How often a connection reached one of its bounds.", labels=["bound"]
     )
@@ -271,7 +271,7 @@ def _of_connections(sent: ConnectionStatistics, bounds: BoundCounters) -> Iterab
 def _of_sessions(sent: SessionStatistics) -> Iterable[Metric]:
     yield _gauge("conversations", "Conversations that somebody is attached to.", sent.conversations)
     yield _gauge("turns_live", "Turns running or waiting.", sent.turns)
-    unsaved = "Turns with text or an end that clients were told and the store does not have."
+    unsaved = "Turns with text or an end that clients received and the store does not have."
     yield _gauge("turns_unsaved", unsaved, sent.unsaved)
     yield _counter("journal_pipelines", "Writes of the journal.", sent.journal_pipelines)
     journalled = "Events given to the journal; a repeated write counts again."

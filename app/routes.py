@@ -450,7 +450,7 @@ class NotFoundApp:
 
     def no_file(self, request: Request, _: Exception) -> Response:
         """Answer a request for a missing file of the page."""
-        return self._answers.nothing(request.scope, "There is no such file.")
+        return self._answers.nothing(request.scope, "File not found.")
 
     async def _answer_below(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._note(scope, "unknown_url")

@@ -238,7 +238,9 @@ def _cached_folder(model: str) -> Path | None:
     try:
         return in_cache(model)
     except ValueError as error:  # a missing path is not a name of the hub
-        raise ShapeUnknown(f"There is no folder {model}, and it is no name of a model on the hub.") from error
+        raise ShapeUnknown(
+            f"There is no folder {model}, and it is not the name of a model on the hub."
+        ) from error
 
 
 def _shape(name: str, folder: Path) -> Shape:
@@ -248,7 +250,7 @@ def _shape(name: str, folder: Path) -> Shape:
     except OSError as error:
         raise ShapeUnknown(f"{file} can't be read: {error}.") from error
     except msgspec.DecodeError as error:
-        raise ShapeUnknown(f"{file} is no configuration of a model: {error}.") from error
+        raise ShapeUnknown(f"{file} is not the configuration of a model: {error}.") from error
     return _of_config(name, file, config, weights_of(folder) or None)
 
 

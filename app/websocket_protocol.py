@@ -39,7 +39,7 @@ from sessions.limits.rates import FrameBudget, FrameKind
 
 _TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
 """A close frame has room for a hundred characters (RFC 6455, section 5.5)."""
-_TOO_MANY_LARGE = "Too many large messages at once: upload the image by POST /v1/attachments, or come back."
+_TOO_MANY_LARGE = "Too many large messages at once: upload the image by POST /v1/attachments, or retry later."
 _OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 _PONG = b"\x8a"

@@ -548,7 +548,7 @@ class GrammarWriter:
             tools = tuple(tool for tool in tools if tool.name == spec.tool_name)
         forced = spec.tool_choice in {"named", "required"}
         if forced and not tools:
-            raise PromptRejected("There is no such tool.", field="tools")
+            raise PromptRejected("This tool is not offered.", field="tools")
         if forced and self._calls is None:
             raise PromptRejected(
                 "The form of this model's calls is not known, so a call can't be required.", field="tools"

@@ -177,7 +177,7 @@ def _check(models: Sequence[ServedModel]) -> None:
     for model in models:
         for name in model.fallbacks:
             if name not in known:
-                raise InvalidModels(f"the fallback {name!r} of {model.name!r} is no model that is served")
+                raise InvalidModels(f"the fallback {name!r} of {model.name!r} is not a served model")
             if name == model.name or model.fallbacks.count(name) > 1:
                 raise InvalidModels(
                     f"{model.name!r} can't have {name!r} as a fallback: it is the model itself, or named twice"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from textwrap import wrap
@@ -99,106 +101,188 @@ def _references(types: Iterable[type[msgspec.Struct]]) -> list[dict[str, str]]:
 Struct = type[msgspec.Struct]
 
 COLUMNS = 100
-_OPTIONS = [name for name in frames.TurnFrame.__struct_fields__ if name not in {"ref", "client_msg_id"}]
-"""What all frames that begin a turn have: the page shows them once."""
+COMMON = 3
+"""A field that so many frames of one side have alike is described once for all of them."""
+ILLUSTRATED = {"hello", "send", "cancel", "ready", "accepted", "delta", "done", "error"}
+"""The frames of a plain chat. PROTOCOL.md and `/asyncapi.yaml` have examples of the others."""
 _REFERENCE_HEAD = """\
 # Frames
 
 <!-- Generated from the types by `make specs`. -->
 
-Every frame of `midstream.v1`, from the types that the server decodes and encodes with. A frame is
-one JSON object, sent as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) says what is promised
-of them. For programs there are `/asyncapi.yaml` and `/schemas/v1.json`.
+Every frame of `midstream.v1`, generated from the types that the server decodes and encodes with. A
+frame is one JSON object, sent as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what
+the frames mean; `/asyncapi.yaml` has an example of each, and `/schemas/v1.json` the schemas.
 
-The examples are one conversation. Ann asks how green tea is made, and stops the reply. She has it
-go on, asks for the weather by a tool of her page, and tidies up. Ids are short here; yours are
-longer. Treat them as opaque.
-
-Any frame of a client may carry `ref`; its answer carries it back. Unknown fields are ignored.
+Fields with a `?` are optional in a client's frame and may be missing in the server's. Any frame of
+a client may carry `ref`, which its answer repeats; any may be answered by `error`. Unknown fields
+are ignored. Ids are opaque.
 """
 
 
 def reference() -> str:
     """Return the whole page."""
-    page = _Page(schemas("{name}"))
+    shapes = schemas("{name}")
+    clients, server = _Side(client_frames(), shapes), _Side(server_frames(), shapes)
+    page = _Page(shapes, (clients, server))
     blocks = [
         _REFERENCE_HEAD,
-        "## What clients send\n",
-        *(block for frame in client_frames() for block in page.frame(frame)),
-        "## What the server sends\n",
-        *(block for frame in server_frames() for block in page.frame(frame)),
-        "## What is in them\n",
-        *(block for name in page.parts for block in page.part(name)),
+        *(
+            block
+            for heading, side in (("What clients send", clients), ("What the server sends", server))
+            for block in page.side(heading, side)
+        ),
+        "## Types\n",
+        *(block for name in page.named for block in page.named_type(name)),
     ]
     return "\n".join(blocks)
 
 
+class _Side:
+    """The frames that one peer sends, and the fields that several of them share."""
+
+    def __init__(self, kinds: Iterable[Struct], shapes: Mapping[str, Schema]) -> None:
+        self.frames = {frame: shapes[name_of(frame)] for frame in kinds}
+        counts = Counter(
+            (_labelled(name, shape), json.dumps(field))
+            for shape in self.frames.values()
+            for name, field in _own_fields(shape)
+        )
+        self.common: dict[str, Schema] = {}
+        for (label, field), count in counts.most_common():
+            if count >= COMMON:
+                self.common.setdefault(label, json.loads(field))
+
+    def parted(self, frame: Struct) -> tuple[list[str], dict[str, Schema]]:
+        """Return a frame's common fields by name, and its own ones."""
+        fields = {
+            _labelled(name, self.frames[frame]): field for name, field in _own_fields(self.frames[frame])
+        }
+        common = [label for label, field in fields.items() if self.common.get(label) == field]
+        return common, {label: field for label, field in fields.items() if label not in common}
+
+
+def _own_fields(shape: Schema) -> Iterator[tuple[str, Schema]]:
+    return (
+        (name, field) for name, field in shape.get("properties", {}).items() if name not in {"type", "ref"}
+    )
+
+
+def _labelled(name: str, shape: Schema) -> str:
+    return name if name in shape.get("required", ()) else f"{name}?"
+
+
 class _Page:
-    """What has a heading on the page, and where."""
+    """The page's blocks. A type that is used once is described where it is used, the others under a heading."""
 
-    def __init__(self, shapes: Mapping[str, Schema]) -> None:
+    def __init__(self, shapes: Mapping[str, Schema], sides: Iterable[_Side]) -> None:
         self._shapes = shapes
-        frames = (*client_frames(), *server_frames())
-        self.parts = [name for name in shapes if name not in {name_of(frame) for frame in frames}]
-        self._tags = {_tag(frame) for frame in frames}
+        self._tags = {_tag(frame) for side in sides for frame in side.frames}
+        shown: list[Any] = [side.common for side in sides]
+        shown += [side.parted(frame)[1] for side in sides for frame in side.frames]
+        kinds = {name_of(frame) for side in sides for frame in side.frames}
+        shown += [shape for name, shape in shapes.items() if name not in kinds]
+        uses = Counter(_references_in(shown))
+        self.named = [name for name in shapes if uses[name] > 1]
 
-    def frame(self, frame: Struct) -> Iterator[str]:
-        """Yield what a frame is, how it is answered, its fields, an example."""
-        shape, tag = self._shapes[name_of(frame)], _tag(frame)
-        is_request = issubclass(frame, ClientFrame)
-        is_answer = not is_request and tag in REQUEST_EXAMPLES
-        yield f"### {tag} (answer)\n" if is_answer else f"### {tag}\n"
-        yield from _paragraphs(shape["description"])
-        if notes := _request_heading(frame) if is_request else _event_heading(frame):
-            yield "\n".join(wrap(notes, COLUMNS)) + "\n"
-        hidden = {"type", "ref"} if is_request else {"type"}
-        if has_options := issubclass(frame, frames.TurnFrame) and frame is not frames.Send:
-            hidden |= set(_OPTIONS)
-        yield from self._fields(shape, is_request=is_request, hidden=hidden)
-        if has_options:
-            yield f"`{_OPTIONS[0]}` to `{_OPTIONS[-1]}` are as in [send](#send).\n"
-        yield f"```json\n{pretty(example_of(frame))}\n```\n"
+    def side(self, heading: str, side: _Side) -> Iterator[str]:
+        """Yield the frames of one peer, after their common fields."""
+        yield f"## {heading}\n"
+        yield "Common fields:\n"
+        yield from self._list(side.common)
+        for frame in side.frames:
+            yield from self._frame(frame, side)
 
-    def part(self, name: str) -> Iterator[str]:
-        """Yield what stands within frames."""
+    def named_type(self, name: str) -> Iterator[str]:
+        """Yield a type that several places link to."""
         shape = self._shapes[name]
         yield f"### {self._heading(name)}\n"
         yield from _paragraphs(shape.get("description", ""))
         if "enum" in shape:
             yield "\n".join(wrap(f"One of {_values(shape)}.", COLUMNS)) + "\n"
-        yield from self._fields(shape, is_request="default" in json.dumps(shape), hidden=set())
+        yield from self._list(_labelled_fields(shape))
+
+    def _frame(self, frame: Struct, side: _Side) -> Iterator[str]:
+        tag, (common, own) = _tag(frame), side.parted(frame)
+        is_request = issubclass(frame, ClientFrame)
+        is_answer = not is_request and tag in REQUEST_EXAMPLES
+        yield f"### {tag} (answer)\n" if is_answer else f"### {tag}\n"
+        yield from _paragraphs(side.frames[frame]["description"])
+        facts = [_request_heading(frame) if is_request else _event_heading(frame)]
+        if common:
+            facts.append(f"Common fields: {', '.join(f'`{label}`' for label in common)}.")
+        yield from _paragraphs(" ".join(facts))
+        yield from self._list(own)
+        if tag in ILLUSTRATED:
+            yield f"```json\n{pretty(example_of(frame))}\n```\n"
 
     def _heading(self, name: str) -> str:
-        return f"{name} (part)" if name.lower() in self._tags else name
+        return f"{name} (type)" if name.lower() in self._tags else name
 
-    def _fields(self, shape: Schema, *, is_request: bool, hidden: set[str]) -> Iterator[str]:
-        fields = {name: field for name, field in shape.get("properties", {}).items() if name not in hidden}
-        if not fields:
-            return
-        rows = ["| Field | What it is | Needed |" if is_request else "| Field | What it is | There |"]
-        rows.append("|---|---|---|")
-        for name, field in fields.items():
-            is_always = name in shape.get("required", ())
-            there = ("yes" if is_request else "always") if is_always else _default(field)
-            words = self._words(field)
-            rows.append(f"| `{name}` | {words.removesuffix(' or null') if is_request else words} | {there} |")
-        yield "\n".join(rows) + "\n"
+    def _list(self, fields: Mapping[str, Schema]) -> Iterator[str]:
+        if fields:
+            yield "\n".join(self._items(fields)) + "\n"
+
+    def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
+        """Yield each field as an item, and below it the fields of the types that only it has."""
+        for label, field in fields.items():
+            kind = self._words(field)
+            if label.endswith("?"):
+                kind = kind.removesuffix(" or null")
+            once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
+            structs = [shape for shape in once if "properties" in shape]
+            words = f"`{label}`: {kind}{_default(field)}"
+            if len(structs) == 1:
+                yield _item(f"{words}. {structs[0]['description']}", indent)
+                yield from self._items(_labelled_fields(structs[0]), f"{indent}  ")
+                continue
+            yield _item(words, indent)
+            for shape in structs:
+                inner = _labelled_fields(shape)
+                yield _item(f"{self._words(inner.pop('type'))}: {shape['description']}", f"{indent}  ")
+                yield from self._items(inner, f"{indent}    ")
 
     def _words(self, shape: Schema) -> str:
         """Return what a value may be. Raises ValueError where a schema says more than frames have."""
         match shape:
             case {"$ref": str(name)}:
-                return f"[{name}](#{_anchor(self._heading(name))})"
+                return self._type(name)
             case {"enum": [*_]}:
                 return _values(shape)
-            case {"anyOf": [{"$ref": _}, {"$ref": _}, *_] as kinds}:
-                return ", ".join(f"`{kind['$ref']}`" for kind in kinds if "$ref" in kind)
+            case {"anyOf": [{"$ref": _}, {"$ref": _}, *_]}:
+                return "one of these objects"
             case {"anyOf": [*kinds]}:
                 return " or ".join(dict.fromkeys(map(self._words, kinds)))
             case {"type": "array", "items": item}:
                 most = f" of at most {shape['maxItems']}:" if "maxItems" in shape else " of"
                 return f"list{most} {self._words(item)}"
         return _scalar(shape)
+
+    def _type(self, name: str) -> str:
+        if name in self.named:
+            return f"[{name}](#{_anchor(self._heading(name))})"
+        return _values(self._shapes[name]) if "enum" in self._shapes[name] else "object"
+
+
+def _labelled_fields(shape: Schema) -> dict[str, Schema]:
+    return {_labelled(name, shape): field for name, field in shape.get("properties", {}).items()}
+
+
+def _item(words: str, indent: str) -> str:
+    return "\n".join(
+        wrap(
+            f"- {' '.join(words.split())}",
+            COLUMNS,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    )
+
+
+def _references_in(part: object) -> list[str]:
+    return re.findall(r'"\$ref": "(\w+)"', json.dumps(part))
 
 
 def _scalar(shape: Schema) -> str:
@@ -221,12 +305,12 @@ def _anchor(heading: str) -> str:
 def _request_heading(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
-    return f"Answered by {' or '.join(names)}, or by `error`." if names else "It has no answer."
+    return f"Answered by {' or '.join(names)}." if names else "It has no answer."
 
 
 def _event_heading(frame: Struct) -> str:
     feature = frames.SERVER_FRAMES[frame]
-    return f"Sent to clients that named the feature `{feature}` in `hello`." if feature else ""
+    return f"Needs the feature `{feature}`." if feature else ""
 
 
 def _paragraphs(description: str) -> Iterator[str]:
@@ -263,7 +347,7 @@ def _range(shape: Schema) -> str:
 def _default(field: Schema) -> str:
     default = field.get("default")
     has_default = isinstance(default, str | int | float) and default != ""
-    return f"no: `{json.dumps(default)}`" if has_default else "no"
+    return f", default `{json.dumps(default)}`" if has_default else ""
 
 
 def pretty(value: Example) -> str:

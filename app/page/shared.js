@@ -55,7 +55,7 @@ async function answered() {
 
 /** Words for why nothing is shown. @param {number} status */
 function wordsFor(status) {
-  if (status === 404) return t("There is no such shared conversation, or it is no longer shared.");
+  if (status === 404) return t("This conversation does not exist, or is no longer shared.");
   return t("The conversation can't be shown now. Try again in a moment.");
 }
 

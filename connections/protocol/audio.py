@@ -60,7 +60,7 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
     """Begins to listen for a conversation; its replies are spoken if `output` is given.
 
-    `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
+    `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
     """
 
     conversation_id: Name = DEFAULT_CONVERSATION

@@ -190,7 +190,7 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
     """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
 
-    `told`: when words of an unfinished sentence are told: once three hypotheses agree, `wait` words behind, or never.
+    `told`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait` words behind, or never.
     """
 
     client_msg_id: Id

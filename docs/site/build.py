@@ -1,6 +1,6 @@
 """Builds the documentation as a site, strictly: `python docs/site/build.py [FOLDER]`. The service has it at `/docs`.
 
-A link or an anchor that leads nowhere ends the build. The site is made by Zensical, of copies of the papers. It fetches
+A link or an anchor that leads nowhere ends the build. The site is made by Zensical, of copies of the documents. It fetches
 nothing from anywhere else, and no script stands within a page: it works under the service's Content-Security-Policy.
 """
 
@@ -61,19 +61,19 @@ def _stage(root: Path, stage: Path) -> int:
     """Lay the pages and what is beside them into a folder; return how many pages."""
     config = (HERE / "zensical.toml").read_text()
     named = documents(tomllib.loads(config)["project"]["nav"])
-    if missing := [paper for paper in named if not (root / paper).is_file()]:
+    if missing := [document for document in named if not (root / document).is_file()]:
         raise NotBuilt(f"The navigation names what is not there: {', '.join(missing)}.")
     (stage / "zensical.toml").write_text(config)
     docs = root / "docs"
     beside = [path for folder in BESIDE for path in sorted((docs / folder).rglob("*")) if path.is_file()]
     places = named | {str(path.relative_to(root)): str(path.relative_to(docs)) for path in beside}
-    for paper, place in places.items():
+    for document, place in places.items():
         target = stage / "pages" / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        if paper in named:
-            target.write_text(page(paper, (root / paper).read_text(), places))
+        if document in named:
+            target.write_text(page(document, (root / document).read_text(), places))
         else:
-            shutil.copyfile(root / paper, target)
+            shutil.copyfile(root / document, target)
     return len(named)
 
 
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
     except NotBuilt as why:
         print(why, file=sys.stderr)
         return 1
-    print(f"{pages} pages in {site}. `make run` serves them at /docs; one that runs has to be started anew.")
+    print(f"{pages} pages in {site}. `make run` serves them at /docs; one that runs has to be restarted.")
     return 0
 
 

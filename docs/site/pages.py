@@ -1,6 +1,6 @@
-"""Which papers of the repository are pages of the site, and what becomes of their links. Pure.
+"""Which documents of the repository are pages of the site, and what becomes of their links. Pure.
 
-The papers stay where a reader of the repository looks for them. A link from one to another leads to its page; one to
+The documents stay where a reader of the repository looks for them. A link from one to another leads to its page; one to
 anything else of the repository, such as a module, becomes its words alone.
 """
 
@@ -22,7 +22,7 @@ ELSEWHERE = {
     "demo-model.md": "demo_model/README.md",
     "examples.md": "examples/README.md",
 }
-"""Papers that do not lie in `docs/` under the name of their page, by that name."""
+"""Documents that do not lie in `docs/` under the name of their page, by that name."""
 
 _FENCE = re.compile(r"^ *(```|~~~)")
 _DRAWING = re.compile(r"^(```)mermaid$", re.MULTILINE)
@@ -31,20 +31,20 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def documents(nav: Collection[Any]) -> dict[str, str]:
-    """Return the papers that a navigation names, and where their pages lie, both below their folders."""
+    """Return the documents that a navigation names, and where their pages lie, both below their folders."""
     return {ELSEWHERE.get(place, f"docs/{place}"): place for place in _places(nav)}
 
 
-def page(paper: str, text: str, places: Mapping[str, str]) -> str:
-    """Return a paper as a page. `places`: where all that the site has lies in it, by path in the repository."""
-    here = posixpath.dirname(places[paper]) or "."
+def page(source: str, text: str, places: Mapping[str, str]) -> str:
+    """Return a document as a page. `places`: where all that the site has lies in it, by path in the repository."""
+    here = posixpath.dirname(places[source]) or "."
 
     def link(found: re.Match[str]) -> str:
         mark, words, target = found.groups()
         if re.match(r"[a-z]+:|#", target):
             return found[0]
         path, hash_, anchor = target.partition("#")
-        named = posixpath.normpath(posixpath.join(posixpath.dirname(paper), path))
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if named not in places:
             return words
         return f"{mark}[{words}]({posixpath.relpath(places[named], here)}{hash_}{anchor})"

@@ -53,7 +53,9 @@ def check_architecture(
 ) -> None:
     """Refuse a model that can't be served or doesn't fit, before its weights are read. Raises ModelNotUsable."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelNotUsable(f"The model {model!r} is no causal language model, so it can't write replies.")
+        raise ModelNotUsable(
+            f"The model {model!r} is not a causal language model, so it can't write replies."
+        )
     kind = _quantization_of(config)
     if kind is not None:
         raise ModelNotUsable(

@@ -460,7 +460,7 @@ class PendingRequests:
             packed = pack(request)
         except UnicodeEncodeError as error:
             stream.put_nowait(
-                _ended(request_id, FinishReason.ERROR, error=f"The messages are no text: {error}")
+                _ended(request_id, FinishReason.ERROR, error=f"The messages are not text: {error}")
             )
             return stream
         self._submit(request_id, stream, packed)
@@ -472,7 +472,7 @@ class PendingRequests:
         try:
             count_id = self._submit_count(future, tuple(messages), client, spec)
         except UnicodeEncodeError as error:
-            raise PromptRejected(f"The messages are no text: {error}") from error
+            raise PromptRejected(f"The messages are not text: {error}") from error
         try:
             return await future
         finally:

@@ -270,7 +270,7 @@ def _template_tool(tool: Tool, mark: Mark) -> dict[str, Any]:
     try:
         parameters = msgspec.json.decode(tool.parameters, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        why = f"The parameters of the tool {tool.name!r} are no JSON Schema of an object: {error}."
+        why = f"The parameters of the tool {tool.name!r} are not a JSON Schema of an object: {error}."
         raise PromptRejected(why, field="tools") from error
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": {key: mark(value) for key, value in function.items()}}

@@ -652,4 +652,4 @@ def _refuse_others(spec: ReplySpec) -> None:
     if spec.format is not None:
         raise PromptRejected("The model translates; it can't be held to a format.", field="format")
     if spec.continues:
-        raise PromptRejected("A translation goes on from its prefix, not from a reply.", field="continues")
+        raise PromptRejected("A translation continues its prefix, not a reply.", field="continues")

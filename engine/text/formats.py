@@ -296,7 +296,7 @@ def call(name: str, arguments: str) -> Call:
     if not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
     if not is_object(arguments):
-        raise ValueError("the arguments are no JSON object")
+        raise ValueError("the arguments are not a JSON object")
     return Call(name, arguments)
 
 

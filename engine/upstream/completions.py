@@ -64,7 +64,7 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
     try:
         size = sum(map(_size, messages)) + sum(map(_tool_size, spec.shown_tools))
     except UnicodeEncodeError as error:
-        raise PromptRejected(f"The messages are no text: {error}") from error
+        raise PromptRejected(f"The messages are not text: {error}") from error
     framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
     return ceil(size / bytes_per_token) + TOKENS_A_MESSAGE * framed + seen_tokens(messages)
 

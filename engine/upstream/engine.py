@@ -551,7 +551,7 @@ def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
             unpacked = struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)
             made = None if packed else unpacked
         case _:
-            raise InvalidVectors("something that is no vector")
+            raise InvalidVectors("something that is not a vector")
     return vector if made is None else msgspec.Raw(_encode(made))
 
 

@@ -521,7 +521,7 @@ def _completion(name: str, event: ServerSentEvent) -> Completion:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         if event.kind == "error":
             raise error_inside(name, event.data) from None
-        raise EngineLost(f"The engine {name} sent something that is no chunk of a reply.") from error
+        raise EngineLost(f"The engine {name} sent something that is not a chunk of a reply.") from error
     if completion.error is not None:
         raise error_inside(name, completion.error)
     if event.kind == "error":

@@ -437,7 +437,7 @@ def _checked(given: str) -> str:
     name, equals, value = given.removeprefix("--").partition("=")
     name = name.replace("_", "-") if "." not in name else name
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{given!r} is no argument of vLLM: write name=value, or only a name")
+        raise ValueError(f"{given!r} is not an argument of vLLM: write name=value, or only a name")
     head = name.removeprefix("no-")
     if any(reserved.startswith(head) for reserved in RESERVED):  # vLLM takes beginnings of names, too
         raise ValueError(f"{name!r} is the gateway's business, not an argument for vLLM")

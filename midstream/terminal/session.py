@@ -615,7 +615,7 @@ def error_message(url: str, error: ClientError | OSError) -> str:
     parts = urlsplit(url)
     address = parts.netloc or url
     if isinstance(error, NotConnected):
-        return f"{url} is no chat service, or does not let you in: {error}"
+        return f"{url} is not a chat service, or refuses you: {error}"
     return (
         f"{address}: {error}"
         if isinstance(error, ClientError)

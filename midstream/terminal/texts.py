@@ -16,11 +16,11 @@ TITLE_CHARS = 60
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that terminals obey, and those that change the order or the lines of the text around them."""
 _ENDS = {
-    "cancelled": "stopped; /continue goes on",
-    "length": "this is as long as a reply may be; /continue goes on",
-    "timeout": "it took too long; /continue goes on",
-    "interrupted": "the service was interrupted; /continue goes on",
-    "error": "the service failed; /continue goes on",
+    "cancelled": "stopped; /continue continues it",
+    "length": "this is as long as a reply may be; /continue continues it",
+    "timeout": "it took too long; /continue continues it",
+    "interrupted": "the service was interrupted; /continue continues it",
+    "error": "the service failed; /continue continues it",
     "filtered": "ended by a filter of the service",
     "disconnected": "the connection is lost",
 }

@@ -30,7 +30,7 @@ from midstream.terminal.texts import (
 )
 
 _READ_BYTES = 64 * 1024
-_UNASKED = "asks, and nobody can answer where the input is no terminal: it is denied"
+_UNASKED = "asks, but the input is not a terminal: it is denied"
 FRAME_S = 0.04
 """Seconds between two frames while more text comes than can be shown."""
 

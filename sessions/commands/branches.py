@@ -117,7 +117,7 @@ async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -
         raise Conflict("This reply is empty; ask for another one.")
     if await history.children(keys, reply.message_id):
         raise Conflict(
-            "The conversation went on from this reply; only the last one of a branch can be continued."
+            "The conversation has continued after this reply; only the last one of a branch can be continued."
         )
     return record
 

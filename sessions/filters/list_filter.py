@@ -96,7 +96,7 @@ def _hook(name: str) -> Filter:
     except Exception as error:  # any exception of an operator's code stops the start
         raise InvalidFilters(f"hooks: {name!r} fails: {type(error).__name__}: {error}") from error
     if not isinstance(made, Filter):
-        raise InvalidFilters(f"hooks: {name!r} makes a {type(made).__name__}, which is no Filter.")
+        raise InvalidFilters(f"hooks: {name!r} makes a {type(made).__name__}, which is not a Filter.")
     return made
 
 

@@ -421,7 +421,7 @@ class History:
                 return False
             case b"followed":
                 raise Conflict(
-                    "The conversation went on from this exchange; only the last one can be taken back."
+                    "The conversation has continued after this exchange; only the last one can be removed."
                 )
             case _:
                 raise StaleFacts(turn.turn_id)

@@ -43,7 +43,7 @@ _MESSAGE = "message:"
 _NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}(?::images)?", re.DOTALL)
 """A conversation's hash, its images, which may be there without it, or an owner's list."""
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_GONE = "There is no such shared conversation, or it is no longer shared."
+_GONE = "This conversation does not exist, or is no longer shared."
 
 
 class ExportedMessage(

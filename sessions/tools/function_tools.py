@@ -186,7 +186,7 @@ def _tools(origin: str, value: Any) -> Iterator[FunctionTool]:
     functions = value if isinstance(value, list | tuple) else [value]
     for function in functions:
         if not callable(function) or isinstance(function, type):
-            raise InvalidToolFunction(f"{origin} is a {type(function).__name__}, which is no function.")
+            raise InvalidToolFunction(f"{origin} is a {type(function).__name__}, which is not a function.")
         try:
             yield FunctionTool(function)
         except BadSignature as error:
@@ -346,7 +346,7 @@ def _check(name: str, hint: Any) -> None:
         msgspec.json.schema_components((hint,))
     except (TypeError, NameError, ValueError) as error:
         why = str(error).splitlines()[-1]
-        raise BadSignature(f"parameter {name} has a type that is no JSON: {why}") from error
+        raise BadSignature(f"parameter {name} has a type that JSON does not have: {why}") from error
 
 
 def _schema(arguments: type[msgspec.Struct], described: Mapping[str, str]) -> str:

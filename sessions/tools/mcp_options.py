@@ -148,7 +148,9 @@ def _allowed(tools: Iterable[RemoteTool], options: ServerOptions) -> Iterator[Re
 
 
 def _missing(options: ServerOptions, seen: set[str]) -> Iterator[tuple[str, str]]:
-    return ((name, "the server has no such tool") for name in options.tools if name not in {ALL, *seen})
+    return (
+        (name, "the server does not have this tool") for name in options.tools if name not in {ALL, *seen}
+    )
 
 
 def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any]) -> ServerTool:
@@ -202,7 +204,7 @@ def _checked(schema: dict[str, Any]) -> str:
     try:
         text = msgspec.json.encode(schema).decode()
     except (TypeError, ValueError):
-        raise _LeftOut("its schema is no JSON") from None
+        raise _LeftOut("its schema is not JSON") from None
     if len(text) > SCHEMA_BYTES:
         raise _LeftOut(f"its schema has more than {SCHEMA_BYTES} bytes")
     if schema.get("type") != "object":

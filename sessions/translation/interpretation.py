@@ -45,7 +45,7 @@ class GrowingText:
                 f"The source has {here} characters so far; `off` is {off}, so text is missing in between."
             )
         if self.text[off:end] != text[: here - off]:
-            raise Conflict("The source was told otherwise before; what was said is not revised.")
+            raise Conflict("This part of the source was different before; the source is not revised.")
         if final and end < here:
             raise Conflict(
                 f"The source has {here} characters by now, and can't end at {end}: it does not shrink."

@@ -62,7 +62,7 @@ async def test_a_message_of_another_branch_is_offered_and_not_made_active_by_loo
     await chat.ended()
     await chat.page.get_by_label("Search your conversations").fill("is Ada")
     await chat.page.locator("#hits a").first.click()
-    offer = chat.page.get_by_role("button", name="Go on with that version")
+    offer = chat.page.get_by_role("button", name="Continue with that version")
     await expect(offer).to_be_visible()
     await expect(chat.questions).to_have_text(["My name is Bo."])
     await chat.page.reload()  # looking has changed nothing
@@ -130,7 +130,7 @@ async def test_a_shared_conversation_is_read_without_a_key_until_it_is_taken_bac
     await chat.ask("My name is Ada.")
     await reader.page.reload()
     await expect(reader.page.locator("#told")).to_have_text(
-        "There is no such shared conversation, or it is no longer shared."
+        "This conversation does not exist, or is no longer shared."
     )
 
 

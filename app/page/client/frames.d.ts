@@ -154,7 +154,7 @@ export interface ContinueRequest {
 /**
  * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
  *
- * `told`: when words of an unfinished sentence are told: once three hypotheses agree, `wait` words behind, or never.
+ * `told`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait` words behind, or never.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -308,7 +308,7 @@ export interface PingRequest {
 /**
  * Begins to listen for a conversation; its replies are spoken if `output` is given.
  *
- * `grace_s`: how long a reply waits for its listener to come back. `model`: as in `params`.
+ * `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
  */
 export interface AudioStartRequest {
   type: "audio.start";

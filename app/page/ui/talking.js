@@ -77,7 +77,7 @@ export class Talking {
 
   /** After a reload: goes on talking if the browser allows sound without a click; else asks the user for one. */
   async #comeBack() {
-    const offer = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies come as text until you go on."), t("Go on talking"), () => void this.#start());
+    const offer = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies are sent as text until you continue."), t("Continue talking"), () => void this.#start());
     if ((await permission()) !== "granted") return offer();
     const beginning = (this.#beginning = Symbol("beginning"));
     this.#updateButton();
@@ -122,7 +122,7 @@ export class Talking {
     this.#ended();
     if (why instanceof ChatError) return this.#parts.notices.report(why);
     if (why === "elsewhere") return this.#parts.notices.show(t("You are talking in this conversation in another tab or on another device now."));
-    if (why === "lost") return this.#parts.notices.show(t("The microphone was disconnected. Press the button to go on talking."));
+    if (why === "lost") return this.#parts.notices.show(t("The microphone was disconnected. Press the button to continue talking."));
     if (!(why instanceof DOMException)) throw why;
     const { wordsForTrouble } = await import("./spoken/troubles.js");
     return this.#parts.notices.show(wordsForTrouble(why));

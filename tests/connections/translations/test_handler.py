@@ -93,7 +93,7 @@ class Conversation:
             raise why
         turn_id = growth.turn_id or ""
         if growth.off != len(self.sources[turn_id]):
-            raise Conflict("The source was told otherwise before; what was said is not revised.")
+            raise Conflict("This part of the source was different before; the source is not revised.")
         self.note_chars(turn_id, growth.text)
         if growth.final:
             self.connection.push(done(turn_id))
@@ -160,7 +160,7 @@ async def test_what_is_told_late_of_another_devices_text_loses_nothing(
 
 async def test_an_interpretation_that_is_given_up_is_cancelled(conversation: Conversation) -> None:
     await conversation.client_sends(into("zh"), append("One. "))
-    conversation.grows = [Conflict("The source was told otherwise before.")]
+    conversation.grows = [Conflict("This part of the source was different before.")]
     await conversation.client_sends(append("Two. ", "e2"))
     assert (conversation.cancelled, conversation.errors()) == (["t1"], [("conflict", "e2")])
     await conversation.client_sends(append("Three. "))

@@ -260,8 +260,8 @@ def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_st
 @pytest.mark.parametrize(
     ("spec", "calls", "why"),
     [
-        (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES_FORM, "no such tool"),
-        (ReplySpec(tool_choice="required"), HERMES_FORM, "no such tool"),
+        (ReplySpec(tools=TOOLS, tool_choice="named", tool_name="other"), HERMES_FORM, "not offered"),
+        (ReplySpec(tool_choice="required"), HERMES_FORM, "not offered"),
         (ReplySpec(tools=TOOLS, tool_choice="required"), None, "can't be required"),
         (
             ReplySpec(tools=(Tool("t", "", '{"a":"%s"}' % ("x" * 90_000)),) * 3),

@@ -144,7 +144,7 @@ async def test_only_the_last_message_is_translated(engine: EngineClient) -> None
         (Translation("klingon"), {}, "The model has no target language 'klingon'; it has"),
         (Translation("zh", "xx"), {}, "The model has no source language 'xx'; it has"),
         (Translation("zh"), {"format": JsonObject()}, "The model translates; it can't be held to a format."),
-        (Translation("zh"), {"continues": True}, "A translation goes on from its prefix"),
+        (Translation("zh"), {"continues": True}, "A translation continues its prefix"),
     ],
 )
 async def test_what_it_cannot_do_is_the_senders_fault(

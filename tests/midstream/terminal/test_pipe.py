@@ -164,7 +164,7 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
             "http://127.0.0.1:1",
             "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
-        ("nonsense", "nonsense is no chat service, or does not let you in: nonsense isn't a valid URI"),
+        ("nonsense", "nonsense is not a chat service, or refuses you: nonsense isn't a valid URI"),
     ],
 )
 async def test_a_server_that_is_not_there_is_told_in_a_line(
@@ -252,9 +252,7 @@ async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
         running.engine.script(["Not paid."])
         code, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
     assert (code, out) == (0, "I ask.\nNot paid.\n")
-    assert err == (
-        "midstream: ask_pay asks, and nobody can answer where the input is no terminal: it is denied.\n"
-    )
+    assert err == ("midstream: ask_pay asks, but the input is not a terminal: it is denied.\n")
     assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
 
 

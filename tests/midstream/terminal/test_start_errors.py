@@ -40,7 +40,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
         (
             "ws://a.example/x",
             NotConnected("HTTP 404"),
-            "ws://a.example/x is no chat service, or does not let you in: HTTP 404",
+            "ws://a.example/x is not a chat service, or refuses you: HTTP 404",
         ),
     ],
 )

@@ -356,7 +356,7 @@ async def test_a_reply_that_something_follows_does_not_go_on(chat: Chat) -> None
     first = await cut(chat)
     await chat.exchange("And now?")
     await chat.wait_idle()
-    with pytest.raises(Conflict, match="went on from this reply"):
+    with pytest.raises(Conflict, match="continued after this reply"):
         await chat.send("", place=Continue(first.message_id))
 
 

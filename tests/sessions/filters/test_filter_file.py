@@ -71,7 +71,7 @@ async def test_an_empty_table_lets_everything_pass() -> None:
         ("hooks = ['no colon']", "'no colon' fails"),
         (f"hooks = ['{HERE}:missing']", "fails: AttributeError"),
         (f"hooks = ['{HERE}:broken']", "fails: LookupError: no licence"),
-        (f"hooks = ['{HERE}:no_filter']", "makes a str, which is no Filter"),
+        (f"hooks = ['{HERE}:no_filter']", "makes a str, which is not a Filter"),
     ],
 )
 def test_a_table_that_can_not_be_used_is_told_by_its_place(text: str, why: str) -> None:

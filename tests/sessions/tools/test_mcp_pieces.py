@@ -137,7 +137,7 @@ def deep(levels: int) -> dict[str, Any]:
             {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
             "its schema refers to another document",
         ),
-        ({"type": "object", "properties": {"a": object()}}, "its schema is no JSON"),
+        ({"type": "object", "properties": {"a": object()}}, "its schema is not JSON"),
         (deep(40), "its schema is more than 64 deep"),
         (deep(900), "its schema is more than 64 deep"),
     ],

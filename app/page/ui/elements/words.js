@@ -9,7 +9,7 @@ const WORDS = {
   bad_frame: t("This page and the service did not understand each other. Reload the page."),
   bad_params: t("The service can't do this as it was asked."),
   busy: t("A reply is still being written here. Stop it, or wait for its end."),
-  conflict: t("This conversation went on elsewhere in the meantime. Look at it again first."),
+  conflict: t("This conversation has continued elsewhere in the meantime. Look at it again first."),
   content_too_long: t("This message is too long. Shorten it, or send it in parts."),
   context_overflow: t("This is more than the model can read at once. Shorten the message."),
   disconnected: t("The connection was lost. Try again."),

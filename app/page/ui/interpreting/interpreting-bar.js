@@ -8,7 +8,7 @@ import { t } from "../words/translate.js";
 export class InterpretingBar {
   #source = element("select", { "aria-label": t("From") });
   #target = element("select", { "aria-label": t("Into") });
-  #granularity = element("select", { "aria-label": t("Told") });
+  #granularity = element("select", { "aria-label": t("Shown") });
   #state = element("p", { class: "voice-state", role: "status" });
   #done = element("button", { class: "link", type: "button", text: t("End of the text"), hidden: true });
 
