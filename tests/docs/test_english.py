@@ -37,13 +37,8 @@ LAYERS = ("app", "sessions", "engine", "speech", "midstream", "midstream_server"
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.split()
-UNREVISED = {
-    *("PROTOCOL.md", "app/page/client/README.md"),
-    *(f"docs/{name}.md" for name in ("clients", "embed", "endpoints", "interpreting", "javascript-client")),
-    *(f"docs/{name}.md" for name in ("mobile", "python-client", "structured-output", "tools")),
-}
 """Documents that still have it."""
-DOCUMENTS = [ROOT / name for name in TRACKED if name.endswith(".md") and name not in UNREVISED]
+DOCUMENTS = [ROOT / name for name in TRACKED if name.endswith(".md")]
 MODULES = [
     ROOT / name
     for name in TRACKED

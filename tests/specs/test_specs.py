@@ -141,9 +141,8 @@ def test_the_protocol_lists_every_frame_and_the_reference_its_fields(frame: type
     requests, events = REFERENCE.read_text().split("\n## What the server sends\n")
     entries = (requests if is_request else events).split("\n### ")[1:]
     entry = next(one for one in entries if one.split(maxsplit=1)[0] == tag)
-    rows = set(re.findall(r"^\| `(\w+)` \|", entry, re.MULTILINE))
-    if "are as in [send](#send)" in entry:
-        rows |= set(frames.TurnFrame.__struct_fields__)
+    common = " ".join(entry.partition("Common fields: ")[2].partition(".")[0].split())
+    rows = {*re.findall(r"^- `(\w+)\??`:", entry, re.MULTILINE), *re.findall(r"`(\w+)\??`", common)}
     assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= rows
 
 
