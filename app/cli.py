@@ -112,7 +112,7 @@ def _setting_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _option(name: str, kind: Any, default: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _option(name: str, kind: Any, default: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
     flag, is_flag = f"--{name.replace('_', '-')}", isinstance(plain(kind), msgspec.inspect.BoolType)
     return click.option(
         f"{flag}/--no-{flag.removeprefix('--')}" if is_flag and default else flag,

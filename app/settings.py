@@ -375,7 +375,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Self:
+    def read(cls, environ: Mapping[str, str], options: Mapping[str, object] | None = None) -> Self:
         """Settings from options that are not None, then an environment, then the file that one of them names.
 
         Raises SettingsError.
@@ -489,7 +489,7 @@ def description_of(kind: Any) -> str:
     return str((getattr(kind, "extra_json_schema", None) or {}).get("description", ""))
 
 
-def described(kind: Any, default: Any) -> str:
+def described(kind: Any, default: object) -> str:
     """Return what a setting is for, and its default."""
     note = (
         ""
@@ -565,7 +565,7 @@ def _check_written(variable: str, value: str, *, is_text: bool) -> None:
         raise SettingsError(f"{variable} has quotation marks around its value: leave them out.")
 
 
-def parsed(name: str, value: Any, kinds: Mapping[str, Any]) -> Any:
+def parsed(name: str, value: object, kinds: Mapping[str, Any]) -> Any:
     """Return the value of a setting that is written as text: a list, words, a file's content, or with a unit. Raises SettingsError."""
     if not isinstance(value, str):
         return value
@@ -618,7 +618,7 @@ def _file_text(name: str, path: Path) -> str:
     return text
 
 
-def complaint(message: str, values: Mapping[str, Any], kinds: Mapping[str, Any], *, within: str = "") -> str:
+def complaint(message: str, values: Mapping[str, object], kinds: Mapping[str, Any], *, within: str = "") -> str:
     """Return why a value is refused, with its setting's name. A text may be a secret, so it is not repeated.
 
     `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`; `within`: the setting, if `message` is

@@ -37,7 +37,6 @@ LAYERS = ("app", "sessions", "engine", "speech", "midstream", "midstream_server"
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.split()
-"""Documents that still have it."""
 DOCUMENTS = [ROOT / name for name in TRACKED if name.endswith(".md")]
 MODULES = [
     ROOT / name
