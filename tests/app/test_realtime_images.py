@@ -142,7 +142,7 @@ async def test_what_is_no_image_is_refused_and_none_is_kept(
             "has expired",
             "item.content[0].attachment_id",
         ),
-        (item(input_image(PNG.url), role="assistant"), "replies are the model's own", "item.role"),
+        (item(input_image(PNG.url), role="assistant"), "only the model creates replies", "item.role"),
         (item(input_image(PNG.url), role="system"), "session.instructions", "item.role"),
         (item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)), f"{MAX_IMAGES} are allowed", "item.content"),
     ]

@@ -184,7 +184,7 @@ async def test_a_call_runs_once_it_is_allowed_and_never_again(
     again = await sdk.responses.retrieve(reported.id)
     assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
     for approve in (True, False):
-        with pytest.raises(openai.ConflictError, match="answered before: the call was allowed"):
+        with pytest.raises(openai.ConflictError, match="already answered: the call was approved"):
             await create_response(sdk, allowing(pending, approve=approve), previous_response_id=pending.id)
     assert PAID == ["Ann"]
     await create_response(sdk, "Thanks.", previous_response_id=reported.id)
@@ -242,7 +242,7 @@ async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
         with pytest.raises(openai.BadRequestError) as refused:
             await create_response(sdk, wrong, previous_response_id=place)
         assert refused.value.code == "approval_not_found"
-    with pytest.raises(openai.BadRequestError, match="is answered twice"):
+    with pytest.raises(openai.BadRequestError, match="has two answers"):
         await create_response(sdk, [answer, answer], previous_response_id=pending.id)
     assert PAID == []
 
@@ -308,7 +308,7 @@ async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: InProces
     away: Any = {"type": "mcp", "server_label": "mine", "server_url": "http://127.0.0.1:1/mcp"}
     for tools, message in (
         ([away], 'uses no MCP server that a request brings.*"mine".*There are: midstream'),
-        ([OURS | {"authorization": "secret"}], "is not passed on"),
+        ([OURS | {"authorization": "secret"}], "the operator configures"),
         ([OURS | {"allowed_tools": ["rob"]}], "names no tool of the server: it has noon, pay"),
         ([OURS, OURS], "may name the server"),
     ):
@@ -379,7 +379,7 @@ async def test_an_approval_that_comes_twice_at_once_is_heard_once(
     running.engine.script("Paid.")
     pending = await create_response(sdk, "Pay Ann.")
     monkeypatch.setattr(ResponseStore, "continue_with_answers", twice)
-    with pytest.raises(openai.ConflictError, match="were answered before") as refused:
+    with pytest.raises(openai.ConflictError, match="were already answered") as refused:
         await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     assert (refused.value.code, PAID) == ("approval_answered", ["Ann"])
 
@@ -496,7 +496,7 @@ async def test_a_response_whose_call_was_allowed_and_runs_is_not_gone_on_from(
             )
         )
         await HOLDS["held"].wait()
-        with pytest.raises(openai.BadRequestError, match="is being carried out") as refused:
+        with pytest.raises(openai.BadRequestError, match="are running") as refused:
             await create_response(sdk, "Never mind.", previous_response_id=pending.id, tools=[with_approval])
         assert refused.value.code == "response_in_progress"
         reported.cancel()  # it has no id yet: its client leaves, and the tool ends

@@ -80,7 +80,9 @@ async def odd_forms(attacker: Attacker) -> None:
 
 async def a_spoken_sentence(attacker: Attacker) -> str:
     """Have one sentence spoken: the first loads PyAV, 20 MB that stay, whoever asks."""
-    await attacker.ask(await attacker.connect(), minimal_request(SPEECH, key=attacker.client_id, input=SENTENCE))
+    await attacker.ask(
+        await attacker.connect(), minimal_request(SPEECH, key=attacker.client_id, input=SENTENCE)
+    )
     return ""
 
 
