@@ -468,7 +468,7 @@ class NotFoundApp:
         else:
             why = self._not_served(scope)
         is_rooted = anthropics.is_anthropic_request(scope)  # their base URL has no path
-        return why if is_rooted else f"{why} The base URL of an API client ends in {API}."
+        return why if is_rooted else f"{why} The base URL of an API client ends with {API}."
 
     def _not_served(self, scope: Scope) -> str:
         return f"This server does not serve {_path(scope)}. {self._served.full_message(scope)}"

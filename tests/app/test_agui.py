@@ -234,7 +234,7 @@ async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: InProces
         assert (spec.tool_choice, [one.name for one in spec.tools]) == (choice, ["noon", "pay"])
     props = {"server_tools": ["*"], "parallel_tool_calls": False}
     (refused,) = await Thread(kept).run("Time?", forwardedProps=props)
-    assert "`forwardedProps.parallel_tool_calls` may not be false" in refused["message"]
+    assert "`forwardedProps.parallel_tool_calls` must not be false" in refused["message"]
     parts = [{"type": "text", "text": "Look."}, {"type": "document", "source": {"type": "url", "value": "x"}}]
     body = HELLO | {
         "messages": [{"id": "1", "role": "user", "content": parts}],

@@ -299,7 +299,7 @@ async def test_a_key_sees_its_own_chats_alone_and_refusals_are_sentences(keys: P
 
 WRONG: list[tuple[Chunk, str, str]] = [
     ({"messages": []}, "bad_params", "`messages` must have a message."),
-    ({"id": "a b"}, "bad_frame", "`id` may have letters"),
+    ({"id": "a b"}, "bad_frame", "`id` may contain only letters"),
     ({"grace_s": 61}, "bad_params", "`grace_s` must be 0 to 60 seconds."),
     ({"params": {"temperature": 9}}, "bad_params", "temperature"),
     ({"model": "gpt-4o"}, "model_not_found", "no model"),

@@ -42,7 +42,7 @@ async def test_a_path_without_v1_is_told_its_own(path: str, running: InProcessSe
     status, _, body = await running.get(path)
     assert (status, error_in(body)["message"]) == (
         404,
-        f"This server does not serve {path}, but /v1{path}. The base URL of an API client ends in /v1.",
+        f"This server does not serve {path}, but /v1{path}. The base URL of an API client ends with /v1.",
     )
 
 
