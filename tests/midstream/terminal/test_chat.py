@@ -303,7 +303,7 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
 
 def cut(running: InProcessService) -> None:
     (connection,) = running.service._lifecycle._manager.connections()
-    connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+    connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
 
 
 async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService,
         terminal.enters("Go on.")
         await terminal.shows("word")
         cut(running)
-        await terminal.shows("disconnected (1012): The server is shutting down; reconnect.; trying again]")
+        await terminal.shows("disconnected (1012): The server stops; reconnect.; trying again]")
         await terminal.shows("[connected again]")
         await terminal.shows("The end.")
 
@@ -342,7 +342,7 @@ async def test_a_service_that_does_not_come_back_is_told(running: InProcessServi
         await terminal.shows("word")
         cut(running)
         await terminal.shows("[the connection is lost]")
-        await terminal.shows("disconnected (1012): The server is shutting down; reconnect.")
+        await terminal.shows("disconnected (1012): The server stops; reconnect.")
         assert await terminal.exit_code() == 1
 
 
