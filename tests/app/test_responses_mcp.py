@@ -314,7 +314,7 @@ async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: InProces
     ):
         with pytest.raises(openai.BadRequestError, match=message):
             await create_response(sdk, "Hi.", tools=tools)
-    with pytest.raises(openai.BadRequestError, match="are for responses that are kept"):
+    with pytest.raises(openai.BadRequestError, match="require stored responses"):
         await create_response(sdk, "Hi.", store=False)
     assert running.engine.requests == []
     reported = await create_response(
