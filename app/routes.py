@@ -357,7 +357,7 @@ class NotFoundResponses:
     def no_page(self) -> Response:
         """Say to a person that a path has no page."""
         self._refusals.count_error(EndpointName.NONE, "unknown_url")
-        return PlainTextResponse("There is no page here. The chat is at / of this server.", 404)
+        return PlainTextResponse("Page not found. The chat is at /.", 404)
 
     def socket(self, scope: Scope) -> Response:
         """Say that an HTTP request came to the path of a WebSocket."""
@@ -371,7 +371,7 @@ class NotFoundResponses:
         """Say that a path does not take this method."""
         shown = _path(scope)
         methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
-        why = f"{shown[:1].upper()}{shown[1:]} does not take {scope['method']}. It takes {methods}."
+        why = f"{shown[:1].upper()}{shown[1:]} does not support {scope['method']}. Allowed: {methods}."
         return self._refusal(scope, 405, "method_not_allowed", why, {"Allow": methods})
 
     def _refusal(
@@ -395,8 +395,8 @@ class PathMiddleware:
             scope = dict(scope) | {"path": scope["path"].rstrip("/")}
         if scope["type"] == "websocket" and scope["path"] not in self._served.sockets:
             why = (
-                f"There is no WebSocket at {_path(scope)}. "
-                f"This server has WebSockets at {listed(self._served.sockets)}."
+                f"No WebSocket endpoint at {_path(scope)}. "
+                f"WebSocket endpoints: {listed(self._served.sockets)}."
             )
             await self._answers.nothing(scope, why)(scope, receive, send)
             return

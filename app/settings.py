@@ -618,7 +618,9 @@ def _file_text(name: str, path: Path) -> str:
     return text
 
 
-def complaint(message: str, values: Mapping[str, object], kinds: Mapping[str, Any], *, within: str = "") -> str:
+def complaint(
+    message: str, values: Mapping[str, object], kinds: Mapping[str, Any], *, within: str = ""
+) -> str:
     """Return why a value is refused, with its setting's name. A text may be a secret, so it is not repeated.
 
     `message`: the one from msgspec; `kinds`: the settings' types from `msgspec.inspect`; `within`: the setting, if `message` is

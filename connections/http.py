@@ -78,7 +78,7 @@ class Exchange:
         coding = self.request.headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):  # a few bytes of gzip can become gigabytes
             raise UnsupportedEncoding(
-                "This server does not take compressed requests. Send the body without Content-Encoding."
+                "Compressed requests are not supported. Send the body without Content-Encoding."
             )
         too_large = RequestTooLarge(f"The request is too large: its body may have {most} bytes at most.")
         announced = int(self.request.headers.get("content-length", 0))
@@ -179,6 +179,10 @@ class RefusalBody(msgspec.Struct, frozen=True):
     error: Refusal
 
 
+SSE_DONE = b"data: [DONE]\n\n"
+"""Ends the streams of OpenAI's APIs, and of the AI SDK's."""
+
+
 def json_response(
     content: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
@@ -186,6 +190,11 @@ def json_response(
     body = msgspec.json.encode(content)
     shown = {"Cache-Control": "no-store"} | dict(headers or {})
     return Response(body, status, shown, media_type="application/json")
+
+
+def sse(data: bytes, event: str = "") -> bytes:
+    """Return one server-sent event. JSON contains no line breaks."""
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data) if event else b"data: %b\n\n" % data
 
 
 def refusal(
@@ -243,14 +252,14 @@ def forbidden_origin(origin: str | None) -> Response:
 def forbidden_origin_message(origin: str | None) -> str:
     """The same, as a sentence."""
     return (
-        f'Pages of the origin "{shorten(origin or "")}" may not use this server. Its operator admits origins '
-        "by MIDSTREAM_ALLOWED_ORIGINS."
+        f'The origin "{shorten(origin or "")}" is not allowed. '
+        "The operator can allow it (MIDSTREAM_ALLOWED_ORIGINS)."
     )
 
 
 def draining_refusal() -> Response:
     """Return the answer to a handshake while the server drains."""
-    return refusal(503, "draining", "The server is about to stop; connect again.", _RETRY_SOON)
+    return refusal(503, "draining", "The server is shutting down; reconnect.", _RETRY_SOON)
 
 
 def too_many_handshakes() -> Response:

@@ -71,9 +71,9 @@ def header_of(data: bytes) -> ImageHeader:
             try:
                 width, height = sizes(data)
             except (struct.error, IndexError):
-                raise InvalidImage("The image is cut off or damaged.") from None
+                raise InvalidImage("The image is truncated or corrupt.") from None
             if not (width and height):
-                raise InvalidImage("The image has no points.")
+                raise InvalidImage("The image has no pixels.")
             return ImageHeader(media_type, width, height)
     raise InvalidImage("The image is not a PNG, JPEG, WebP or GIF.")
 
@@ -81,10 +81,10 @@ def header_of(data: bytes) -> ImageHeader:
 def _png(data: bytes) -> tuple[int, int]:
     length, kind = struct.unpack_from(">I4s", data, len(_PNG))
     if (length, kind) != (_PNG_HEADER, b"IHDR"):
-        raise InvalidImage("The image is damaged: a PNG begins with its sizes.")
+        raise InvalidImage("The image is corrupt: the PNG has no IHDR chunk at its start.")
     width, height, bits, colour, *methods, interlaced = struct.unpack_from(">IIBBBBB", data, len(_PNG) + 8)
     if bits not in _PNG_BITS.get(colour, ()) or any(methods) or interlaced > 1:
-        raise InvalidImage("The image is damaged: its header makes no sense.")
+        raise InvalidImage("The image is corrupt: its header is invalid.")
     _check_chunks(data)
     return width, height
 
@@ -97,14 +97,14 @@ def _check_chunks(data: bytes) -> None:
         place += 12 + length
         kinds += 1
         if place > len(data) or kinds > MAX_CHUNKS or (kind == b"IHDR" and kinds > 1):
-            raise InvalidImage("The image is damaged: its parts make no sense.")
+            raise InvalidImage("The image is corrupt: its chunks are invalid.")
         has_points |= kind == b"IDAT"
         if kind == b"IEND":
             break
     else:
-        raise InvalidImage("The image is cut off or damaged.")
+        raise InvalidImage("The image is truncated or corrupt.")
     if not has_points:
-        raise InvalidImage("The image has no points.")
+        raise InvalidImage("The image has no pixels.")
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
@@ -127,7 +127,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         (length,) = struct.unpack_from(">H", data, place + 2)
         place += 2 + length
     if len(sizes) != 1:
-        raise InvalidImage("The image is damaged: it does not say how large it is.")
+        raise InvalidImage("The image is corrupt: its dimensions are missing.")
     _check_scans(data, place)
     return sizes[0]
 
@@ -144,13 +144,13 @@ def _check_scans(data: bytes, place: int) -> None:
             break
         (length,) = struct.unpack_from(">H", data, found.end())
         place = found.end() + length
-    raise InvalidImage("The image is damaged: it has too many parts.")
+    raise InvalidImage("The image is corrupt: it has too many chunks.")
 
 
 def _webp(data: bytes) -> tuple[int, int]:
     (length,) = struct.unpack_from("<I", data, 4)
     if length + 8 > len(data):
-        raise InvalidImage("The image is cut off or damaged.")
+        raise InvalidImage("The image is truncated or corrupt.")
     match data[12:16]:
         case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
             width, height = struct.unpack_from("<HH", data, 26)
@@ -160,7 +160,7 @@ def _webp(data: bytes) -> tuple[int, int]:
             return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
         case b"VP8X":
             return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    raise InvalidImage("The image is damaged: its header makes no sense.")
+    raise InvalidImage("The image is corrupt: its header is invalid.")
 
 
 def _gif(data: bytes) -> tuple[int, int]:
@@ -178,14 +178,14 @@ def _gif(data: bytes) -> tuple[int, int]:
         blocks += 1
         _check_blocks(blocks)
     if data[place] != _GIF_FRAME:
-        raise InvalidImage("The image has no points.")
+        raise InvalidImage("The image has no pixels.")
     left, top, wide, high = struct.unpack_from("<HHHH", data, place + 1)
     return max(width, left + wide), max(height, top + high)
 
 
 def _check_blocks(blocks: int) -> None:
     if blocks > MAX_BLOCKS:
-        raise InvalidImage("The image is damaged: its parts make no sense.")
+        raise InvalidImage("The image is corrupt: its chunks are invalid.")
 
 
 def _is_webp(data: bytes) -> bool:
@@ -206,20 +206,20 @@ def image_from_url(url: str, detail: str = "") -> Image:
     if head is None:
         if url[:5].lower() == "data:":
             raise InvalidImage("The image's `data:` URL must be in base64.")
-        raise InvalidImage("This server fetches no images: send the image itself, in a `data:` URL.")
+        raise InvalidImage("Image URLs are not fetched: send the image in a `data:` URL.")
     return image_from_base64(url[head.end() :], head["type"], detail)
 
 
 def image_from_base64(text: str, media_type: str = "", detail: str = "") -> Image:
     """Return the image in a text. `media_type`: the sender's; the bytes decide. Raises InvalidImage."""
     if media_type and media_type.lower() not in (*TYPES, "image/jpg", "application/octet-stream"):
-        raise InvalidImage("This server takes images as PNG, JPEG, WebP or GIF.")
+        raise InvalidImage("Unsupported image format. Supported: PNG, JPEG, WebP and GIF.")
     if len(text) > MAX_BYTES * 4 // 3 + 4:
         raise _too_large()
     try:
         data = b64decode(text, validate=True)
     except (Error, ValueError):
-        raise InvalidImage("The image is not in base64.") from None
+        raise InvalidImage("The image is not valid base64.") from None
     return image_from_bytes(data, detail)
 
 
@@ -230,8 +230,8 @@ def image_from_bytes(data: bytes, detail: str = "") -> Image:
     known, header = detail_of(detail), header_of(data)
     if max(header.width, header.height) > MAX_SIDE or header.width * header.height > MAX_POINTS:
         raise InvalidImage(
-            f"The image is too large: it has {header.width} by {header.height} points, and a side may have "
-            f"{MAX_SIDE}, the whole {MAX_POINTS // 1_000_000} million."
+            f"The image is too large: it has {header.width} by {header.height} pixels; at most "
+            f"{MAX_SIDE} per side and {MAX_POINTS // 1_000_000} million in total are allowed."
         )
     return Image(
         hashlib.sha256(data).hexdigest(),

@@ -56,7 +56,7 @@ class ConnectionManager:
             )
         subject = connection.caller.subject
         if not self._shares.has_capacity_for(subject):
-            raise Close(CloseCode.OVERLOAD, "The server has no room for more connections from you.")
+            raise Close(CloseCode.OVERLOAD, "The server accepts no more connections from this client.")
         self._by_client.setdefault(client, own).add(connection)
         self._shares.take(subject)
         self._emptied.clear()
@@ -109,7 +109,7 @@ class ConnectionManager:
 
 
 def _drain_close() -> Close:
-    return Close(CloseCode.DRAIN, "The server stops; reconnect.")
+    return Close(CloseCode.DRAIN, "The server is shutting down; reconnect.")
 
 
 class ConnectionLifecycle:

@@ -25,8 +25,8 @@ MAX_LOGGED_PROXIES = 16
 HEALTH = ("/health", "/healthz", "/readyz")
 _MESSAGES = {
     # names no setting: a refused client need not learn what runs here
-    RefusalReason.ADDRESS: "Your address may not connect here.",
-    RefusalReason.HOST: "This server does not answer to that name. Its operator allows names by MIDSTREAM_ALLOWED_HOSTS.",
+    RefusalReason.ADDRESS: "Connections from your address are not allowed.",
+    RefusalReason.HOST: "Unknown host name. The operator can allow it (MIDSTREAM_ALLOWED_HOSTS).",
 }
 _filter_log = structlog.get_logger("midstream.gate")
 RefusalFactory = Callable[[Scope, int, str, str, Mapping[str, str]], Response]

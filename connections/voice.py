@@ -166,7 +166,7 @@ class VoiceConnection:
         Raises BadFrame.
         """
         if self.start.input.format == "pcm16" and len(samples) % 2:
-            raise BadFrame("Sound of the format pcm16 has two bytes for each sample.")
+            raise BadFrame("pcm16 audio must have two bytes per sample.")
         if self._hearing is None:
             if self._buffer is not None:
                 self._buffer.put(lambda hearing: hearing.feed(samples), len(samples))
@@ -193,9 +193,9 @@ class VoiceConnection:
 
     def _begin(self, start: AudioStart) -> PendingWork:
         if AUDIO not in self.connection.features:
-            raise BadParams("is for clients that name the feature `audio` in `hello`.", field="audio.start")
+            raise BadParams("requires the feature `audio` in `hello`.", field="audio.start")
         if self._voice_service is None:
-            raise BadParams("can't be used: this server has no speech recognition.", field="audio.start")
+            raise BadParams("is not available: this server has no speech recognition.", field="audio.start")
         self._check_free()
         self._voice_service.check(start)
         return self._listen(self._voice_service, start)
@@ -203,7 +203,7 @@ class VoiceConnection:
     def _check_free(self) -> None:
         """Raise Conflict if the connection listens already."""
         if self._conversation is not None:
-            raise Conflict("This connection is listened to already: send audio.stop first.")
+            raise Conflict("This connection is already sending audio: send audio.stop first.")
 
     async def _listen(self, voice_service: VoiceService, start: AudioStart) -> None:
         """Listen until it is stopped. Raises Refused."""
@@ -277,14 +277,14 @@ class VoiceConnection:
     def _feed(self, sound: Sound) -> None:
         """Take sound; that of an ended stream is dropped."""
         if not self._stream:
-            raise BadFrame("Sound came before audio.start.")
+            raise BadFrame("Audio arrived before audio.start.")
         if sound.stream == self._stream:
             self.feed(sound.samples)
 
     def _conversation_of(self, frame: AudioCommit | AudioClear | AudioStop) -> VoiceConversation:
         if self._conversation is None or self._conversation.conversation_id != frame.conversation_id:
             raise BadParams(
-                "names a conversation that this connection does not listen for: begin with audio.start.",
+                "names a conversation without audio on this connection: send audio.start first.",
                 field="conversation_id",
             )
         return self._conversation
@@ -587,7 +587,7 @@ def _policy(start: AudioStart) -> TurnTakingPolicy:
 
 
 def _too_many_replies() -> Overloaded:
-    return Overloaded("Too many replies wait to be spoken. Listen to one first.")
+    return Overloaded("Too many replies are waiting to be spoken. Play one first.")
 
 
 class VoiceService:
@@ -623,16 +623,15 @@ class VoiceService:
         """Raise BadParams if the request is impossible here."""
         language = self.language_of(start)
         if language is not None and language not in self.ear.languages:
-            raise BadParams(
-                f"must be one of {', '.join(self.ear.languages)}: no other is understood.", field="language"
-            )
+            raise BadParams(f"must be one of {', '.join(self.ear.languages)}.", field="language")
         if start.output is None:
             return
         if self.voice is None:
-            raise BadParams("can't be had: this server has no voice.", field="output")
+            raise BadParams("is not available: this server has no voice.", field="output")
         if start.output.voice is not None and start.output.voice not in self.voice.names:
             raise BadParams(
-                f"is none of this server's voices, such as {self.voice.names[0]}.", field="output.voice"
+                f"is not a voice of this server. Available voices include {self.voice.names[0]}.",
+                field="output.voice",
             )
 
     def language_of(self, start: AudioStart) -> str | None:
@@ -665,7 +664,7 @@ class VoiceService:
         """Count a connection that is listened to. Raises Overloaded."""
         if not self._slots.has_capacity_for(subject):
             raise Overloaded(
-                "The server is listening to as many speakers as it can.", retry_after_ms=AGAIN_MS
+                "The server is busy with other speakers; try again in a moment.", retry_after_ms=AGAIN_MS
             )
         self._slots.take(subject)
         try:

@@ -672,7 +672,7 @@ class LiveReplies:
     def speaking(self, spoken: SpokenConversation) -> Iterator[None]:
         """Pass frames to a spoken conversation. Raises ClientError if the connection has one already."""
         if self.spoken is not None:
-            raise ClientError("this connection speaks in a conversation already")
+            raise ClientError("this connection already has a spoken conversation")
         self.spoken = spoken
         try:
             yield

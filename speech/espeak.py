@@ -207,7 +207,7 @@ async def _head(output: asyncio.StreamReader) -> bytes:
     try:
         return await output.readexactly(_HEADER_BYTES)
     except asyncio.IncompleteReadError:
-        raise VoiceFailed("The voice made no sound.") from None
+        raise VoiceFailed("The voice produced no audio.") from None
 
 
 async def _patient(work: Awaitable[T]) -> T:

@@ -39,6 +39,7 @@ from connections.http import (
     parse_id,
     refusal,
     refusal_response,
+    sse,
 )
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
 from connections.limiters import Limiters
@@ -201,7 +202,7 @@ class TicketEndpoint:
         """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
         if self._access.allows_anonymous:
             self._limiters.refusals.count_error(EndpointName.TICKETS, NotFound.code)
-            return refusal(404, NotFound.code, "No authentication is configured: no ticket is needed.")
+            return refusal(404, NotFound.code, "Authentication is off: no ticket is needed.")
 
         try:
             ticket = await self._access.ticket(
@@ -252,7 +253,7 @@ class AttachmentsEndpoint(OwnerEndpoint):
 
     def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body. Raises Overloaded."""
-        why = "The server is reading as many uploads as it can."
+        why = "The server is busy with other uploads; try again in a moment."
         body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
 
     async def _read(self, exchange: Exchange, caller: Caller) -> None:
@@ -261,7 +262,7 @@ class AttachmentsEndpoint(OwnerEndpoint):
         conversation_id = parse_id("conversation_id", named["conversation_id"])
         image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
         if image is None:
-            raise NotFound("There is no such attachment.")
+            raise NotFound("Attachment not found.")
         headers = {
             "Cache-Control": _REVALIDATED,
             "ETag": (tag := f'"{named["attachment_id"]}"'),
@@ -423,7 +424,7 @@ class EventReader:
                 except Refused as refused:  # a reconnecting reader gets the reason
                     view.shut(Close(CloseCode.INTERNAL, str(refused)))
                     return
-        view.shut(Close(CloseCode.BYE, "The conversation is gone."))
+        view.shut(Close(CloseCode.BYE, "The conversation was deleted or has expired."))
 
     async def _show_history(self, view: Connection) -> None:
         shown = await self._sessions.history(view.owner, view, self._conversation_id, limit=PAGE)
@@ -505,7 +506,7 @@ class EventStreamEncoder:
                 self.needs_history = isinstance(frame, Gap)
             case Deleted():
                 self.is_over = True
-        return self._id(frame) + b"data: " + codec.encode(frame) + b"\n\n"
+        return self._id(frame) + sse(codec.encode(frame))
 
     def _id(self, frame: Frame) -> bytes:
         match frame:

@@ -59,10 +59,10 @@ FEW = 50
 _LONGEST = 4096
 _PRINCIPAL = re.compile(r"key:[A-Za-z0-9._@-]{1,64}|jwt:[A-Za-z0-9._~@:|%-]{1,3060}|anonymous")
 """A principal as lists show it: unusual characters of a JWT's subject are percent-encoded."""
-_NO_PRINCIPAL = "must be one as lists show it: key:NAME, jwt:SUBJECT or anonymous."
+_NO_PRINCIPAL = "must be key:NAME, jwt:SUBJECT or anonymous, as in the lists."
 Query = Mapping[str, str]
 Row = TypeVar("Row", "ConnectionRow", "TurnRow")
-ENDED = "The operator ended this connection."
+ENDED = "The operator closed this connection."
 _log = structlog.get_logger("midstream.admin")
 _audit_log = structlog.wrap_logger(
     logging.getLogger(AUDIT_LOGGER), wrapper_class=structlog.stdlib.BoundLogger
@@ -234,7 +234,7 @@ def parse_subject(query: Query, *, is_needed: bool = False) -> SubjectFilter:
         _principal(query), None if (name := query.get("client_id")) is None else parse_client_id(name)
     )
     if is_needed and found.principal is None:
-        raise BadParams("is missing: whose connections are to end?", field="principal")
+        raise BadParams("is missing. Name the principal whose connections to close.", field="principal")
     return found
 
 
@@ -254,9 +254,9 @@ def parse_owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
     client_id = "" if given is None else parse_client_id(given)
     person = False if principal == ANONYMOUS.principal else is_person(principal)
     if person is False and not client_id:
-        raise BadParams("is missing: this principal has many users.", field="client_id")
+        raise BadParams("is required, since this principal has many users.", field="client_id")
     if person and client_id:
-        raise BadParams("may not be given: all devices of a person are one owner.", field="client_id")
+        raise BadParams("must be left out: all devices of a person are one owner.", field="client_id")
     return Owner(principal, client_id)
 
 
@@ -314,7 +314,7 @@ class AdminOperations:
         gathered = await self._query_replicas(Disconnect(whose, connection_id))
         ended = sum(one.ended for _, one in _replica_answers(gathered))
         if not ended:
-            raise NotFound("There is no such connection." + _unreachable_note(gathered))
+            raise NotFound("Connection not found." + _unreachable_note(gathered))
         owner = next((one.whose for _, one in _replica_answers(gathered) if one.whose is not None), None)
         return owner, Disconnected(connections=ended, silent=gathered.silent)
 
@@ -329,7 +329,7 @@ class AdminOperations:
         for _, one in _replica_answers(gathered):
             if one.ended:
                 return one.whose, Stopped(turn_id=turn_id, already=one.already)
-        raise NotFound("No such turn runs." + _unreachable_note(gathered))
+        raise NotFound("No running turn has this ID." + _unreachable_note(gathered))
 
     async def keys(self, *, limit: int, after: str) -> KeysPage:
         """Return a page of the keys, by name, with today's usage. Raises StoreDown."""

@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
 from connections.api.requests import VOICES, Problem, invalid
 from connections.authentication.caller import Caller
-from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits
+from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits, sse
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
@@ -71,7 +71,7 @@ _MAX_VALUE_BYTES = 64 * 1024
 _MAX_PARAMETERS = 16
 """Of one header: before each, the library that reads them scans all again."""
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
-_BROKEN = "The form is damaged: it must be multipart/form-data as RFC 7578 describes it."
+_BROKEN = "The form is malformed: it must be multipart/form-data (RFC 7578)."
 SpeechFormat = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
 WRITE_TIMEOUT_S = 30.0
 """How long a client may stop reading: the voice would wait for it."""
@@ -86,7 +86,7 @@ MEDIA_TYPES: dict[SpeechFormat, bytes] = {
     "aac": b"audio/aac",
     "flac": b"audio/flac",
 }
-_BUSY = "The server is listening or speaking as much as it can."
+_BUSY = "The server is busy with other speech requests; try again in a moment."
 UNCOMPRESSED = frozenset(("wav", "pcm"))
 SPEECH_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 
@@ -255,7 +255,7 @@ async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds:
     except RecognizerLost as error:
         if not exchange.begun:
             raise
-        await exchange.write(b"event: error\ndata: " + speech_unavailable(error).body + b"\n\n", more=False)
+        await exchange.write(sse(speech_unavailable(error).body, "error"), more=False)
         return
     if not exchange.begun:
         await exchange.begin_events(secrets.token_hex(8))
@@ -263,7 +263,7 @@ async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds:
 
 
 def _event(event: TextDelta | TextDone | AudioDelta | AudioDone) -> bytes:
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+    return sse(msgspec.json.encode(event))
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
@@ -286,10 +286,10 @@ def transcription_request(form: Form, *, model: str, facts: Ready) -> Transcript
     if streamed is None:
         raise invalid("stream", "`stream` must be true or false.")
     if streamed and wanted not in {"json", "text"}:
-        raise invalid("stream", "A stream of words has no times: use `response_format` json with `stream`.")
+        raise invalid("stream", "Streams have no timestamps: use `response_format` json with `stream`.")
     granularities = _granularities(form, wanted, facts)
     if (file := form.files.get("file")) is None:
-        raise invalid("file", "`file` is missing: it is the recording.")
+        raise invalid("file", "`file` is missing: attach the recording.")
     return TranscriptionRequest(file.content, _is_raw(file), language, wanted, granularities, streamed)
 
 
@@ -311,10 +311,8 @@ def _language(requested: str | None, facts: Ready) -> str | None:
         return code
     if facts.language is not None:
         only = facts.languages[facts.language].capitalize()
-        raise invalid(
-            "language", f"The recognizer of this server understands {only} only: use `{facts.language}`."
-        )
-    why = f"The recognizer of this server does not understand this language. It has {', '.join(facts.languages)}."
+        raise invalid("language", f"The recognizer supports {only} only: use `{facts.language}`.")
+    why = f"The recognizer does not support this language. Supported: {', '.join(facts.languages)}."
     raise invalid("language", why)
 
 
@@ -336,7 +334,7 @@ def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[
     if not set(requested) <= set(get_args(Granularity)):
         raise invalid("timestamp_granularities", "`timestamp_granularities` may have word and segment.")
     if "word" in requested and not facts.times_words:
-        raise invalid("timestamp_granularities", "This model does not give the times of words: use segment.")
+        raise invalid("timestamp_granularities", "This model has no word timestamps: use segment.")
     return tuple(cast("list[Granularity]", requested)) or ("segment",)
 
 
@@ -508,9 +506,7 @@ def _boundary(content_type: str) -> bytes:
     boundary = headers.get_param("boundary")
     is_form = headers.get_content_type() == "multipart/form-data"
     if not is_form or not isinstance(boundary, str) or not _BOUNDARY.fullmatch(boundary):
-        raise Problem(
-            415, "Send the recording as a form, multipart/form-data.", code="unsupported_media_type"
-        )
+        raise Problem(415, "Send the recording as multipart/form-data.", code="unsupported_media_type")
     return b"--" + boundary.encode()
 
 
@@ -621,7 +617,7 @@ async def _answer(
     except VoiceFailed as error:
         if not exchange.begun or not synthesis.has_events:
             raise
-        await exchange.write(b"event: error\ndata: " + speech_unavailable(error).body + b"\n\n", more=False)
+        await exchange.write(sse(speech_unavailable(error).body, "error"), more=False)
 
 
 async def _send(exchange: Exchange, voice: AudioStream, synthesis: SynthesisRequest) -> None:
@@ -631,7 +627,7 @@ async def _send(exchange: Exchange, voice: AudioStream, synthesis: SynthesisRequ
                 await _begin(exchange, synthesis)
             await _write(exchange, _event(AudioDelta(part)) if synthesis.has_events else part)
     if not exchange.begun:
-        raise VoiceFailed("The voice made no sound.")
+        raise VoiceFailed("The voice produced no audio.")
     await exchange.write(_event(AudioDone()) if synthesis.has_events else b"", more=False)
 
 
@@ -743,7 +739,7 @@ def speech_request(body: bytes, *, speaker: Synthesizer, most_chars: int) -> Syn
 
 def _check_text(request: SpeechRequest, most_chars: int) -> None:
     if not request.input.strip():
-        raise invalid("input", "`input` is empty: there is nothing to speak.")
+        raise invalid("input", "`input` is empty.")
     if len(request.input) > most_chars:
         why = f"`input` is too long: it has {len(request.input):,} characters, and may have {most_chars:,}."
         raise invalid("input", why, code="content_too_long")
@@ -754,7 +750,7 @@ def _voice(request: SpeechRequest, speaker: Synthesizer) -> str:
         return request.voice
     if request.voice in VOICES:
         return speaker.names[0]
-    raise invalid("voice", f"This server has no such voice. It has {speaker.examples}.")
+    raise invalid("voice", f"Unknown voice. Available: {speaker.examples}.")
 
 
 def _speed(request: SpeechRequest, speaker: Synthesizer) -> float:
@@ -763,7 +759,7 @@ def _speed(request: SpeechRequest, speaker: Synthesizer) -> float:
     if slowest <= speed <= fastest:
         return speed
     if slowest == fastest:
-        raise invalid("speed", "This model speaks at one `speed` only: leave it out.")
+        raise invalid("speed", "This model does not support `speed`: leave it out.")
     raise invalid("speed", f"`speed` must be from {slowest} to {fastest}.")
 
 
@@ -784,7 +780,7 @@ def _format(request: SpeechRequest) -> SpeechFormat:
     if name not in UNCOMPRESSED and not can_compress:
         why = (
             f"This server can't make {name}: use `response_format` wav or pcm. "
-            f"Its operator installs the encoder by: {install_command('speech')}"
+            f"The operator can install the encoder: {install_command('speech')}"
         )
         raise invalid("response_format", why)
     return cast("SpeechFormat", name)

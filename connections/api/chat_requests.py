@@ -13,22 +13,34 @@ from typing import Literal
 import msgspec
 
 from connections.api.requests import (
+    BOUNDED_ROLES,
     IMAGES,
     Problem,
     check_images,
+    check_length,
+    check_messages,
+    check_tool_count,
+    checked_arguments,
+    checked_effort,
+    checked_name,
+    chosen_spec,
     decode_request,
     image_at,
     image_not_allowed,
     invalid,
+    invalid_field,
     is_neutral,
-    json_object,
+    known_tool,
     null,
+    required,
+    required_schema,
     schema_text,
+    unique_tools,
     unsupported_part,
 )
 from connections.protocol import frames, params
 from connections.protocol.base import Limits
-from connections.protocol.errors import BadParams, field_message
+from connections.protocol.errors import BadParams
 from engine.messages import (
     Format,
     Grammar,
@@ -43,7 +55,6 @@ from engine.messages import (
     ToolCall,
 )
 from engine.vision.image import Image, Seen, joined
-from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import MAX_REPLIES, EphemeralRequest
 
 _MAX_COMPLETION_TOKENS = "max_completion_tokens"
@@ -52,11 +63,9 @@ MAX_GRAMMAR_CHARS = 65_536
 MAX_CHOICES = 256
 _REGEX_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 _NULL = b"null"
-_TOO_MANY = "A reply can have one format: leave `{}` out."
+_TOO_MANY = "Only one response format is allowed: leave `{}` out."
 RequestedFormat = tuple[str, Format]
 """A format, and the field that asks for it."""
-MAX_NAME_CHARS = 256
-"""Characters of a call's id and of its function's name in the history, which may come from other servers."""
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -65,18 +74,14 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_BOUNDED = ("system", "user")
-"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 _REFUSED = {
-    "function_call": "This server takes `tool_calls` in place of `function_call`.",
-    "audio": "This server does not speak: replies are text.",
+    "function_call": "`function_call` is not supported: use `tool_calls`.",
+    "audio": "Spoken replies are not supported: replies are text.",
 }
 _REASONING_PARTS = ("reasoning", "thinking")
 MAX_VARIABLES = 32
 MAX_VALUE_CHARS = 4096
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
-_EFFORT = re.compile(r"[a-z]{1,16}\Z")
-_EFFORTS = {"none": "off", "off": "off", "auto": "auto", "default": "auto"}
 _RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})
 """Variables of a template that come from other fields, or can't be set."""
 MAX_TOP_LOGPROBS = 20
@@ -89,7 +94,6 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("presence_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
     ("frequency_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
 )
-MAX_TOOLS = 128
 _FUNCTION = "function"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _ANY_OBJECT = '{"type":"object","properties":{}}'
@@ -338,11 +342,10 @@ def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list
     """Return the prompts, unchanged, and how to continue each. Raises Problem."""
     prompts = [request.prompt] if isinstance(request.prompt, str) else request.prompt
     if not 0 < len(prompts) <= MAX_REPLIES or not all(prompts):
-        why = f"must be a text, or 1 to {MAX_REPLIES} of them, none of them empty."
-        raise invalid("prompt", field_message("prompt", why))
+        raise invalid_field("prompt", f"must be a non-empty string, or a list of 1 to {MAX_REPLIES}.")
     found = format_of(request)
     if request.logprobs is not None and not 0 <= request.logprobs <= MAX_TOP_LOGPROBS:
-        raise invalid("logprobs", field_message("logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}."))
+        raise invalid_field("logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}.")
     params = params_of(request, limits, length="max_tokens", top_logprobs=request.logprobs)
     spec = ReplySpec(raw=True, format=found[1] if found else None)
     replies, affinity = replies_of(request, len(prompts)), request.prompt_cache_key or ""
@@ -397,14 +400,12 @@ def _continues(request: ChatRequest) -> bool:
     """Return whether to continue the last message, as in vLLM. The template then begins no other. Raises Problem."""
     adds_prompt, continues = request.add_generation_prompt is not False, bool(request.continue_final_message)
     if adds_prompt and continues:
-        why = "needs `add_generation_prompt` to be false."
-        raise invalid("continue_final_message", field_message("continue_final_message", why))
+        raise invalid_field("continue_final_message", "requires `add_generation_prompt` to be false.")
     if not adds_prompt and not continues:
-        why = "can be false together with `continue_final_message` alone."
-        raise invalid("add_generation_prompt", field_message("add_generation_prompt", why))
+        raise invalid_field("add_generation_prompt", "can be false only with `continue_final_message`.")
     if continues and (request.messages[-1].role != "assistant" or request.messages[-1].tool_calls):
-        why = "needs a message of the role assistant, without calls, as the last one."
-        raise invalid("continue_final_message", field_message("continue_final_message", why))
+        why = "requires an assistant message without calls at the end."
+        raise invalid_field("continue_final_message", why)
     return continues
 
 
@@ -419,7 +420,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
     if not 0 <= top <= MAX_TOP_LOGPROBS:
         raise invalid("top_logprobs", f"`top_logprobs` must be from 0 to {MAX_TOP_LOGPROBS}.")
     if top and not request.logprobs:
-        raise invalid("top_logprobs", "`top_logprobs` is for requests whose `logprobs` is true.")
+        raise invalid("top_logprobs", "`top_logprobs` requires `logprobs` to be true.")
     return top if request.logprobs else None
 
 
@@ -454,21 +455,16 @@ def _response_format(given: ResponseFormat) -> Iterator[RequestedFormat]:
         case "json_object":
             yield "response_format", JsonObject()
         case "json_schema":
-            named = given.json_schema
-            where = "response_format.json_schema.schema"
-            schema = None if named is None else schema_text(named.schema, where)
-            if schema is None:
-                raise invalid(where, field_message(where, "is missing."))
-            yield "response_format", JsonSchema(schema)
+            raw = null() if given.json_schema is None else given.json_schema.schema
+            yield "response_format", JsonSchema(required_schema(raw, "response_format.json_schema.schema"))
         case _:
-            why = "must be text, json_object or json_schema."
-            raise invalid("response_format.type", field_message("response_format.type", why))
+            raise invalid_field("response_format.type", "must be text, json_object or json_schema.")
 
 
 def _structured(given: StructuredOutputs) -> Iterator[RequestedFormat]:
     where = "structured_outputs.structural_tag"
     if bytes(given.structural_tag) != _NULL:
-        why = "This server does not apply `structured_outputs.structural_tag`."
+        why = "`structured_outputs.structural_tag` is not supported."
         raise invalid(where, why, code="unsupported_parameter")
     if given.json_object:
         yield "structured_outputs.json_object", JsonObject()
@@ -488,43 +484,36 @@ def _vllm_formats(prefix: str, given: StructuredOutputs) -> Iterator[RequestedFo
 
 def _bounded_text(text: str, where: str, most: int) -> str:
     if not 0 < len(text) <= most:
-        raise invalid(where, field_message(where, f"must have 1 to {most} characters."))
+        raise invalid_field(where, f"must have 1 to {most} characters.")
     return text
 
 
 def _choice_pattern(texts: Sequence[str], where: str) -> str:
     """Return a pattern that matches exactly these texts."""
     if not 0 < len(texts) <= MAX_CHOICES or not all(texts):
-        raise invalid(where, field_message(where, f"must have 1 to {MAX_CHOICES} texts, none of them empty."))
+        raise invalid_field(where, f"must have 1 to {MAX_CHOICES} non-empty strings.")
     pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
     return _bounded_text(f"({pattern})", where, MAX_PATTERN_CHARS)
 
 
 def messages_of(given: Sequence[ChatMessage], limits: Limits) -> tuple[Message, ...]:
     """Return the messages. Raises Problem."""
-    if not given:
-        raise invalid("messages", "`messages` must have at least one message.")
-    if len(given) > MAX_MESSAGES:
-        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    check_messages(given)
     messages = tuple(_messages(given, limits))
     check_images(messages, "messages", limits)
     return messages
 
 
 def _messages(given: Sequence[ChatMessage], limits: Limits) -> Iterator[Message]:
-    max_chars = limits.max_content_chars
     call_ids: set[str] = set()
     for number, message in enumerate(given):
         where = f"messages[{number}]"
         converted = _message(message, where, limits)
-        if converted.role in _BOUNDED and len(converted.content) > max_chars:
-            length = len(converted.content)
-            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
-            raise invalid(f"{where}.content", why, code="content_too_long")
+        if converted.role in BOUNDED_ROLES:
+            check_length(converted.content, f"{where}.content", limits.max_content_chars)
         call_ids.update(call.call_id for call in converted.calls)
         if converted.role == "tool" and converted.call_id not in call_ids:
-            where = f"{where}.tool_call_id"
-            raise invalid(where, field_message(where, "names no call of a message before it."))
+            raise invalid_field(f"{where}.tool_call_id", "matches no call of an earlier message.")
         yield converted
 
 
@@ -536,8 +525,9 @@ def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
         raise _no_role(message.role, f"{where}.role")
     (content, images), reasoning_text = _content(message, where, limits)
     if role != "assistant":
-        _reject_assistant_fields(message, where)
-        call_id = _result_call_id(message, where) if role == "tool" else ""
+        if message.tool_calls:
+            raise invalid_field(f"{where}.tool_calls", "is allowed in assistant messages only.")
+        call_id = required(message.tool_call_id or None, f"{where}.tool_call_id") if role == "tool" else ""
         return Message(role, content, call_id=call_id, images=images)
     reasoning_text = message.reasoning_content or message.reasoning or reasoning_text
     return Message(
@@ -545,35 +535,16 @@ def _message(message: ChatMessage, where: str, limits: Limits) -> Message:
     )
 
 
-def _reject_assistant_fields(message: ChatMessage, where: str) -> None:
-    if message.tool_calls:
-        raise invalid(
-            f"{where}.tool_calls",
-            field_message(f"{where}.tool_calls", "is for messages of the role assistant."),
-        )
-
-
-def _result_call_id(message: ChatMessage, where: str) -> str:
-    where = f"{where}.tool_call_id"
-    if not message.tool_call_id:
-        raise invalid(where, field_message(where, "is missing."))
-    return message.tool_call_id
-
-
 def _calls(given: Sequence[MessageCall], where: str) -> Iterator[ToolCall]:
     for number, call in enumerate(given):
         place = f"{where}.tool_calls[{number}]"
         if call.type != "function":
-            raise invalid(f"{place}.type", field_message(f"{place}.type", "must be function."))
-        for field, name in (("id", call.id), ("function.name", call.function.name)):
-            if not 0 < len(name) <= MAX_NAME_CHARS:
-                why = f"must have 1 to {MAX_NAME_CHARS} characters."
-                raise invalid(f"{place}.{field}", field_message(f"{place}.{field}", why))
-        arguments = call.function.arguments.strip() or "{}"
-        if not json_object(arguments):
-            field = f"{place}.function.arguments"
-            raise invalid(field, field_message(field, "must be the text of a JSON object."))
-        yield ToolCall(call.id, call.function.name, arguments)
+            raise invalid_field(f"{place}.type", "must be function.")
+        yield ToolCall(
+            checked_name(call.id, f"{place}.id"),
+            checked_name(call.function.name, f"{place}.function.name"),
+            checked_arguments(call.function.arguments, f"{place}.function.arguments"),
+        )
 
 
 def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, str]:
@@ -586,7 +557,7 @@ def _content(message: ChatMessage, where: str, limits: Limits) -> tuple[Seen, st
         case None if message.role == "assistant":
             return ("", ()), ""
         case None:
-            raise invalid(f"{where}.content", field_message(f"{where}.content", "is missing."))
+            raise invalid_field(f"{where}.content", "is missing.")
 
 
 def _join_parts(parts: Sequence[Part], role: str, where: str, limits: Limits) -> tuple[Seen, str]:
@@ -601,8 +572,7 @@ def _join_parts(parts: Sequence[Part], role: str, where: str, limits: Limits) ->
         if part.type != "text" and not thinks:
             raise invalid(f"{place}.type", unsupported_part(part.type))
         text = part.text if part.text is not None or not thinks else part.thinking
-        if text is None:
-            raise invalid(f"{place}.text", field_message(f"{place}.text", "is missing."))
+        text = required(text, f"{place}.text")
         if thinks:
             reasoning_text.append(text)
         else:
@@ -620,16 +590,14 @@ def _image(part: Part, role: str, where: str, limits: Limits) -> Image:
 
 def _no_role(role: str, field: str) -> Problem:
     if role == "function":
-        return invalid(field, "This server takes messages of the role tool in place of function.")
-    return invalid(field, field_message(field, "must be system, developer, user, assistant or tool."))
+        return invalid(field, "The role function is not supported: use tool.")
+    return invalid_field(field, "must be system, developer, user, assistant or tool.")
 
 
 def reasoning_of(request: ChatRequest) -> tuple[str, str]:
     """Return the reasoning (`auto`, `off` or an effort) and its field, empty if there is none. Raises Problem."""
     for field, effort in _requested_efforts(request):
-        if not _EFFORT.match(effort):
-            raise invalid(field, field_message(field, "must be none, or a word like low, medium or high."))
-        if (known := _EFFORTS.get(effort, effort)) != "auto":
+        if (known := checked_effort(effort, field)) != "auto":
             return known, field
     return "auto", ""
 
@@ -641,8 +609,7 @@ def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
         variables["enable_thinking"] = True
     given = request.chat_template_kwargs or {}
     if len(given) > MAX_VARIABLES:
-        why = f"may have at most {MAX_VARIABLES} variables."
-        raise invalid("chat_template_kwargs", field_message("chat_template_kwargs", why))
+        raise invalid_field("chat_template_kwargs", f"may have at most {MAX_VARIABLES} variables.")
     for name, value in given.items():
         _check(name, value)
     return variables | given
@@ -692,10 +659,9 @@ def _is_enabled(request: ChatRequest) -> bool:
 def _check(name: str, value: TemplateValue) -> None:
     where = "chat_template_kwargs"
     if not _VARIABLE.match(name) or name in _RESERVED:
-        raise invalid(where, field_message(where, "has a name that no variable of a template can have here."))
+        raise invalid_field(where, "has a name that is not allowed for a template variable.")
     if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
-        where = f"{where}.{name}"
-        raise invalid(where, field_message(where, f"may have at most {MAX_VALUE_CHARS} characters."))
+        raise invalid_field(f"{where}.{name}", f"may have at most {MAX_VALUE_CHARS} characters.")
 
 
 def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs: int | None) -> Params:
@@ -703,10 +669,10 @@ def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs
     for field, fits, wanted in _RANGES:
         value = getattr(request, field)
         if value is not None and not fits(value):
-            raise invalid(field, field_message(field, f"must be {wanted}."))
+            raise invalid_field(field, f"must be {wanted}.")
     most = limits.max_new_tokens
     if not 0 <= (request.min_tokens or 0) <= most:
-        raise invalid("min_tokens", field_message("min_tokens", f"must be from 0 to {most}."))
+        raise invalid_field("min_tokens", f"must be from 0 to {most}.")
     requested = frames.Params(
         max_new_tokens=getattr(request, length),
         temperature=request.temperature,
@@ -739,15 +705,13 @@ def replies_of(request: BaseRequest, prompts: int = 1) -> int:
     most = MAX_REPLIES // prompts
     if not 1 <= replies <= most:
         wanted = "1" if most == 1 else f"from 1 to {most}"
-        raise invalid(
-            "n", field_message("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}.")
-        )
+        raise invalid_field("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}.")
     return replies
 
 
 def _biases(given: dict[str, float]) -> tuple[tuple[int, float], ...]:
     if len(given) > MAX_BIASES:
-        raise invalid("logit_bias", field_message("logit_bias", f"may have at most {MAX_BIASES} tokens."))
+        raise invalid_field("logit_bias", f"may have at most {MAX_BIASES} tokens.")
     return tuple((_token(name), _bias(value)) for name, value in given.items())
 
 
@@ -758,59 +722,33 @@ def _token(name: str) -> int:
         and len(name) <= len(str(MAX_TOKEN_ID))
         and int(name) <= MAX_TOKEN_ID
     ):
-        raise invalid("logit_bias", field_message("logit_bias", "must have ids of tokens as its names."))
+        raise invalid_field("logit_bias", "must have token IDs as keys.")
     return int(name)
 
 
 def _bias(value: float) -> float:
     if not -100 <= value <= 100:  # noqa: PLR2004 - OpenAI's range
-        raise invalid("logit_bias", field_message("logit_bias", "must have values from -100 to 100."))
+        raise invalid_field("logit_bias", "must have values from -100 to 100.")
     return value
 
 
 def _out_of_range(error: BadParams, length: str) -> Problem:
     field = (error.field or "").removeprefix("params.")
     field = length if field == "max_new_tokens" else field
-    return invalid(field, field_message(field, error.why))
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    """The tools that the model sees, and what it should do with them."""
-
-    tools: tuple[Tool, ...]
-    mode: Literal["auto", "none", "required", "named"]
-    name: str = ""
+    return invalid_field(field, error.why)
 
 
 def tools_spec(request: ChatRequest) -> ReplySpec:
     """Return the tools of a request, and how to choose among them. Raises Problem."""
-    tools = _tools(request.tools or [])
-    choice = _choice(request.tool_choice, tools)
-    if not choice.tools and choice.mode in ("required", "named"):
-        raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
-    if not choice.tools:
-        return ReplySpec()
-    return ReplySpec(
-        tools=choice.tools,
-        tool_choice=choice.mode,
-        tool_name=choice.name,
-        parallel_calls=request.parallel_tool_calls is not False,
+    given = request.tools or []
+    check_tool_count(given)
+    tools = unique_tools(
+        (f"tools[{number}].function.name", _tool(one, f"tools[{number}].function"))
+        for number, one in enumerate(given)
+        if one.type == _FUNCTION
     )
-
-
-def _tools(given: Sequence[FunctionTool]) -> tuple[Tool, ...]:
-    if len(given) > MAX_TOOLS:
-        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools: dict[str, Tool] = {}
-    for number, one in enumerate(given):
-        if one.type != _FUNCTION:
-            continue
-        tool = _tool(one, f"tools[{number}]")
-        if tool.name in tools:
-            where = f"tools[{number}].function.name"
-            raise invalid(where, field_message(where, "is the name of another tool, too."))
-        tools[tool.name] = tool
-    return tuple(tools.values())
+    chosen = _choice(request.tool_choice, tuple(tools.values()))
+    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
 
 
 def ignored_tools(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
@@ -819,54 +757,36 @@ def ignored_tools(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
 
 
 def _tool(tool: FunctionTool, where: str) -> Tool:
-    if tool.function is None:
-        raise invalid(f"{where}.function", field_message(f"{where}.function", "is missing."))
-    return _function(tool.function, f"{where}.function")
-
-
-def _function(function: Function, where: str) -> Tool:
+    if (function := tool.function) is None:
+        raise invalid_field(where, "is missing.")
     if not _NAME.match(function.name):
-        why = "must have 1 to 64 letters, digits, _ or -."
-        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
+        raise invalid_field(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
     parameters = schema_text(function.parameters, f"{where}.parameters")
     return Tool(function.name, function.description or "", parameters or _ANY_OBJECT)
 
 
-def _choice(given: str | ToolChoice | None, tools: tuple[Tool, ...]) -> _Choice:
+def _choice(given: str | ToolChoice | None, tools: tuple[Tool, ...]) -> ReplySpec:
     match given:
         case None:
-            return _Choice(tools, "auto")
+            return ReplySpec(tools)
         case "auto" | "none" | "required":
-            return _Choice(tools, given)
+            return ReplySpec(tools, tool_choice=given)
         case ToolChoice(type="allowed_tools", allowed_tools=AllowedTools() as allowed):
             return _allowed(allowed, tools)
         case ToolChoice(type="function", function=named) if named is not None:
-            where = "tool_choice.function.name"
-            return _Choice(tools, "named", _known(named.name, tools, where))
+            name = known_tool(named.name, tools, "tool_choice.function.name")
+            return ReplySpec(tools, tool_choice="named", tool_name=name)
         case _:
-            why = "must be auto, none, required, or a function of `tools`."
-            raise invalid("tool_choice", field_message("tool_choice", why))
+            raise invalid_field("tool_choice", "must be auto, none, required, or a function of `tools`.")
 
 
-def _allowed(allowed: AllowedTools, tools: tuple[Tool, ...]) -> _Choice:
+def _allowed(allowed: AllowedTools, tools: tuple[Tool, ...]) -> ReplySpec:
     where = "tool_choice.allowed_tools"
     if allowed.mode not in ("auto", "required"):
-        raise invalid(f"{where}.mode", field_message(f"{where}.mode", "must be auto or required."))
-    names = {_of(one, number, tools) for number, one in enumerate(allowed.tools)}
+        raise invalid_field(f"{where}.mode", "must be auto or required.")
+    names = {
+        known_tool(one.function.name, tools, f"{where}.tools[{number}].function.name")
+        for number, one in enumerate(allowed.tools)
+    }
     mode: Literal["auto", "required"] = "required" if allowed.mode == "required" else "auto"
-    return _Choice(tuple(tool for tool in tools if tool.name in names), mode)
-
-
-def _of(named: NamedTool, number: int, tools: tuple[Tool, ...]) -> str:
-    where = f"tool_choice.allowed_tools.tools[{number}].function.name"
-    return _known(named.function.name, tools, where)
-
-
-def _known(name: str, tools: tuple[Tool, ...], where: str) -> str:
-    if all(tool.name != name for tool in tools):
-        raise _unknown(where)
-    return name
-
-
-def _unknown(where: str) -> Problem:
-    return invalid(where, field_message(where, "names no function of `tools`."))
+    return ReplySpec(tuple(tool for tool in tools if tool.name in names), tool_choice=mode)

@@ -21,7 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from connections.api.replies import ReplySource
-from connections.api.requests import invalid, invalid_api_key, metric_code, problem_of, with_client_field
+from connections.api.requests import (
+    invalid_api_key,
+    invalid_field,
+    metric_code,
+    problem_of,
+    with_client_field,
+)
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
@@ -31,7 +37,7 @@ from connections.limiters import Limiters
 from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import Grant, KeyScope, Limits
-from connections.protocol.errors import Close, Unauthenticated, field_message
+from connections.protocol.errors import Close, Unauthenticated
 from connections.protocol.frames import Frame
 from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
@@ -72,7 +78,7 @@ _HEADERS = [
     (b"content-disposition", b'attachment; filename="conversations.jsonl"'),
     (b"cache-control", b"no-store"),
 ]
-_BUSY = "The server is running as many exports or erasures as it can."
+_BUSY = "The server is busy with other exports or erasures; try again in a moment."
 _log = structlog.get_logger("midstream.account")
 
 
@@ -190,7 +196,7 @@ class RequestContext:
 
     def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
         """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
-        why = "The server is reading as many long requests as it can."
+        why = "The server is busy with other long requests; try again in a moment."
         body_lease.enter_context(slot(self._limiters.bodies, caller.subject, why))
 
     def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
@@ -218,8 +224,7 @@ class RequestContext:
     ) -> EphemeralRequest:
         """Return an ask for its caller and for a model. `names`: as in `with_client_field`. Raises Problem."""
         if self._refuses_tools and (left_out := [name for name in ask.ignored if name.startswith("tools[")]):
-            where = f"{left_out[0]}.type"
-            raise invalid(where, field_message(where, "is of tools that can't be called here."))
+            raise invalid_field(f"{left_out[0]}.type", "is the type of a tool that can't be called here.")
         return msgspec.structs.replace(
             ask,
             client_id=caller.client.client_id,
@@ -237,7 +242,7 @@ async def identity_or_ticket(
     A lasting token must not be in a URL.
     """
     if ticket is not None and not (ticket.startswith(TICKET) or access.allows_anonymous):
-        raise Unauthenticated("A URL takes tickets only.", why="no ticket in the URL")
+        raise Unauthenticated("Only tickets are allowed in a URL.", why="no ticket in the URL")
     return await access.identify(authorization=authorization, token=ticket)
 
 

@@ -29,12 +29,11 @@ from connections.api.chat_requests import (
 )
 from connections.api.endpoint import HttpEndpoint, RequestContext, cors_route, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
-from connections.api.requests import Problem, decode_request, invalid, with_client_field
+from connections.api.requests import Problem, decode_request, invalid, invalid_field, with_client_field
 from connections.authentication.caller import Caller
-from connections.http import EndpointName, Exchange, RefusalCounters, json_response
+from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, sse
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Grant, Limits
-from connections.protocol.errors import field_message
 from engine import messages
 from engine.api import Texts, Vectors
 from engine.messages import ChosenToken, Languages, ModelFacts
@@ -47,13 +46,12 @@ from sessions.running.ephemeral import EphemeralRequest, Piece, ReasoningPiece, 
 from sessions.service import Sessions
 
 R = TypeVar("R", bound=BaseRequest)
-SSE_DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
 MAX_DIMENSIONS = 65_536
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")
 _REFUSED: Mapping[str, str] = {
-    "input_type": "This server does not apply `input_type`: write the model's prefix before each text.",
-    "prompt_name": "This server does not apply `prompt_name`: write the model's prefix before each text.",
+    "input_type": "`input_type` is not supported: add the model's prefix to each text.",
+    "prompt_name": "`prompt_name` is not supported: add the model's prefix to each text.",
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -162,12 +160,8 @@ async def _send_complete(
             pieces[number].append(piece)
     complete = [(some, reply.ended) for some, reply in zip(pieces, replies.all, strict=True)]
     body = encoder.whole(replies.first.model, complete, prompts)
-    headers = {
-        "Cache-Control": "no-store",
-        "X-Request-Id": replies.first.turn_id,
-        **ignored_header(replies.first),
-    }
-    await exchange.answer(Response(body, headers=headers, media_type="application/json"))
+    headers = {"X-Request-Id": replies.first.turn_id, **ignored_header(replies.first)}
+    await exchange.answer(json_response(msgspec.Raw(body), headers=headers))
 
 
 class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
@@ -240,8 +234,7 @@ class ModelsEndpoint:
             answer = Models(data=tuple(self._all(grant)))
         else:
             answer = self._shown(self._request_context.model(name, grant), name)
-        body = msgspec.json.encode(answer)
-        return Response(body, headers={"Cache-Control": "no-store"}, media_type="application/json")
+        return json_response(answer)
 
     def _all(self, grant: Grant) -> Iterator[Model]:
         for model in self._request_context.models(grant):
@@ -475,7 +468,7 @@ class _ReplyEncoder(msgspec.Struct, frozen=True, kw_only=True):
 
     def fail(self, model: str, problem: Problem, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
         """Return the end of the stream if a reply has no regular end: the usage, then the problem."""
-        return self.totals(model, ends, prompts) + b"event: error\ndata: " + problem.body + b"\n\n"
+        return self.totals(model, ends, prompts) + sse(problem.body, "error")
 
     def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
         """Return the chunk with the usage, if requested."""
@@ -543,7 +536,7 @@ class ChatCompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
     def _event(self, model: str, *choices: ChunkChoice, totals: Usage | None = None) -> bytes:
         usage = totals if self.usage else msgspec.UNSET
         chunk = Chunk(id=self._id, created=self.created, model=model, choices=choices, usage=usage)
-        return sse_chunk(chunk)
+        return sse(_encode(chunk))
 
     def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
         """Return the chunk with the usage, if requested."""
@@ -560,12 +553,12 @@ class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
     def piece(self, number: int, model: str, piece: Piece, calls: int) -> bytes:  # noqa: ARG002 - there are none
         """Return a part of a text."""
         choice = TextChoice(_text(piece), number, self._logprobs([piece]))
-        return sse_chunk(self._completion(model, (choice,), self._pending_usage))
+        return sse(_encode(self._completion(model, (choice,), self._pending_usage)))
 
     def end(self, number: int, model: str, done: Done) -> bytes:
         """Return the last part of a text, with the reason. Raises Problem if it has no regular end."""
         choice = TextChoice("", number, finish_reason=finish_reason(done))
-        return sse_chunk(self._completion(model, (choice,), self._pending_usage))
+        return sse(_encode(self._completion(model, (choice,), self._pending_usage)))
 
     def whole(
         self, model: str, replies: Sequence[tuple[Sequence[Piece], Done]], prompts: Sequence[int]
@@ -587,7 +580,7 @@ class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
         """Return the chunk with the usage, if requested."""
         if not self.usage:
             return b""
-        return sse_chunk(self._completion(model, (), usage_of(ends, prompts)))
+        return sse(_encode(self._completion(model, (), usage_of(ends, prompts))))
 
     def _completion(
         self, model: str, choices: tuple[TextChoice, ...], usage: Usage | msgspec.UnsetType | None
@@ -608,11 +601,6 @@ class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
 
 
 ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
-
-
-def sse_chunk(chunk: Chunk | TextCompletion) -> bytes:
-    """Return a chunk as a server-sent event."""
-    return b"data: " + _encode(chunk) + b"\n\n"
 
 
 def assistant_message(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
@@ -735,7 +723,7 @@ def parse_embedding_request(body: bytes) -> EmbeddingRequest:
 def _decoded(body: bytes) -> EmbeddingRequest:
     fields = _fields(body)
     if _IDS.match(memoryview(fields.get("input", b""))):
-        why = "This server takes texts as `input`, and no ids of tokens."
+        why = "Token IDs are not supported as `input`: send text."
         raise invalid("input", why, code="unsupported_parameter")
     for field, why in _REFUSED.items():
         if bytes(fields.get(field, b"null")) != b"null":
@@ -748,7 +736,7 @@ def embedder_for(
 ) -> UpstreamEmbedder:
     """Return the embedder. `writers`: the models that write replies. Raises Problem, ModelNotFound, Forbidden."""
     if not embedders:
-        why = "This server makes no embeddings: its operator has named no model for them."
+        why = "Embeddings are off: the operator has configured no embedding model."
         raise Problem(404, why, code="model_not_found", param="model")
     allowed = [one for one in embedders if not grant.models or one.name in grant.models]
     names = [one.name for one in allowed]
@@ -770,12 +758,12 @@ def texts_of(request: EmbeddingRequest, embedder: UpstreamEmbedder) -> Texts:
     """Return the texts for the embedder. Raises Problem."""
     texts = (request.input,) if isinstance(request.input, str) else tuple(request.input)
     if not 0 < len(texts) <= embedder.max_texts or not all(texts):
-        why = f"must be a text, or 1 to {embedder.max_texts} of them, none of them empty."
-        raise invalid("input", field_message("input", why))
+        why = f"must be a non-empty string, or a list of 1 to {embedder.max_texts}."
+        raise invalid_field("input", why)
     if request.dimensions is not None and not embedder.takes_dimensions:
         why = f'The vectors of "{embedder.name}" have one length: leave `dimensions` out.'
         raise invalid("dimensions", why, code="unsupported_parameter")
     if request.dimensions is not None and not 0 < request.dimensions <= MAX_DIMENSIONS:
-        raise invalid("dimensions", field_message("dimensions", f"must be from 1 to {MAX_DIMENSIONS}."))
+        raise invalid_field("dimensions", f"must be from 1 to {MAX_DIMENSIONS}.")
     packed = request.encoding_format == "base64"
     return Texts(texts, dimensions=request.dimensions, packed=packed)

@@ -47,7 +47,7 @@ from sessions.turn.turn_state import TurnMessageIds
 PING_S = 10.0
 """Pause before a ping: proxies and clients take a silent stream for dead."""
 SERVER_STOPPING = Failure(
-    code=Draining.code, message="The server is about to stop: the reply was interrupted."
+    code=Draining.code, message="The server is shutting down: the reply was interrupted."
 )
 _OPERATOR_ENDED = Failure(code=Forbidden.code, message="The operator ended this reply.")
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -61,9 +61,9 @@ _FINISH_REASONS: dict[Reason, FinishReason] = {
 P_co = TypeVar("P_co", covariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 R_contra = TypeVar("R_contra", contravariant=True)
-_ALREADY_ANSWERED = "These calls were answered before: continue from the reply that followed."
+_ALREADY_ANSWERED = "These calls were already answered: continue from the reply that followed."
 _CONVERSATION_DELETED = "The conversation was deleted while the response was written."
-_EVENTS_LOST = "Some events of this reply were lost; read it again."
+_EVENTS_LOST = "Some events of this reply were lost; fetch it again."
 _log = structlog.get_logger("midstream.replies")
 
 
@@ -334,7 +334,7 @@ class StoredReply:
     def ended(self) -> Done:
         """The end, with the tokens of all turns. Raises RuntimeError if there is none yet."""
         if self._end is None or isinstance(self._end, Refused):
-            raise RuntimeError("The reply goes on.")
+            raise RuntimeError("The reply has not ended.")
         return self._end
 
     def publish(

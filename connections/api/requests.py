@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -14,10 +15,11 @@ from connections.http import check_json_limits, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
-from engine.messages import Message
+from engine.messages import Message, ReplySpec, Tool
 from engine.vision.image import Image
 from sessions.errors import BadParams, Refused
 from sessions.events import Failure
+from sessions.limits.bounds import MAX_MESSAGES
 from sessions.limits.rates import RateLimited
 from sessions.turn.prompt import NO_IMAGES
 
@@ -48,26 +50,28 @@ _PARAMS = {
     "filtered": "messages",
     "model_not_found": "model",
 }
-NO_AUDIO = "This server does not take sound."
-_NO_FUNCTIONS = "This server takes `tools` in place of `functions`."
-_NO_GRAMMAR = "This server takes grammars in the form of Lark, as `guided_grammar`."
-_NO_PATTERN = "This server takes patterns as `guided_regex`."
-_NO_SCHEMA = "This server takes schemas as `response_format`."
-_NO_TEMPLATE = "This server does not let requests change the chat template."
-_NO_BUDGET = "This server does not apply `thinking_budget`: use `reasoning_effort`."
-_NO_SPEECH = "This server does not speak: replies are text."
-_NO_IDS = "This server takes texts as `prompt`, and no ids of tokens."
+NO_AUDIO = "Audio is not supported."
+_NO_FUNCTIONS = "`functions` is not supported: use `tools`."
+_NO_GRAMMAR = "This grammar format is not supported: send a Lark grammar as `guided_grammar`."
+_NO_PATTERN = "`regex` is not supported: use `guided_regex`."
+_NO_SCHEMA = "`json_schema` is not supported: use `response_format`."
+_NO_TEMPLATE = "Chat templates are set by the operator: leave this field out."
+_NO_BUDGET = "`thinking_budget` is not supported: use `reasoning_effort`."
+_NO_SPEECH = "Spoken replies are not supported: replies are text."
+_NO_IDS = "Token IDs are not supported as `prompt`: send text."
 _MAX_VALUE_BYTES = 200
-_NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
+NeutralValues = Mapping[str, tuple[tuple[object, ...], str]]
+"""Unsupported fields: the values that change nothing, and why another one is refused."""
+_NEUTRAL: NeutralValues = {
     # OpenAI's
     "functions": (([],), _NO_FUNCTIONS),
     "function_call": (("none", "auto"), _NO_FUNCTIONS),
     "modalities": ((["text"],), _NO_SPEECH),
     "audio": ((), _NO_SPEECH),
-    "web_search_options": ((), "This server does not search the web."),
+    "web_search_options": ((), "Web search is not supported."),
     # sampling
-    "best_of": ((1,), "This server writes as many replies as it gives: `best_of` must be 1."),
-    "use_beam_search": ((False,), "This server does not search by beams."),
+    "best_of": ((1,), "`best_of` is not supported: it must be 1."),
+    "use_beam_search": ((False,), "Beam search is not supported."),
     "length_penalty": ((1,), "This server does not apply `length_penalty`: it must be 1."),
     "repeat_penalty": ((1,), "This server does not apply `repeat_penalty`: use `repetition_penalty`."),
     "top_a": ((0,), "This server does not apply `top_a`: it must be 0."),
@@ -82,15 +86,15 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     # the end of a reply, and what is shown of it
     "n_predict": ((-1,), "This server does not apply `n_predict`: use `max_tokens`."),
     "stop_token_ids": (([],), "This server does not apply `stop_token_ids`: use `stop`."),
-    "include_stop_str_in_output": ((False,), "This server never shows the stop string of a reply."),
-    "echo": ((False,), "This server does not repeat the prompt."),
+    "include_stop_str_in_output": ((False,), "Replies never include the stop string."),
+    "echo": ((False,), "Echoing the prompt is not supported."),
     "thinking_budget": ((0,), _NO_BUDGET),
     # what the model reads
-    "suffix": (("",), "This server does not write what stands before a `suffix`."),
+    "suffix": (("",), "`suffix` is not supported."),
     "chat_template": ((), _NO_TEMPLATE),
     "add_special_tokens": ((False,), _NO_TEMPLATE),
-    "documents": (([],), "This server does not take documents."),
-    "truncate_prompt_tokens": ((), "This server never shortens a prompt."),
+    "documents": (([],), "Documents are not supported."),
+    "truncate_prompt_tokens": ((), "Prompt truncation is not supported."),
     # what the model may write
     "json_schema": ((), _NO_SCHEMA),
     "grammar": (("",), _NO_GRAMMAR),
@@ -98,23 +102,30 @@ _NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
     "regex": (("",), _NO_PATTERN),
 }
 _PARTS: Mapping[str, str] = {
-    "input_image": "This door does not take images.",
+    "input_image": "This API does not support images.",
     "input_audio": NO_AUDIO,
     "audio_url": NO_AUDIO,
-    "video_url": "This server does not take videos.",
-    "file": "This server does not take files.",
-    "input_file": "This server does not take files.",
-    "tool_use": "This server takes calls as `tool_calls`.",
-    "tool_result": "This server takes results of tools as messages of the role tool.",
-    "reasoning": "What a model thought belongs to messages of the role assistant alone.",
-    "thinking": "What a model thought belongs to messages of the role assistant alone.",
+    "video_url": "Videos are not supported.",
+    "file": "Files are not supported.",
+    "input_file": "Files are not supported.",
+    "tool_use": "Send calls as `tool_calls`.",
+    "tool_result": "Send tool results as messages with the role tool.",
+    "reasoning": "Reasoning is allowed in assistant messages only.",
+    "thinking": "Reasoning is allowed in assistant messages only.",
 }
 _NONE = b'"none"'
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")
+MAX_NAME_CHARS = 256
+"""Characters of a call's id and of its function's name in the history, which may come from other servers."""
+MAX_TOOLS = 128
+EFFORT = re.compile(r"[a-z]{1,16}\Z")
+_EFFORTS = {"none": "off", "default": "auto"}
+BOUNDED_ROLES = ("system", "user")
+"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 MAX_SCHEMA_BYTES = 256 * 1024
 """Bytes of one schema. A model can follow less, and its engine says so."""
 _encode = msgspec.json.Encoder().encode
-ONLY_USER_IMAGES = "Images belong to messages of the role user alone."
+ONLY_USER_IMAGES = "Images are allowed in user messages only."
 IMAGES = ("image_url", "input_image", "image")
 """Types of message parts that are images."""
 T = TypeVar("T")
@@ -187,6 +198,11 @@ def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> 
     return Problem(400, message, code=code, param=param)
 
 
+def invalid_field(field: str, why: str, *, code: str = "invalid_value") -> Problem:
+    """Return the refusal of a field's value. `why`: the rest of the sentence that its name begins."""
+    return invalid(field, field_message(field, why), code=code)
+
+
 def problem_of(refused: Refused) -> Problem:
     """Return a refusal of any layer as a problem."""
     if isinstance(refused, Problem):
@@ -233,11 +249,22 @@ def _problem(code: str, message: str, *, param: str | None = None, again_ms: int
     )
 
 
+def reject_fields(
+    fields: Mapping[str, msgspec.Raw],
+    neutral: NeutralValues,
+    codes: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise Problem for the first field of these with another value than a neutral one. `codes`: of some fields."""
+    for field, (values, why) in neutral.items():
+        if field in fields and not is_neutral(fields[field], values):
+            raise invalid(field, why, code=codes.get(field, "unsupported_parameter"))
+
+
 def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
     """Raise Problem, which names the field."""
-    for field, (neutral, why) in _NEUTRAL.items():
-        if field in fields and not (is_neutral(fields[field], neutral) or _is_off(field, fields)):
-            raise invalid(field, why, code="unsupported_parameter")
+    if "functions" in fields and bytes(fields.get("function_call", b"")) == _NONE:  # a reply without calls
+        fields = {field: raw for field, raw in fields.items() if field != "functions"}
+    reject_fields(fields, _NEUTRAL)
     if "prompt" in fields and _IDS.match(memoryview(fields["prompt"])):
         raise invalid("prompt", _NO_IDS, code="unsupported_parameter")
 
@@ -250,11 +277,6 @@ def is_neutral(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
     return value is None or any(_same(value, one) for one in neutral)
 
 
-def _is_off(field: str, fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether the client forbids the calls that it describes: it wants a reply without calls."""
-    return field == "functions" and bytes(fields.get("function_call", b"")) == _NONE
-
-
 def _same(value: object, neutral: object) -> bool:
     """Return whether two values are equal, without taking `true` for 1."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
@@ -262,7 +284,7 @@ def _same(value: object, neutral: object) -> bool:
 
 def unsupported_part(kind: str) -> str:
     """Return why a message part that is not text is refused."""
-    return _PARTS.get(kind, "This server takes text only.")
+    return _PARTS.get(kind, "Only text is supported.")
 
 
 def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str | None:
@@ -276,31 +298,100 @@ def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str |
     if schema is None:
         return None
     if not isinstance(schema, dict):
-        raise invalid(where, field_message(where, "must be a JSON Schema of an object."))
+        raise invalid_field(where, "must be a JSON Schema object.")
     return _encode(schema).decode()
 
 
-def json_object(text: str) -> bool:
-    """Return whether a text is a JSON object."""
+def required_schema(raw: msgspec.Raw, where: str) -> str:
+    """Return the schema as one line of JSON. Raises Problem."""
+    return required(schema_text(raw, where), where)
+
+
+def checked_arguments(text: str | None, where: str) -> str:
+    """Return the arguments of a call as the text of a JSON object. Raises Problem."""
+    text = (text or "").strip() or "{}"
     try:
-        return isinstance(msgspec.json.decode(text), dict)
+        if isinstance(msgspec.json.decode(text), dict):
+            return text
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
+        pass
+    raise invalid_field(where, "must be the text of a JSON object.")
+
+
+def checked_name(text: str | None, where: str) -> str:
+    """Return the id or the name of a call. Raises Problem."""
+    if not 0 < len(text or "") <= MAX_NAME_CHARS:
+        raise invalid_field(where, f"must have 1 to {MAX_NAME_CHARS} characters.")
+    return text or ""
+
+
+def checked_effort(effort: str, field: str) -> str:
+    """Return how much the model should reason: `off`, `auto` or an effort. Raises Problem."""
+    if not EFFORT.match(effort):
+        raise invalid_field(field, "must be none or an effort such as low, medium or high.")
+    return _EFFORTS.get(effort, effort)
+
+
+def check_messages(given: Sequence[object]) -> None:
+    """Raise Problem if a request has no message, or too many."""
+    if not given:
+        raise invalid("messages", "`messages` must have at least one message.")
+    if len(given) > MAX_MESSAGES:
+        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+
+
+def check_length(text: str, field: str, max_chars: int) -> None:
+    """Raise Problem if a message is too long."""
+    if len(text) > max_chars:
+        why = f"The message is too long: it has {len(text)} characters, and {max_chars} are allowed."
+        raise invalid(field, why, code="content_too_long")
+
+
+def unique_tools(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:
+    """Return tools by their names. `found`: each with the field of its name. Raises Problem."""
+    tools: dict[str, Tool] = {}
+    for where, tool in found:
+        if tool.name in tools:
+            raise invalid_field(where, "is not unique: another tool has this name.")
+        tools[tool.name] = tool
+    return tools
+
+
+def check_tool_count(tools: Sized) -> None:
+    """Raise Problem if a request has too many tools."""
+    if len(tools) > MAX_TOOLS:
+        raise invalid_field("tools", f"may have at most {MAX_TOOLS} tools.")
+
+
+def known_tool(name: str, tools: Iterable[Tool], where: str) -> str:
+    """Return the name of a tool that must be among these. Raises Problem."""
+    if all(tool.name != name for tool in tools):
+        raise invalid_field(where, "is not the name of one of `tools`.")
+    return name
+
+
+def chosen_spec(chosen: ReplySpec, *, parallel_calls: bool) -> ReplySpec:
+    """Return the chosen tools, and how to choose among them. Raises Problem if there are none for a required call."""
+    if chosen.tools:
+        return msgspec.structs.replace(chosen, parallel_calls=parallel_calls)
+    if chosen.tool_choice in ("required", "named"):
+        raise invalid_field("tool_choice", "requires `tools`.")
+    return ReplySpec()
 
 
 def _decoded(text: bytes, where: str) -> object:
     if len(text) > MAX_SCHEMA_BYTES:
-        raise invalid(where, field_message(where, f"may have at most {MAX_SCHEMA_BYTES} bytes."))
+        raise invalid_field(where, f"may have at most {MAX_SCHEMA_BYTES} bytes.")
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
         raise _no_json(where) from None
     except RecursionError:
-        raise invalid(where, field_message(where, "is nested too deeply.")) from None
+        raise invalid_field(where, "is nested too deeply.") from None
 
 
 def _no_json(where: str) -> Problem:
-    return invalid(where, field_message(where, "must be JSON."))
+    return invalid_field(where, "must be JSON.")
 
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:
@@ -332,7 +423,7 @@ def _read(read: Callable[[], Image], where: str, limits: Limits) -> Image:
 def required(text: str | None, where: str) -> str:
     """Return a text that must be there. Raises Problem."""
     if text is None:
-        raise invalid(where, field_message(where, "is missing."))
+        raise invalid_field(where, "is missing.")
     return text
 
 

@@ -97,12 +97,16 @@ class AccessControl:
         if self.allows_anonymous:
             return ANONYMOUS
         if not token:
-            raise Unauthenticated("A token is needed: an API key, a JWT or a ticket.", why="no token")
+            raise Unauthenticated(
+                "Authentication required: send an API key, a JWT or a ticket.", why="no token"
+            )
         if token.startswith(TICKET):
-            raise Unauthenticated("A ticket is not accepted here: send the key or the JWT.", why="a ticket")
+            raise Unauthenticated(
+                "Tickets are not accepted here: send the API key or the JWT.", why="a ticket"
+            )
         if self._keys is not None and (key := self._keys.find(token)) is not None:
             if key.kind is Kind.ADMIN:
-                raise Unauthenticated("This key is for the admin API only.", why="an admin key")
+                raise Unauthenticated("This key is valid for the admin API only.", why="an admin key")
             return _unexpired(self._keys, key)
         if self._web_tokens is not None:
             return await self._web_tokens.identify(token)
@@ -115,7 +119,7 @@ class AccessControl:
         with _logged_rejections():
             key = None if self._keys is None or not token else self._keys.find(token)
             if self._keys is None or key is None or key.kind is not Kind.ADMIN:
-                raise Unauthenticated("The admin API needs an admin key.", why="no admin key")
+                raise Unauthenticated("The admin API requires an admin key.", why="no admin key")
             return _unexpired(self._keys, key)
 
     @property
@@ -237,7 +241,8 @@ class SessionValidity:
             return False
         if identity.grant != self.identity.grant:
             self.revoke(
-                Unauthenticated("The token has other rights; connect anew.", why="other rights"), ref=ref
+                Unauthenticated("The token has different permissions; reconnect.", why="other rights"),
+                ref=ref,
             )
             return False
         self.identity = identity

@@ -139,7 +139,7 @@ def of_subject(subject: str, *, expires_at: float) -> Identity:
     try:
         principal = f"{_SUBJECT}{quote(subject, safe='@:|')}"
     except UnicodeEncodeError:
-        raise Unauthenticated(why="sub is no Unicode text") from None
+        raise Unauthenticated(why="sub is not valid Unicode") from None
     return Identity(principal=principal, expires_at=expires_at)
 
 
@@ -192,7 +192,7 @@ class ApiKeyStore:
             return "The key was revoked."
         if self.has_expired(key):
             return "The key has expired."
-        return None if key.policy.grant == identity.grant else "The key may do other things from now on."
+        return None if key.policy.grant == identity.grant else "The key's permissions have changed."
 
     def reload_if_changed(self) -> bool:
         """Reread the file if its time, size or inode changed; return whether it did, or a key expired.
@@ -239,7 +239,7 @@ class ApiKeyStore:
             with path.open(encoding="utf-8") as file:
                 state, text = _state_of(os.fstat(file.fileno())), file.read()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise InvalidList(f"{path} can't be read: {why}.") from None
         try:
             self._take(parse_keys(text.splitlines()))
@@ -314,7 +314,7 @@ def without_key(text: str, name: str) -> str:
     lines = text.splitlines(keepends=True)
     kept = [line for line in lines if (key := _entry(line, 0)) is None or key.name != name]
     if kept == lines:
-        raise InvalidList(f"No key is named {name}.")
+        raise InvalidList(f"Key not found: {name}.")
     return "".join(kept)
 
 
@@ -345,7 +345,9 @@ def parse_policy(words: Iterable[str]) -> KeyPolicy:
         name, _, value = word.partition("=")
         if name not in _PARSERS or name in found or not value:
             known = ", ".join(_PARSERS)  # the text is not repeated: it may be a key
-            raise InvalidList(f"a term is none of {known}, or stands twice, or has no value (NAME=VALUE).")
+            raise InvalidList(
+                f"a term is unknown, repeated or has no value (NAME=VALUE); known terms: {known}."
+            )
         found[name] = value
     read = {name: _PARSERS[name](value) for name, value in found.items()}
     grant = Grant(

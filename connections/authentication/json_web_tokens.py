@@ -129,7 +129,7 @@ class JwkSet:
             self._keys = None
         known = self._known(kid, algorithm)
         if self._keys is None:
-            raise JwkSetUnavailable("The keys that verify tokens are not available at the moment.")
+            raise JwkSetUnavailable("The keys that verify tokens are unavailable; try again in a moment.")
         if known is None:
             raise Unauthenticated(why=f"no {algorithm} key of this id")
         return known
@@ -167,9 +167,9 @@ def parse_jwk_set(content: bytes) -> Keys:
     try:
         described = json.loads(content)["keys"]
     except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError("it is no JWK Set") from error
+        raise ValueError("it is not a JWK Set") from error
     if not isinstance(described, list):
-        raise ValueError("it is no JWK Set")  # noqa: TRY004 - the content is wrong, not a caller's type
+        raise ValueError("it is not a JWK Set")  # noqa: TRY004 - the content is wrong, not a caller's type
     keys = [found for jwk in described if isinstance(jwk, dict) and (found := _usable(jwk))]
     named: Keys = {(kid, algorithm): key for kid, algorithm, key in keys}
     for algorithm in ("RS256", "ES256"):
@@ -243,5 +243,5 @@ def fetch_jwk_set(issuer: str) -> bytes:
     if named != issuer:
         raise ValueError(f"its configuration belongs to another issuer: {str(named)[:200]!r}")
     if not isinstance(keys, str) or urlsplit(keys).scheme not in {"https", urlsplit(issuer).scheme}:
-        raise ValueError("its jwks_uri is no https URL")
+        raise ValueError("its jwks_uri is not an https URL")
     return download(keys)

@@ -104,7 +104,7 @@ class FrameHandler:
             is_wanted = not (frame.is_withdrawn or connection.closed)
             return self._turn(connection, frame.send, frame) if is_wanted else None
         if self._spoken is None:
-            raise BadFrame("Sound and its frames are not accepted here.")
+            raise BadFrame("Audio frames are not accepted here.")
         return self._spoken.handle(frame)
 
     def _turn(
@@ -133,7 +133,7 @@ class FrameHandler:
         )
         longest = self._sessions.choice.longest_window or params.MAX_INTEGER
         if frame.tools and TOOLS not in connection.features:
-            raise BadParams("are for clients that name the feature `tools` in `hello`.", field="tools")
+            raise BadParams("requires the feature `tools` in `hello`.", field="tools")
         generation = msgspec.structs.replace(
             params.generation(frame.params, max_new_tokens=longest),
             tools=params.offered_tools(frame, self._sessions.tools),

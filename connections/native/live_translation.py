@@ -22,7 +22,7 @@ class LiveTranslationHandler:
     def handle(self, connection: Connection, frame: frames.Growing) -> PendingWork:
         """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
         if INTERPRET not in connection.features:
-            raise BadParams("is for clients that name the feature `interpret` in `hello`.", field="type")
+            raise BadParams("requires the feature `interpret` in `hello`.", field="type")
         if isinstance(frame, frames.Source):
             return self._grow(connection, frame)
         return self._start(connection, frame)

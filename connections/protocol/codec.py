@@ -47,7 +47,7 @@ def decode_with_sound(message: str | bytes) -> Request | Sound:
 def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
     """Return a JSON object of any protocol, by its decoder. Raises BadFrame, which names the wrong field."""
     if isinstance(text, bytes):
-        raise BadFrame("Frames are text; this one is binary.")
+        raise BadFrame("Frames must be text; this one is binary.")
     try:
         frame = decoder.decode(text)
     except msgspec.ValidationError as error:

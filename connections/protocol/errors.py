@@ -149,14 +149,14 @@ def _why(what: str) -> str:
     """Return the text after the name of the field."""
     if wrong := _TYPE.match(what):
         types = [_TYPES[name] for name in wrong[1].split(" | ") if name in _TYPES]
-        return f"must be {' or '.join(types)}." if types else "has a type that it may not have."
+        return f"must be {' or '.join(types)}." if types else "has an unsupported type."
     if wrong := _LENGTH.match(what):
         many = _ENDS[wrong[2]].format(wrong[3])
         return f"must have {many} {_MEMBERS.get(wrong[1], 'members')}."
     if wrong := _RANGE.match(what):
         return f"must be {_ENDS[wrong[1]].format(wrong[2])}."
     if _NAME in what:
-        return "may have letters, digits and . _ : - only."
+        return "may contain only letters, digits, and . _ : -"
     if "out of range" in what:
         return "is out of range."
-    return "has a value that is not known here."
+    return "has an unknown value."

@@ -36,7 +36,7 @@ def offered_tools(frame: frames.TurnFrame, box: ToolRegistry) -> tuple[OfferedTo
     )
     names = [one.name for one in frame.tools]
     if len(set(names)) < len(names):
-        raise BadParams("must have each name once.", field="tools")
+        raise BadParams("must not repeat a name.", field="tools")
     if frame.tool_choice not in (*_WORDS, *names):
         raise BadParams(f"must be {', '.join(_WORDS)} or the name of a tool.", field="tool_choice")
     if frame.tool_choice == "required" and not offered:
@@ -70,9 +70,9 @@ def _offered(place: int, requested: frames.OfferedTool, box: ToolRegistry) -> Of
             tool = msgspec.structs.replace(tool, parameters=shape)
         return OfferedTool(tool=tool, needs="approval" if requested.approval == "always" else "none")
     if (there := box.tool(requested.name)) is None:
-        raise BadParams("names no tool of this server.", field=f"{field}.name")
+        raise BadParams("names an unknown tool of this server.", field=f"{field}.name")
     if requested.parameters is not None or requested.description:
-        raise BadParams("is the server's: it has a description and parameters.", field=field)
+        raise BadParams("is a server tool: leave its description and parameters out.", field=field)
     needs_approval = requested.approval == "always" or there.approval is Approval.ALWAYS
     return OfferedTool(tool=there.shown, where="server", needs="approval" if needs_approval else "none")
 
@@ -89,7 +89,7 @@ def answer_of(frame: frames.Answering) -> CallAnswer:
             args=frame.args,
         )
     if (frame.content is None) == (frame.error is None):
-        raise BadParams("or `error` must be given, and not both.", field="content")
+        raise BadParams("or `error` is required, but not both.", field="content")
     return Result(call_id=frame.call_id, content=frame.content, error=frame.error)
 
 

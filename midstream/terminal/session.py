@@ -270,7 +270,7 @@ class ChatSession:
 
     async def _retry(self, _: str) -> None:
         if self._conversations.last.reply_id is None:
-            self._ui.fail("There is no reply yet.")
+            self._ui.fail("No reply yet.")
         else:
             await self._show_reply_to(
                 self._client.regenerate(self._conversations.last.reply_id, **self._how())
@@ -278,7 +278,7 @@ class ChatSession:
 
     async def _continue(self, _: str) -> None:
         if self._conversations.last.reply_id is None:
-            self._ui.fail("There is no reply yet.")
+            self._ui.fail("No reply yet.")
         else:
             before = self._conversations.last.text
             await self._show_reply_to(
@@ -287,7 +287,7 @@ class ChatSession:
 
     async def _edit(self, text: str) -> None:
         if self._conversations.last.message_id is None:
-            self._ui.fail("There is no message yet.")
+            self._ui.fail("No message yet.")
         elif not text:
             self._ui.fail("What it should say is missing: /edit TEXT")
         else:
@@ -310,7 +310,7 @@ class ChatSession:
         else:
             near = get_close_matches(name, names, n=1)
             self._ui.fail(
-                f"There is no model {name}; " + (f"did you mean {near[0]}?" if near else "/model lists them.")
+                f"Unknown model: {name}; " + (f"did you mean {near[0]}?" if near else "/model lists them.")
             )
 
     async def _system(self, text: str) -> None:
@@ -455,9 +455,7 @@ class Conversations:
         first = len(self._listed) + 1
         self._listed += [row["conversation_id"] for row in rows]
         lines = [self._line(number, row) for number, row in enumerate(rows, first)]
-        self._ui.print_lines(
-            *(lines or ["There are no more." if before else "There are no conversations yet."])
-        )
+        self._ui.print_lines(*(lines or ["No more conversations." if before else "No conversations yet."]))
         if rows.has_more:
             self._ui.note("/list more shows older ones, /open NUMBER opens one.")
 
@@ -519,7 +517,7 @@ class Conversations:
         elif 1 <= int(which) <= len(self._listed):
             return self._listed[int(which) - 1]
         else:
-            self._ui.fail(f"There is no number {which}; /list gives each conversation one.")
+            self._ui.fail(f"No conversation has the number {which}; /list shows the numbers.")
         return None
 
     async def _history(self) -> list[Frame]:
@@ -579,9 +577,7 @@ class UnknownCommand:
     def __str__(self) -> str:
         near = get_close_matches(self.name.lower(), NAMES, n=1)
         meant = f"did you mean /{near[0]}?" if near else "/help lists all commands."
-        return (
-            f"There is no command /{self.name}; {meant} A message that begins with a slash begins with two."
-        )
+        return f"Unknown command: /{self.name}; {meant} To send a message that starts with a slash, type two."
 
 
 def read(line: str) -> Message | Command | UnknownCommand | None:
@@ -615,7 +611,7 @@ def error_message(url: str, error: ClientError | OSError) -> str:
     parts = urlsplit(url)
     address = parts.netloc or url
     if isinstance(error, NotConnected):
-        return f"{url} is not a chat service, or refuses you: {error}"
+        return f"{url} is not a chat service, or denied access: {error}"
     return (
         f"{address}: {error}"
         if isinstance(error, ClientError)
@@ -626,7 +622,7 @@ def error_message(url: str, error: ClientError | OSError) -> str:
 def _unreachable(address: str, host: str | None, error: OSError) -> str:
     match error:
         case socket.gaierror():
-            return f"There is no host of the name {host}."
+            return f"Unknown host: {host}."
         case ssl.SSLError():
             return f"{address} can't be reached by TLS: {error}. If it has no TLS, write ws://{address}."
         case TimeoutError():

@@ -16,12 +16,12 @@ TITLE_CHARS = 60
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that terminals obey, and those that change the order or the lines of the text around them."""
 _ENDS = {
-    "cancelled": "stopped; /continue continues it",
-    "length": "this is as long as a reply may be; /continue continues it",
-    "timeout": "it took too long; /continue continues it",
-    "interrupted": "the service was interrupted; /continue continues it",
-    "error": "the service failed; /continue continues it",
-    "filtered": "ended by a filter of the service",
+    "cancelled": "stopped; /continue resumes it",
+    "length": "the reply reached its length limit; /continue resumes it",
+    "timeout": "it took too long; /continue resumes it",
+    "interrupted": "the service was interrupted; /continue resumes it",
+    "error": "the service failed; /continue resumes it",
+    "filtered": "stopped by a content filter",
     "disconnected": "the connection is lost",
 }
 _WHOLE = {"complete", "stop", "tools", "running"}
@@ -30,8 +30,8 @@ _WORDS = {
     "running": "runs",
     "denied": "not allowed",
     "cancelled": "stopped",
-    "expired": "nobody answered in time",
-    "lost": "interrupted: it is not known whether it was carried out",
+    "expired": "not answered in time",
+    "lost": "interrupted: the outcome is unknown",
 }
 
 
@@ -64,7 +64,7 @@ def end_text(reason: str) -> str:
 
 def kept_up_to(text: str) -> str:
     """Return the note of a reply of which less is kept than was shown: another device, or a filter, cut it."""
-    return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing of it is kept]"
+    return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing was kept]"
 
 
 def quoted(title: str) -> str:
@@ -142,7 +142,7 @@ def _state(call: Call) -> str:
     if call.state == "done":
         return f"failed: {_line(call.error or '')}" if call.content is None else _line(call.content)
     if call.is_open and call.where == "client":
-        return "waits for another program; Ctrl-C gives it up"
+        return "is waiting for another program; Ctrl-C cancels it"
     if call.state == "running" and call.progress is not None:
         return f"runs, {int(call.progress * 100)} %{' ' if call.message else ''}{_line(call.message)}"
     return _WORDS[call.state]

@@ -30,7 +30,7 @@ from midstream.terminal.texts import (
 )
 
 _READ_BYTES = 64 * 1024
-_UNASKED = "asks, but the input is not a terminal: it is denied"
+_UNASKED = "needs approval, but the input is not a terminal: denied"
 FRAME_S = 0.04
 """Seconds between two frames while more text comes than can be shown."""
 
@@ -163,7 +163,7 @@ class Pipe(UserInterface):
     def ended(self, reason: str) -> None:
         """Print that a reply is incomplete."""
         if not is_whole(reason):
-            self.fail(f"the reply is not whole: {reason}")
+            self.fail(f"the reply is incomplete: {reason}")
 
 
 def print_error(line: str) -> None:

@@ -140,7 +140,7 @@ class Admission:
         Raises Draining, Overloaded.
         """
         if self.draining:
-            raise Draining("The server is about to stop; send again after reconnecting.")
+            raise Draining("The server is shutting down; send again after reconnecting.")
         held = self.queued if waits else self.running
         weight, image_slots = min(1 + chars // SLOT_CHARS, MAX_SLOTS), _slots(image_bytes)
         for shares, needed, why in (

@@ -117,7 +117,7 @@ class EphemeralReply:
     def ended(self) -> Done:
         """The end. Raises RuntimeError if there is none yet."""
         if self.done is None:
-            raise RuntimeError("The reply continues.")
+            raise RuntimeError("The reply has not ended.")
         return self.done
 
     def cancel(self, cause: Cause = Cause.DISCONNECT) -> None:

@@ -131,7 +131,7 @@ async def test_it_is_shut_where_nobody_is_asked_who_they_are(
 
 
 async def test_an_operators_key_opens_no_other_door(first_replica: InProcessService, operator: str) -> None:
-    message = "This key is for the admin API only."
+    message = "This key is valid for the admin API only."
     async with connect(first_replica.ws_url) as opened:
         await Socket(opened).send(type="hello", token=operator)
         assert (await Socket(opened).next())["message"] == message
@@ -239,7 +239,7 @@ async def test_somebody_is_disconnected_wherever_they_are(
         for socket in (laptop, phone):
             error = await socket.next("error")
             assert (error["code"], error["retryable"]) == ("forbidden", False)
-            assert await socket.closed() == (4403, "The operator ended this connection.")
+            assert await socket.closed() == (4403, "The operator closed this connection.")
         assert (await others.ask(type="ping"))["type"] == "pong"
         theirs = others.ready["connection_id"]
         assert (await call_api(first_replica, operator, "DELETE", f"/connections/{theirs}"))[0] == 200
@@ -266,7 +266,7 @@ async def test_a_replica_that_does_not_answer_is_named(
         status, refused = await call_api(first_replica, operator, "DELETE", "/connections/conn_none")
         assert (status, refused["error"]["message"]) == (
             404,
-            "There is no such connection. Replicas that did not answer: old.",
+            "Connection not found. Replicas that did not answer: old.",
         )
 
 

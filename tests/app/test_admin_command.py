@@ -129,9 +129,9 @@ async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("stop", "turn_none"), "No such turn runs."),
+        (("stop", "turn_none"), "No running turn has this ID."),
         (("stop", "a/b"), "does not serve"),
-        (("disconnect", "--principal", "jwt:nobody"), "There is no such connection."),
+        (("disconnect", "--principal", "jwt:nobody"), "Connection not found."),
         (("erase", "jwt:ann", "--client-id", "laptop", "--yes"), "all devices of a person are one owner"),
     ],
 )
@@ -147,7 +147,7 @@ async def test_what_the_service_refuses_is_told_in_its_words(
 async def test_another_key_is_refused_and_not_repeated(guarded: InProcessService, keys: Path) -> None:
     key = add_key(keys, "ann")
     result = await run("--url", guarded.url, "keys", key=key)
-    assert (result.exit_code, result.stderr) == (1, "midstream: The admin API needs an admin key.\n")
+    assert (result.exit_code, result.stderr) == (1, "midstream: The admin API requires an admin key.\n")
 
 
 @pytest.mark.parametrize(

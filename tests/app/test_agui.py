@@ -220,7 +220,7 @@ async def test_where_one_answer_is_refused_none_is_taken(kept: InProcessService)
     (refused,) = await thread.run("Pay both.", resume=[first, long])
     assert (refused["code"], PAID) == ("content_too_long", [])
     (twice,) = await thread.run("Pay both.", resume=[first, second, first])
-    assert "`resume[2]` answers a call that is answered before it." in twice["message"]
+    assert "`resume[2]` answers a call that an earlier entry answers." in twice["message"]
     reported = await thread.run("Pay both.", resume=[first, second])
     assert (reported[-1]["outcome"], sorted(PAID)) == ({"type": "success"}, ["Ann", "Bo"])
 
@@ -234,7 +234,7 @@ async def test_wishes_count_where_the_tools_are_the_servers_alone(kept: InProces
         assert (spec.tool_choice, [one.name for one in spec.tools]) == (choice, ["noon", "pay"])
     props = {"server_tools": ["*"], "parallel_tool_calls": False}
     (refused,) = await Thread(kept).run("Time?", forwardedProps=props)
-    assert "`forwardedProps.parallel_tool_calls` may not be false" in refused["message"]
+    assert "`forwardedProps.parallel_tool_calls` must not be false" in refused["message"]
     parts = [{"type": "text", "text": "Look."}, {"type": "document", "source": {"type": "url", "value": "x"}}]
     body = HELLO | {
         "messages": [{"id": "1", "role": "user", "content": parts}],
@@ -287,9 +287,9 @@ async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path)
 async def test_the_servers_tools_are_for_who_comes_back(kept: InProcessService) -> None:
     async with client_of(kept) as client:
         answer = await client.post(RUN, json=HELLO | {"forwardedProps": {"server_tools": ["*"]}})
-        assert (answer.status_code, "must send a key" in answer.text) == (400, True)
+        assert (answer.status_code, "API key is required" in answer.text) == (400, True)
     (odd,) = await Thread(kept).run("Hi.", forwardedProps={"server_tools": ["rob"]})
-    assert "`forwardedProps.server_tools[0]` names no tool of this server." in odd["message"]
+    assert "`forwardedProps.server_tools[0]` names an unknown tool of this server." in odd["message"]
     assert kept.engine.requests == []
 
 
@@ -299,57 +299,6 @@ async def test_a_run_that_fails_says_why(client: httpx.AsyncClient, running: InP
     assert (answer.status_code, answer.json()["type"]) == (503, "RUN_ERROR")
     assert answer.json()["code"] == "engine_unavailable"
     assert answer.headers["retry-after"]
-
-
-async def test_an_engine_that_dies_ends_the_run_in_an_error(tmp_path: Path) -> None:
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running, client_of(running) as client:
-        async with client.stream("POST", RUN, json=HELLO) as answer:
-            while not engine.requests:
-                await running.get("/healthz")
-            engine.step()
-            lines = [json.loads(line.removeprefix("data: ")) async for line in _until_text(answer, engine)]
-        assert lines[-1]["type"] == "RUN_ERROR"
-        assert [one["type"] for one in lines[-2:-1]] == ["TEXT_MESSAGE_END"]
-
-
-async def _until_text(answer: httpx.Response, engine: ScriptedEngine) -> AsyncIterator[str]:
-    """Return all events; the engine dies after the first text."""
-    async for line in answer.aiter_lines():
-        if "TEXT_MESSAGE_CONTENT" in line:
-            engine.die()
-        if line.startswith("data: "):
-            yield line
-
-
-async def test_a_client_that_aborts_stops_the_engine_within_a_step(tmp_path: Path) -> None:
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running, client_of(running) as client:
-        async with client.stream("POST", RUN, json=HELLO) as answer:
-            while not engine.requests:
-                await running.get("/healthz")
-            engine.step()
-            async for line in answer.aiter_lines():
-                if "TEXT_MESSAGE_CONTENT" in line:
-                    break
-        while not engine.statistics().cancels:
-            await running.get("/healthz")
-    assert (engine.statistics().steps, engine.statistics().steps_after_cancel) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "code"),
-    [
-        ({"forwardedProps": {"model": "gone"}}, 404, "model_not_found"),
-        ({"messages": []}, 400, "invalid_value"),
-        ({"runId": 5}, 400, "invalid_type"),
-    ],
-)
-async def test_a_refusal_is_the_event_that_would_have_ended_the_run(
-    client: httpx.AsyncClient, fields: dict[str, Any], status: int, code: str
-) -> None:
-    answer = await client.post(RUN, json=HELLO | fields)
-    assert (answer.status_code, answer.json()["type"], answer.json()["code"]) == (status, "RUN_ERROR", code)
 
 
 async def test_what_is_passed_over_is_named(client: httpx.AsyncClient) -> None:

@@ -189,7 +189,7 @@ async def test_what_is_too_much_to_be_shown_again_leaves_a_word(
 async def test_what_is_no_image_is_not_kept(service: InProcessService) -> None:
     for data, status, why in (
         (b"<svg/>", 400, "PNG, JPEG, WebP or GIF"),
-        (png(9000, 1, points=b""), 400, "9000 by 1 points"),
+        (png(9000, 1, points=b""), 400, "9000 by 1 pixels"),
         (bytes(MAX_BYTES + 1), 413, "too large"),
     ):
         answered = await upload(service, data)

@@ -103,10 +103,10 @@ async def test_numbers_and_one_text_and_a_length(sdk: AsyncOpenAI, server: Upstr
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"input": []}, 400, "`input` must be a text, or 1 to 3 of them, none of them empty."),
-        ({"input": ["a", ""]}, 400, "`input` must be a text, or 1 to 3 of them, none of them empty."),
-        ({"input": ["a"] * 4}, 400, "`input` must be a text, or 1 to 3 of them, none of them empty."),
-        ({"input": [1, 2]}, 400, "This server takes texts as `input`, and no ids of tokens."),
+        ({"input": []}, 400, "`input` must be a non-empty string, or a list of 1 to 3."),
+        ({"input": ["a", ""]}, 400, "`input` must be a non-empty string, or a list of 1 to 3."),
+        ({"input": ["a"] * 4}, 400, "`input` must be a non-empty string, or a list of 1 to 3."),
+        ({"input": [1, 2]}, 400, "Token IDs are not supported as `input`: send text."),
         ({"dimensions": 3}, 400, 'The vectors of "bge" have one length: leave `dimensions` out.'),
         ({"model": "other", "dimensions": 0}, 400, "`dimensions` must be from 1 to 65536."),
         ({"encoding_format": "x"}, 400, None),
@@ -130,7 +130,7 @@ async def test_what_can_not_be_had_is_refused_in_a_sentence(
 
 async def test_a_server_without_embedders_says_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as service, client_of(service) as sdk:
-        with pytest.raises(openai.NotFoundError, match="makes no embeddings: its operator has named no"):
+        with pytest.raises(openai.NotFoundError, match="Embeddings are off: the operator has configured no"):
             await sdk.embeddings.create(model=MODEL, input="a")
 
 

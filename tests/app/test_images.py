@@ -112,9 +112,9 @@ async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
 
 
 ODD = {
-    "https://127.0.0.1:1/a.png": "fetches no images",
-    "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP or GIF",
-    "data:image/png;base64,iVBORw0KGgo=": "cut off or damaged",
+    "https://127.0.0.1:1/a.png": "are not fetched",
+    "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP and GIF",
+    "data:image/png;base64,iVBORw0KGgo=": "truncated or corrupt",
 }
 
 
@@ -135,7 +135,7 @@ async def test_images_of_other_roles_are_refused(service: InProcessService) -> N
         endpoint = IMAGE_REQUESTS[name]
         body = endpoint.request_body("Look!", PNG.url)
         body[endpoint.messages][0]["role"] = role
-        assert "role user alone" in (await post_body(service, endpoint, body)).text
+        assert "in user messages only" in (await post_body(service, endpoint, body)).text
     call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [_source(PNG.url)]}
     body = IMAGE_REQUESTS["messages"].request_body() | {
@@ -145,7 +145,7 @@ async def test_images_of_other_roles_are_refused(service: InProcessService) -> N
             {"role": "user", "content": [result]},
         ]
     }
-    assert "role user alone" in (await post_body(service, IMAGE_REQUESTS["messages"], body)).text
+    assert "in user messages only" in (await post_body(service, IMAGE_REQUESTS["messages"], body)).text
 
 
 async def test_a_kept_response_shows_its_images_again(service: InProcessService) -> None:
@@ -208,9 +208,9 @@ async def test_files_of_the_ai_sdk_are_images_or_refused(service: InProcessServi
         await answer.rest()
     assert service.engine.requests[1].messages[0].images == (PNG.image,)
     for file, why in (
-        ({"mediaType": "application/pdf", "url": "data:application/pdf;base64,AA=="}, "is no image"),
-        ({"mediaType": "image/png", "url": "https://127.0.0.1:1/a.png"}, "fetches no images"),
-        ({"mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="}, "cut off or damaged"),
+        ({"mediaType": "application/pdf", "url": "data:application/pdf;base64,AA=="}, "is not an image"),
+        ({"mediaType": "image/png", "url": "https://127.0.0.1:1/a.png"}, "are not fetched"),
+        ({"mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="}, "truncated or corrupt"),
     ):
         wrong = user("Look!", "m3")
         wrong["parts"].append({"type": "file", **file})

@@ -97,7 +97,7 @@ def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
     [
         (("add", "a b"), "A name has"),
         (("add", "ann"), "ann has a key already"),
-        (("revoke", "bob"), "No key is named bob"),
+        (("revoke", "bob"), "Key not found: bob"),
     ],
 )
 def test_what_can_not_be_done_is_told_and_changes_nothing(

@@ -42,7 +42,7 @@ async def test_a_stop_says_goodbye_to_every_connection(tmp_path: Path) -> None:
         running.service.stop()
         goaway = await socket.next()
         assert goaway == {"type": "goaway", "drain_ms": 0, "reason": "The server is about to stop."}
-        assert await socket.closed() == (1012, "The server stops; reconnect.")
+        assert await socket.closed() == (1012, "The server is shutting down; reconnect.")
         await running.serving
 
 
@@ -90,7 +90,7 @@ async def test_connections_without_a_running_reply_are_closed_at_once(tmp_path: 
         async with running.socket({"client_id": "idle"}) as idle:
             running.service.stop()
             assert (await idle.next())["type"] == "goaway"
-            assert await idle.closed() == (1012, "The server stops; reconnect.")
+            assert await idle.closed() == (1012, "The server is shutting down; reconnect.")
         await busy.send(type="cancel")
         assert (await busy.next("done"))["reason"] == "cancelled"
         assert (await busy.closed())[0] == 1012

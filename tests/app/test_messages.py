@@ -83,21 +83,6 @@ async def test_a_count_is_what_the_reply_says_of_its_prompt(
     assert running.service._sessions.statistics().turns == 0
 
 
-async def test_a_client_that_leaves_stops_the_engine_within_a_step(tmp_path: Path) -> None:
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running, client_of(running) as client:
-        async with client.stream("POST", MESSAGES, json=HELLO | {"stream": True}) as answer:
-            while not engine.requests:
-                await running.get("/healthz")
-            engine.step()
-            async for line in answer.aiter_lines():
-                if "content_block_delta" in line:
-                    break
-        while not engine.statistics().cancels:
-            await running.get("/healthz")
-    assert (engine.statistics().steps, engine.statistics().steps_after_cancel) == (1, 0)
-
-
 async def test_a_stream_that_waits_long_says_that_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ async def test_an_address_that_is_not_listed_gets_nothing_but_a_no(tmp_path: Pat
     async with serving(tmp_path, **ELSEWHERE) as running:
         for path in ("/", "/metrics", "/v1/ws", "/static/main.js", "/healthz/", "/version"):
             status, no = await answer(running, path)
-            assert (status, message(no)) == (403, "Your address may not connect here.")
+            assert (status, message(no)) == (403, "Connections from your address are not allowed.")
             assert "MIDSTREAM" not in no
         assert await refused(running) == (403, no)
 

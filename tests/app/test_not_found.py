@@ -60,7 +60,7 @@ async def test_elsewhere_the_doors_are_named(path: str, running: InProcessServic
 async def test_a_browser_reads_words_and_no_json(running: InProcessService) -> None:
     status, headers, body = await running.get("/nowhere", Accept="text/html,*/*;q=0.8")
     assert (status, headers["content-type"]) == (404, "text/plain; charset=utf-8")
-    assert body == "There is no page here. The chat is at / of this server."
+    assert body == "Page not found. The chat is at /."
 
 
 @pytest.mark.parametrize("odd", ["x" * 9000, "msk_Zm9vYmFy0", "%22%0a", "../x", "%C3%A9"])
@@ -93,7 +93,7 @@ async def test_a_wrong_method_is_told_the_right_ones(
     status, headers, body = await running.get(path, method=method)
     error = error_in(body)
     assert (status, headers["allow"], error["code"]) == (405, allowed, "method_not_allowed")
-    assert f" does not take {method}. It takes {allowed.upper()}." in error["message"]
+    assert f" does not support {method}. Allowed: {allowed.upper()}." in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/ws", "/v1/realtime", "/v1/ws/", "/v1/realtime?model=midstream-demo"])

@@ -161,7 +161,7 @@ async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path
         running.service.stop()
         done = (await socket.next("response.done"))["response"]
         assert (done["status"], done["status_details"]["error"]["type"]) == ("failed", "server_error")
-        assert await socket.closed() == (1012, "The server stops; reconnect.")
+        assert await socket.closed() == (1012, "The server is shutting down; reconnect.")
 
 
 async def test_messages_are_counted_as_on_every_door(tmp_path: Path) -> None:

@@ -139,12 +139,16 @@ async def test_what_is_no_image_is_refused_and_none_is_kept(
         (item({"type": "input_image"}), "is missing", "item.content[0].image_url"),
         (
             item({"type": "input_image", "attachment_id": "0" * 64}),
-            "has expired",
+            "unknown or expired",
             "item.content[0].attachment_id",
         ),
-        (item(input_image(PNG.url), role="assistant"), "replies are the model's own", "item.role"),
+        (item(input_image(PNG.url), role="assistant"), "only the model creates replies", "item.role"),
         (item(input_image(PNG.url), role="system"), "session.instructions", "item.role"),
-        (item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)), f"{MAX_IMAGES} are allowed", "item.content"),
+        (
+            item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)),
+            f"at most {MAX_IMAGES} are allowed",
+            "item.content",
+        ),
     ]
     for number, (new, why, field) in enumerate(wrong):
         await socket.send(type="conversation.item.create", item=new, event_id=f"mine_{number}")

@@ -32,16 +32,6 @@ async def request(
     return int(head.split()[1]), json.loads(reported)
 
 
-async def test_a_stream_has_named_events_and_ends_with_done(running: InProcessService) -> None:
-    async with peer(running) as client:
-        client.write(post(running, HELLO | {"stream": True}))
-        head, _, body = (await client.rest()).partition("\r\n\r\n")
-    assert "content-type: text/event-stream" in head.lower()
-    assert "event: response.created\ndata: {" in body
-    assert '"type":"response.completed"' in body
-    assert "\n\ndata: [DONE]\n\n" in body
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_stops_the_engine_within_a_step(stream: bool, tmp_path: Path) -> None:  # noqa: FBT001
     engine = ScriptedEngine(by_hand=True)

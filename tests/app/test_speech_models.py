@@ -131,7 +131,7 @@ async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
 @pytest.mark.parametrize(
     ("params", "why"),
     [
-        ({"language": "fr"}, "does not understand this language. It has de, en"),
+        ({"language": "fr"}, "does not support this language. Supported: de, en"),
         ({"model": "pocketsphinx"}, f'This server has "{EARS}" here'),
         ({"file": ("a.wav", wav(bytes(8), rate=96_000))}, "96,000 samples a second"),
         ({"file": ("a.wav", wav(b"\xff" * 8_000 * 3_100, tag=7, rate=8_000, bits=8))}, "3,100 seconds"),
@@ -148,9 +148,9 @@ async def test_what_can_not_be_heard_is_refused_by_a_sentence(
 @pytest.mark.parametrize(
     ("params", "why"),
     [
-        ({"voice": "nobody"}, "no such voice. It has default"),
+        ({"voice": "nobody"}, "Unknown voice. Available: default"),
         ({"speed": 3.0}, "from 0.5 to 2.0"),
-        ({"input": "你好"}, "The voice made no sound"),
+        ({"input": "你好"}, "The voice produced no audio"),
         ({"model": "espeak-ng"}, f'This server has "{VOICE}" here'),
     ],
 )

@@ -212,7 +212,7 @@ async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service:
             "`session.audio.output.language` is one of eng_Latn, zho_Hans for this model.",
         )
         await socket.send(type="session.input_audio_buffer.append", audio="AAAA")
-        assert (await socket.next("error"))["error"]["message"] == "This server does not take sound."
+        assert (await socket.next("error"))["error"]["message"] == "Audio is not supported."
         await socket.send(type="session.update", session=TO_CHINESE)
         await append_text(socket, "", "  ", "Good morning.")
         assert transcript(await close(socket)) == MORNING

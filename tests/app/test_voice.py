@@ -183,7 +183,7 @@ async def test_who_comes_back_hears_on_from_what_was_played(running: InProcessSe
 async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProcessService) -> None:
     async with running.socket({"client_id": "eve", "features": ["audio"]}) as socket:
         await socket.opened.send(HEAD.pack(SOUND, 0, 1, 1) + SILENCE[:100])
-        assert (await socket.next("error"))["message"] == "Sound came before audio.start."
+        assert (await socket.next("error"))["message"] == "Audio arrived before audio.start."
         for start, code in (
             ({"input": {"rate": 4000}}, "bad_frame"),
             ({"language": "de"}, "bad_params"),
@@ -204,7 +204,7 @@ async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProce
         await socket.send(type="audio.start")
         assert "`audio`" in (await socket.next("error"))["message"]
         await socket.opened.send(HEAD.pack(SOUND, 0, 1, 1))
-        assert (await socket.next("error"))["message"] == "Frames are text; this one is binary."
+        assert (await socket.next("error"))["message"] == "Frames must be text; this one is binary."
 
 
 async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_back(

@@ -82,7 +82,7 @@ async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: In
     ("audio", "source", "words"),
     [
         ("?", "en", "`audio` must be base64."),
-        ("AAAA", "en", "two bytes for each sample"),
+        ("AAAA", "en", "two bytes per sample"),
         ("AAA=", "fr", "must be one of en"),
     ],
 )

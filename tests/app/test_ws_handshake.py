@@ -201,9 +201,9 @@ async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: 
     response = refused.value.response
     error = json.loads(response.body or b"")["error"]
     assert (response.status_code, error["code"]) == (404, "unknown_url")
-    assert error["message"].startswith("There is no WebSocket at ")
+    assert error["message"].startswith("No WebSocket endpoint at ")
     sockets = "/v1/ws, /v1/responses, /v1/realtime, /v1/realtime/translations and /v1/ai-sdk/chat"
-    assert error["message"].endswith(f"This server has WebSockets at {sockets}.")
+    assert error["message"].endswith(f"WebSocket endpoints: {sockets}.")
 
 
 async def test_a_socket_may_have_a_slash_at_its_end(running: InProcessService) -> None:

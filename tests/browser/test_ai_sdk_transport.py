@@ -187,7 +187,7 @@ async def test_a_reply_of_which_a_part_is_missing_does_not_look_whole(front: Cha
     await front.conn.finish(send, turn="t", seq=4, reason="stop", chars=17)
     chunks = await front.outcome()
     assert (text_of(chunks), chunks[-1]["type"]) == ("Good", "error")
-    assert "load the chat again" in chunks[-1]["errorText"]
+    assert "reload the chat" in chunks[-1]["errorText"]
 
 
 async def test_a_history_that_is_refused_is_no_endless_wait(front: ChatFrontend) -> None:

@@ -247,7 +247,7 @@ async def test_a_server_without_a_voice_is_asked_for_text(
     await chat.page.get_by_role("button", name="Talk", exact=True).click()
     requested = await conn.receive("audio.start")
     assert requested["output"] == {"rate": 24_000}
-    why = "`output` can't be had: this server has no voice."
+    why = "`output` is not available: this server has no voice."
     await conn.send_frame("error", ref=requested["ref"], code="bad_params", message=why, retryable=False)
     assert "output" not in await conn.receive("audio.start")
 

@@ -273,7 +273,7 @@ def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
         ({"language": "de"}, 400, "English only"),
         ({"response_format": "diarized_json"}, 400, "must be one of json"),
         ({"timestamp_granularities": ["word"]}, 400, "verbose_json"),
-        ({"response_format": "srt", "stream": True}, 400, "A stream of words has no times"),
+        ({"response_format": "srt", "stream": True}, 400, "Streams have no timestamps"),
     ],
 )
 def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
@@ -288,10 +288,10 @@ def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
     ("params", "status", "why"),
     [
         ({"voice": "nobody"}, 400, "It has en-us, en-029, en-gb"),
-        ({"voice": "en-us; id"}, 400, "no such voice"),
+        ({"voice": "en-us; id"}, 400, "Unknown voice"),
         ({"response_format": "ac3"}, 400, "must be one of wav, pcm, mp3"),
         ({"speed": 4.0}, 400, "0.5 to 2.5"),
-        ({"input": " \n"}, 400, "nothing to speak"),
+        ({"input": " \n"}, 400, "is empty"),
         ({"input": "x" * 4097}, 400, "4,097 characters"),
         ({"stream_format": "lines"}, 400, "must be audio or sse"),
         ({"model": "tts-9"}, 404, 'This server has "espeak-ng"'),

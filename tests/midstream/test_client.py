@@ -121,7 +121,7 @@ async def test_a_client_id_that_is_none_is_refused_by_name(running: InProcessSer
 def cut(running: InProcessService) -> None:
     """The server loses its one connection, and says so."""
     (connection,) = running.service._lifecycle._manager.connections()
-    connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+    connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
 
 
 async def test_a_reply_outlives_its_connection(running: InProcessService) -> None:
@@ -254,7 +254,7 @@ async def test_a_conversation_that_is_gone_ends_its_replies(running: InProcessSe
             reply = await client.send("Go on.")
             await anext(aiter(reply))
             (connection,) = set(manager.connections()) - {others}
-            connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+            connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
             await away.wait()
             await other.delete("default")
             with pytest.raises(midstream.Refused, match="not_found"):

@@ -153,7 +153,7 @@ async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: I
             frames = here.follow("c")
             await anext(frames)
             (connection,) = set(running.service._lifecycle._manager.connections()) - {others}
-            connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+            connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
             await (await there.send("Second.", conversation_id="c")).wait()
             await back.wait()
             await (await there.send("Third.", conversation_id="c")).wait()
@@ -190,7 +190,7 @@ async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Pat
         frames = client.follow("c")
         await anext(frames)
         (connection,) = running.service._lifecycle._manager.connections()
-        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
         with pytest.raises(midstream.Disconnected, match="1012"):
             await anext(frames)
 

@@ -87,7 +87,7 @@ async def test_open_calls_outlive_a_lost_connection(running: InProcessService) -
         reply = await client.send("Weather?", tools=[WEATHER])
         await reply.wait()
         (connection,) = running.service._lifecycle._manager.connections()
-        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
         await back.wait()
         await client.tool_result(reply.calls[0].call_id, content="Rain.", conversation_id="default")
         following = await reply.following()

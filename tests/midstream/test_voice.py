@@ -188,7 +188,7 @@ async def test_a_reply_goes_on_over_a_lost_connection_from_what_was_played(runni
         connection = next(
             one for one in running.service._lifecycle._manager.connections() if one.client.client_id == "lost"
         )
-        connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
         events = []
         async for event in conversation:
             events.append(event)
@@ -240,7 +240,7 @@ async def test_what_the_server_can_not_do_is_told_among_what_happens(running: In
 
 async def test_one_conversation_is_spoken_at_a_time(running: InProcessService) -> None:
     async with speaking(running, "one") as (client, _):
-        with pytest.raises(midstream.ClientError, match="speaks in a conversation already"):
+        with pytest.raises(midstream.ClientError, match="already has a spoken conversation"):
             async with client.speak("two"):
                 pass
 

@@ -11,7 +11,7 @@ _PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fc|resp|cmpl|chatcmpl)[_-]"
 _DRAWN = re.compile(
     rf"(?<![0-9A-Za-z_-])(?:(resp_)[0-9A-Za-z_-]{{16}}\.[a-z]+[_-][0-9a-f]{{20,32}}(?![0-9A-Za-z])"
     rf"|((?:[a-z]+[_-])*)(?:{_HEX})(?![0-9A-Za-z])"
-    rf"|({_PREFIX})[0-9A-Za-z_-]{{16}}(?=(?:_\d+)?(?![0-9A-Za-z_-])))"
+    rf"|({_PREFIX})[0-9A-Za-z_-]{{16}}(?=(?:_\d+)?(?:_output)?(?![0-9A-Za-z_-])))"
 )
 """An id that somebody drew: 16 to 32 hexadecimal digits behind any prefixes, or 16 characters of base64 behind known ones.
 

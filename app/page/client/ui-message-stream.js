@@ -12,8 +12,8 @@ const FINISH_REASONS = { stop: "stop", length: "length", filtered: "content-filt
 /** @type {Record<string, string>} */
 const CALL_ENDS = {
   cancelled: "The call was cancelled.",
-  expired: "Nobody answered the call in time.",
-  lost: "The call was started, and its outcome is not known.",
+  expired: "The call was not answered in time.",
+  lost: "The call was started; its outcome is unknown.",
 };
 
 const GONE = "The reply ended while there was no connection; load the chat again.";

@@ -39,9 +39,9 @@ from connections.api.replies import (
     problem_at_end,
     stream_reply,
 )
-from connections.api.requests import Problem, invalid, is_conversation_id, problem_of
+from connections.api.requests import Problem, invalid, invalid_field, is_conversation_id, problem_of
 from connections.authentication.caller import Caller, can_reconnect
-from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, sse
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
@@ -62,9 +62,9 @@ PAGE = 20
 """Messages of a thread that are read."""
 _SEPARATOR = "\n\n"
 _CLOSED_REASONS = {
-    CallState.DENIED: "was answered before: the call was denied.",
-    CallState.EXPIRED: "was not answered in time. The call was not carried out.",
-    CallState.CANCELLED: "is of a call that was cancelled.",
+    CallState.DENIED: "was already answered: the call was denied.",
+    CallState.EXPIRED: "was not answered in time. The call was not run.",
+    CallState.CANCELLED: "refers to a cancelled call.",
 }
 _payload = msgspec.json.Decoder(Payload).decode
 _encode = msgspec.json.Encoder().encode
@@ -209,8 +209,8 @@ class StoredThreads(StoredTurns):
         """Begin a run with the user's last message. Raises Refused."""
         last = request.messages[-1] if request.messages else RunMessage("")
         if last.role != "user":
-            why = "must end with a message of the user's, or with all results that the thread waits for."
-            raise invalid("messages", field_message("messages", why))
+            why = "must end with a user message, or with the results of all pending calls."
+            raise invalid_field("messages", why)
         server_tools = self._server_tools(request)
         placeholder_tools = [
             RunTool(one.tool.name) for one in server_tools[:1]
@@ -218,8 +218,8 @@ class StoredThreads(StoredTurns):
         tools = request.tools or placeholder_tools
         if request.props.parallel_tool_calls is False and tools:
             field = "forwardedProps.parallel_tool_calls"
-            why = "may not be false where the thread is kept: a reply may call several tools there."
-            raise invalid(field, field_message(field, why), code="unsupported_parameter")
+            why = "must not be false for a stored thread, where a reply may call several tools."
+            raise invalid_field(field, why, code="unsupported_parameter")
         run_input = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
         ask = ask_of(run_input, limits)
         (message,) = ask.messages
@@ -227,7 +227,7 @@ class StoredThreads(StoredTurns):
         client_tools = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
         names = {one.tool.name for one in server_tools}
         if any(one.tool.name in names for one in client_tools):
-            raise invalid("tools", field_message("tools", "must not have the names of the server's tools."))
+            raise invalid_field("tools", "must not reuse the name of a server tool.")
         send = MessageRequest(
             client_msg_id=f"agui_{secrets.token_hex(12)}",
             conversation_id=request.thread_id,
@@ -260,8 +260,7 @@ class StoredThreads(StoredTurns):
         field = "forwardedProps.server_tools"
         for number, name in enumerate(names):
             if name != "*" and box.tool(name) is None:
-                where = f"{field}[{number}]"
-                raise invalid(where, field_message(where, "names no tool of this server."))
+                raise invalid_field(f"{field}[{number}]", "names an unknown tool of this server.")
         found = [tool for tool in box.offered() if "*" in names or tool.name in names]
         return tuple(
             OfferedTool(
@@ -282,13 +281,13 @@ def _check_storable(caller: Caller, request: RunInput) -> None:
     """Raise Problem if the thread can't be kept."""
     if not can_reconnect(caller):
         why = (
-            "Threads with the server's tools are kept, so the client must send a key; without authentication, "
-            "a random one of 22 characters or more."
+            "Threads with server tools are stored, so an API key is required; without authentication, "
+            "a random key of at least 22 characters."
         )
         raise invalid("forwardedProps.server_tools", why)
     if not is_conversation_id(request.thread_id):
-        why = "must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-`, where its thread is kept."
-        raise invalid("threadId", field_message("threadId", why))
+        why = "must have 1 to 128 letters, digits, or any of `.`, `_`, `:` and `-` if its thread is stored."
+        raise invalid_field("threadId", why)
 
 
 def _system(request: RunInput, limits: Limits) -> str | None:
@@ -328,16 +327,12 @@ def _answers(
     missing = [one for one in waiting if one.call_id not in answers]
     if missing:
         why = (
-            f'The thread waits for {len(missing)} of its calls, the first of which is "{missing[0].name}": answer each approval '
-            "in `resume`, and bring the results of the others as messages of the role tool."
+            f'The thread has {len(missing)} pending calls, the first of "{missing[0].name}": answer approvals '
+            "in `resume`, and send the other results as messages with the role tool."
         )
         raise invalid("resume", why, code="interrupts_open")
     if request.resume and not answers:
-        raise invalid(
-            "resume",
-            field_message("resume", "names nothing that the thread waits for."),
-            code="interrupt_not_found",
-        )
+        raise invalid_field("resume", "names no pending call of the thread.", code="interrupt_not_found")
     return tuple(answers.values())
 
 
@@ -358,16 +353,16 @@ def _waits_for_client(call: ShownCall) -> bool:
 
 
 def _check_new(call_id: str, answers: Collection[str], where: str) -> None:
-    """Raise Problem if a call is answered twice."""
+    """Raise Problem if a call has two answers."""
     if call_id in answers:
-        raise invalid(where, field_message(where, "answers a call that is answered before it."))
+        raise invalid_field(where, "answers a call that an earlier entry answers.")
 
 
 def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
     """Return the decision of an answer. Raises Problem."""
     if call.state is not CallState.WAITING:
         why = field_message(
-            where, _CLOSED_REASONS.get(call.state, "was answered before: the call was allowed.")
+            where, _CLOSED_REASONS.get(call.state, "was already answered: the call was approved.")
         )
         code = "interrupt_expired" if call.state is CallState.EXPIRED else "interrupt_answered"
         raise Problem(409, why, code=code, param=where)
@@ -378,7 +373,7 @@ def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
     except msgspec.ValidationError:
         field = f"{where}.payload"
         why = "must be an object with `approved`, and `editedArgs` to run it with other arguments."
-        raise invalid(field, field_message(field, why)) from None
+        raise invalid_field(field, why) from None
     edited = None if payload.edited_args is None else msgspec.json.encode(payload.edited_args).decode()
     return Decision(call_id=call.call_id, args_sha256=call.args_sha256, allow=payload.approved, args=edited)
 
@@ -556,7 +551,7 @@ def _usage(reply: ReplySource[object]) -> tuple[RunUsage, ...]:
 
 
 def _encoded(*events: RunEvent) -> bytes:
-    return b"".join(b"data: %b\n\n" % _encode(event) for event in events)
+    return b"".join(sse(_encode(event)) for event in events)
 
 
 class RunEvent(

@@ -20,9 +20,8 @@ from connections.api.chat_requests import (
     MessageCall,
     Part,
 )
-from connections.api.requests import Problem, decode_body, invalid, null
+from connections.api.requests import Problem, decode_body, invalid, invalid_field, null
 from connections.protocol.base import Limits
-from connections.protocol.errors import field_message
 from sessions.running.ephemeral import EphemeralRequest
 
 _ChatContent = str | list[Part] | None
@@ -170,7 +169,7 @@ def run_input(body: bytes) -> RunInput:
     request = decode_body(body, _checked)
     for field, name in (("threadId", request.thread_id), ("runId", request.run_id)):
         if not 0 < len(name) <= MAX_ID_CHARS:
-            raise invalid(field, field_message(field, f"must have 1 to {MAX_ID_CHARS} characters."))
+            raise invalid_field(field, f"must have 1 to {MAX_ID_CHARS} characters.")
     return request
 
 
@@ -250,9 +249,7 @@ def _message(message: RunMessage, where: str, reader: _ContentReader) -> ChatMes
     try:
         content = reader.read(_content(message.content))
     except msgspec.ValidationError:
-        raise invalid(
-            f"{where}.content", field_message(f"{where}.content", "must be a string or a list of parts.")
-        ) from None
+        raise invalid_field(f"{where}.content", "must be a string or a list of parts.") from None
     if message.role == "reasoning":
         return ChatMessage("assistant", reasoning=_text(content))
     if message.role == "tool" and message.error:

@@ -32,7 +32,7 @@ from sessions.events import (
 
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
 encode = msgspec.json.Encoder().encode
-_LOST = "The server lost a part of this reply; load the chat again."
+_LOST = "Part of this reply was lost; reload the chat."
 _DELETED = "The chat was deleted."
 _REASONS: dict[Reason, FinishReason] = {
     Reason.STOP: "stop",
@@ -45,8 +45,8 @@ Kind = Literal["text", "reasoning"]
 _text = msgspec.json.Encoder().encode
 _WORDS = {
     CallState.CANCELLED: "The call was cancelled.",
-    CallState.EXPIRED: "Nobody answered the call in time.",
-    CallState.LOST: "The call was started, and its outcome is not known.",
+    CallState.EXPIRED: "The call was not answered in time.",
+    CallState.LOST: "The call was started; its outcome is unknown.",
 }
 
 

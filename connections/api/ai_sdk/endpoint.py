@@ -56,6 +56,7 @@ from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller
 from connections.connection import Connection, PendingWork
 from connections.http import (
+    SSE_DONE,
     EndpointName,
     Exchange,
     RefusalCounters,
@@ -63,6 +64,7 @@ from connections.http import (
     json_response,
     optional_id,
     parse_id,
+    sse,
 )
 from connections.middleware import AllowedOrigins, client_address_of
 from connections.outbox import Outbox
@@ -85,7 +87,6 @@ MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
 StartStream = Callable[[ChatHandler, Connection, ChunkEncoder], PendingWork | None]
 PROTOCOL = {"x-vercel-ai-ui-message-stream": "v1"}
 """The header by which clients know the protocol."""
-_DONE = b"data: [DONE]\n\n"
 PATH = "/v1/ai-sdk/chat"
 GRACE_S = 20
 """How long a reply waits for a client that lost its socket, by default: a reload takes less. A stop is explicit."""
@@ -305,7 +306,7 @@ class SseStream:
     def encode(self, frame: Frame) -> bytes:
         """Return the events of a frame."""
         if (chunk := self._encoder.delta(frame)) is not None:
-            return b"data: %b\n\n" % chunk
+            return sse(chunk)
         return self._events(self._encoder.encode(frame))
 
     def cut(self, why: str) -> bytes:
@@ -313,11 +314,11 @@ class SseStream:
         return self._events(self._encoder.fail(why))
 
     def _events(self, chunks: list[Chunk]) -> bytes:
-        events = b"".join(b"data: %b\n\n" % encode(chunk) for chunk in chunks)
+        events = b"".join(sse(encode(chunk)) for chunk in chunks)
         if not self._encoder.is_over or self.over.is_set():
             return events
         self.over.set()
-        return events + _DONE
+        return events + SSE_DONE
 
 
 class SseTransport(EventTransport):
@@ -479,7 +480,7 @@ class SocketHandler:
         if isinstance(frame, AbortFrame):
             return self._abort(connection, frame)
         if self._only_chat_id not in (None, frame.id):
-            why = "is another chat than the socket began with. Name a `client_id` in its URL to have several."
+            why = "differs from the first chat of this WebSocket. Add `client_id` to its URL to use several."
             raise BadParams(why, field="id")
         is_resumed = isinstance(frame, ResumeFrame)
         encoder = self._streams.open(frame.request_id, frame.id, is_resumed=is_resumed)
@@ -576,7 +577,7 @@ class SocketStreams:
     def open(self, request_id: str, chat_id: str, *, is_resumed: bool) -> ChunkEncoder:
         """Open a stream. Raises BadParams, Overloaded."""
         if request_id in self._streams:
-            raise BadParams("was used before, by a request that has not ended.", field="requestId")
+            raise BadParams("is already used by a running request.", field="requestId")
         if len(self._streams) >= MAX_STREAMS:
             raise Overloaded(f"A socket has at most {MAX_STREAMS} replies at a time.")
         stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)

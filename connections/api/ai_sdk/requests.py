@@ -226,9 +226,7 @@ def action_of(request: UIChatRequest) -> ChatAction:
     if last.role == "assistant":
         return ToolAnswers(last.id, tuple(_answers(last)))
     if last.role == "system":
-        raise BadParams(
-            "must end with a message of the user. Instructions go into `system`.", field="messages"
-        )
+        raise BadParams("must end with a user message. Put instructions into `system`.", field="messages")
     is_edit = request.trigger == "submit-message" and request.message_id == last.id
     images = _images(last)
     submitted = NewMessage(last.id, _text(last, is_alone=not images), is_edit, images)
@@ -246,7 +244,7 @@ def edit_id(submitted: NewMessage) -> str:
 def _text(message: UIMessage, *, is_alone: bool) -> str:
     text = "\n\n".join(part.text for part in message.parts if part.type == "text")
     if not text and is_alone:
-        raise BadParams("ends with a message that has no text.", field="messages")
+        raise BadParams("ends with a message without text.", field="messages")
     return text
 
 
@@ -261,12 +259,12 @@ def _images(message: UIMessage) -> tuple[Image, ...]:
 
 def _image(part: Part) -> Image:
     if not part.media_type.startswith("image/"):
-        why = "has a file that is no image. This server takes images as PNG, JPEG, WebP or GIF."
+        why = "has a file that is not an image. Supported: PNG, JPEG, WebP and GIF."
         raise BadParams(why, field="messages")
     try:
         return image_from_url(part.url)
     except InvalidImage as why:
-        raise BadParams(f"has a file that can't be taken. {why}", field="messages") from None
+        raise BadParams(f"has an unsupported file. {why}", field="messages") from None
 
 
 def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
@@ -291,7 +289,7 @@ def _decision(call_id: str, approval: Approval) -> ToolDecision:
     """Return a decision. Raises BadParams unless this server asked for the approval."""
     approved_call_id, _, shown = approval.id.rpartition(".")
     if approved_call_id != call_id or len(shown) != _SHA256_CHARS:
-        raise BadParams("answers an approval that was not asked for.", field="messages")
+        raise BadParams("answers an approval that was not requested.", field="messages")
     return ToolDecision(call_id=call_id, args_sha256=shown, decision="allow" if approval.approved else "deny")
 
 
@@ -505,7 +503,7 @@ class ChatHandler:
     ) -> None:
         """Answer the calls of the last reply. Raises NotFound if it is not known here."""
         if not tool_answers.answers:
-            raise BadParams("ends with a reply, without an answer to any of its calls.", field="messages")
+            raise BadParams("ends with a reply none of whose calls is answered.", field="messages")
         connection.caller.grant.check(KeyScope.CHAT)
         self._take_read(connection.caller.subject)
         shown = await self._sessions.history(connection.owner, connection, request.id, limit=PAGE)
@@ -514,9 +512,7 @@ class ChatHandler:
         submitted = {answer.call_id for answer in tool_answers.answers}
         place = next((n for n in range(len(chain) - 1, -1, -1) if call_ids[n] & submitted), None)
         if place is None:
-            raise NotFound(
-                "The calls that are answered are not those of the chat's last reply; load the chat again."
-            )
+            raise NotFound("The answered calls do not belong to the chat's last reply; reload the chat.")
         encoder.continue_from(tool_answers.message_id, reply := chain[place])
         if encoder.is_stopped:  # before its turn was known
             last = Cancel(turn_id=chain[-1].turn_id, conversation_id=request.id)

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import groupby
 from typing import ClassVar, Literal, TypeVar
 
 import msgspec
@@ -38,7 +39,15 @@ from connections.api.requests import (
     problem_of,
 )
 from connections.authentication.caller import Caller
-from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, refusal
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    forbidden_origin_message,
+    json_response,
+    refusal,
+    sse,
+)
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from engine.messages import ToolCall
@@ -116,8 +125,8 @@ class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[M
             return
         pieces = [piece async for piece in reply]
         body = encode_message(reply, pieces, shows_reasoning=request.shows_reasoning)
-        shown = {"Cache-Control": "no-store", "X-Request-Id": reply.turn_id, **headers}
-        await exchange.answer(Response(body, headers=shown, media_type="application/json"))
+        headers["X-Request-Id"] = reply.turn_id
+        await exchange.answer(json_response(msgspec.Raw(body), headers=headers))
 
 
 class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
@@ -144,9 +153,7 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         tokens = await self.sessions.ephemeral.count(
             caller.owner, await self.build_request(exchange, caller, request)
         )
-        body = msgspec.json.encode(TokensCount(tokens))
-        headers = {"Cache-Control": "no-store", "Request-Id": request_id()}
-        await exchange.answer(Response(body, headers=headers, media_type="application/json"))
+        await exchange.answer(json_response(TokensCount(tokens), headers={"Request-Id": request_id()}))
 
 
 def messages_routes(
@@ -290,30 +297,20 @@ def _end(done: Done, stop: str | None) -> MessageEnd:
 
 def _blocks(pieces: Sequence[Piece], *, shows_reasoning: bool) -> Iterator[Block]:
     """Join neighbours of one kind to blocks."""
-    kind: type[TextPiece | ReasoningPiece] | None = None
-    texts: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, ToolCall):
-            yield from _block(kind, texts, shows_reasoning=shows_reasoning)
-            kind, texts = None, []
-            yield ToolUseBlock(piece.call_id, piece.name, msgspec.Raw(piece.arguments.encode()))
-        elif piece.text:
-            if kind is not type(piece):
-                yield from _block(kind, texts, shows_reasoning=shows_reasoning)
-                kind, texts = type(piece), []
-            texts.append(piece.text)
-    yield from _block(kind, texts, shows_reasoning=shows_reasoning)
-
-
-def _block(
-    kind: type[TextPiece | ReasoningPiece] | None, texts: Sequence[str], *, shows_reasoning: bool
-) -> Iterator[Block]:
-    text = "".join(texts)
-    if kind is TextPiece:
-        yield TextBlock(text)
-    elif kind is ReasoningPiece:
-        signature = _signature(hashlib.sha256(text.encode()).hexdigest())
-        yield ThinkingBlock(text if shows_reasoning else "", signature)
+    shown = (piece for piece in pieces if isinstance(piece, ToolCall) or piece.text)
+    for kind, neighbours in groupby(shown, type):
+        texts: list[str] = []
+        for piece in neighbours:
+            if isinstance(piece, ToolCall):
+                yield ToolUseBlock(piece.call_id, piece.name, msgspec.Raw(piece.arguments.encode()))
+            else:
+                texts.append(piece.text)
+        text = "".join(texts)
+        if kind is TextPiece:
+            yield TextBlock(text)
+        elif kind is ReasoningPiece:
+            signature = _signature(hashlib.sha256(text.encode()).hexdigest())
+            yield ThinkingBlock(text if shows_reasoning else "", signature)
 
 
 def _signature(digest: str) -> str:
@@ -322,10 +319,7 @@ def _signature(digest: str) -> str:
 
 
 def _encode_events(*events: Event) -> bytes:
-    return b"".join(
-        b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
-        for event in events
-    )
+    return b"".join(sse(_encode(event), str(event.__struct_config__.tag)) for event in events)
 
 
 def request_id() -> str:
@@ -383,9 +377,8 @@ def _response(
     headers: Mapping[str, str],
     details: ProblemDetails | msgspec.UnsetType = msgspec.UNSET,
 ) -> Response:
-    body = msgspec.json.encode(MessageError(MessageProblem(_type(status), message, details), named))
-    shown = {"Cache-Control": "no-store", "Request-Id": named, **headers}
-    return Response(body, status, shown, media_type="application/json")
+    error = MessageError(MessageProblem(_type(status), message, details), named)
+    return json_response(error, status=status, headers={"Request-Id": named, **headers})
 
 
 class TextBlock(msgspec.Struct, frozen=True, tag="text"):

@@ -6,33 +6,41 @@ A refusal names the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar, assert_never
 
 import msgspec
 
-from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS
 from connections.api.requests import (
+    BOUNDED_ROLES,
+    EFFORT,
+    NeutralValues,
     Problem,
     check_images,
+    check_length,
+    check_messages,
+    check_tool_count,
+    checked_name,
     decode_body,
     image_at,
     image_not_allowed,
     image_of,
     invalid,
-    is_neutral,
+    invalid_field,
+    known_tool,
     null,
+    reject_fields,
     required,
-    schema_text,
+    required_schema,
+    unique_tools,
 )
 from connections.protocol import frames, params
 from connections.protocol.base import Limits
-from connections.protocol.errors import BadParams, field_message
+from connections.protocol.errors import BadParams
 from engine.messages import JsonSchema, Message, Params, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, joined
-from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
 
 THREADS = "thread_unsupported_request"
@@ -49,34 +57,31 @@ FIELD_NAMES: Mapping[str, str] = {
     "images": "messages",
 }
 """This client's names of fields that the layers below name otherwise."""
-_EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-_UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "container": ((), "This server has no containers."),
+_UNSUPPORTED: NeutralValues = {
+    "container": ((), "Containers are not supported."),
     "mcp_servers": (
         ([],),
-        "This server calls no tools for its clients here: give the model `tools`, and run them.",
+        "Server tools are not available in this API: pass `tools` and run them in the client.",
     ),
     "context_management": (
         ({"edits": []}, _KEEPS_ALL),
-        "This server does not edit what you send: leave `context_management` out.",
+        "Context editing is not supported: leave `context_management` out.",
     ),
-    "thread": ((), "This server keeps no threads: send all messages."),
-    "inference_geo": ((), "This server can't choose where it runs: leave `inference_geo` out."),
+    "thread": ((), "Threads are not stored: send all messages."),
+    "inference_geo": ((), "Inference regions are not supported: leave `inference_geo` out."),
 }
 """Fields that would change the reply, or promise what is not done here; and for each the values that change nothing."""
 # Two passes, and neither makes objects of unsupported fields.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _UNSUPPORTED_BLOCKS = {
-    "document": "This server does not take documents: send their text.",
-    "search_result": "This server does not take results of searches as blocks: send their text.",
-    "container_upload": "This server has no containers.",
+    "document": "Documents are not supported: send their text.",
+    "search_result": "Search result blocks are not supported: send their text.",
+    "container_upload": "Containers are not supported.",
 }
 _ONLY_BLOCKS = "This server takes blocks of text, of images, of thinking, of calls (tool_use) and of their results (tool_result) only."
 TOOL_CHANGES = ("tool_addition", "tool_removal")
 """Blocks of system messages that change which tools are offered from there on."""
-_BOUNDED = ("system", "user")
-"""Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 _CLIENT_TOOL_TYPES = (None, "custom")
 """Types of tools that the client runs."""
@@ -253,16 +258,10 @@ def count_turn_request(request: CountRequest, limits: Limits) -> EphemeralReques
 def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
     def checked(text: bytes) -> T:
         text.decode()  # the decoder does not check fields that are read later
-        _reject_unsupported(_fields(text))
+        reject_fields(_fields(text), _UNSUPPORTED, {"thread": THREADS})
         return decode(text)
 
     return decode_body(body, checked)
-
-
-def _reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
-    for field, (neutral, why) in _UNSUPPORTED.items():
-        if field in fields and not is_neutral(fields[field], neutral):
-            raise invalid(field, why, code=THREADS if field == "thread" else "unsupported_parameter")
 
 
 def _prompt(request: CountRequest, limits: Limits) -> tuple[tuple[Message, ...], ReplySpec]:
@@ -274,7 +273,7 @@ def _spec(request: CountRequest, messages: tuple[Message, ...]) -> ReplySpec:
     spec = tools_spec(request.tools, request.tool_choice, request.messages)
     last = messages[-1]
     if last.role == "assistant" and last.calls:
-        raise invalid("messages", "`messages` end with calls: their results (tool_result) are missing.")
+        raise invalid("messages", "`messages` ends with tool calls: add their results (tool_result).")
     config = request.output_config or OutputConfig()
     schema = None if spec.must_call else _schema(config)
     return msgspec.structs.replace(
@@ -291,11 +290,8 @@ def _schema(config: OutputConfig) -> str | None:
         return None
     where = "output_config.format"
     if config.format.type != "json_schema":
-        raise invalid(f"{where}.type", field_message(f"{where}.type", "must be json_schema."))
-    schema = schema_text(config.format.schema, f"{where}.schema")
-    if schema is None:
-        raise invalid(f"{where}.schema", field_message(f"{where}.schema", "is missing."))
-    return schema
+        raise invalid_field(f"{where}.type", "must be json_schema.")
+    return required_schema(config.format.schema, f"{where}.schema")
 
 
 def _kind(thinking: ThinkingConfig | None) -> str:
@@ -303,18 +299,15 @@ def _kind(thinking: ThinkingConfig | None) -> str:
     if thinking is None:
         return "adaptive"
     if thinking.type not in ("enabled", "disabled", "adaptive"):
-        raise invalid(
-            "thinking.type", field_message("thinking.type", "must be enabled, disabled or adaptive.")
-        )
+        raise invalid_field("thinking.type", "must be enabled, disabled or adaptive.")
     return thinking.type
 
 
 def _reasoning(thinking: ThinkingConfig | None, effort: str | None) -> str:
     if _kind(thinking) == "disabled":
         return "off"
-    if effort is not None and not _EFFORT.match(effort):
-        where = "output_config.effort"
-        raise invalid(where, field_message(where, "must be a word like low, medium or high."))
+    if effort is not None and not EFFORT.match(effort):
+        raise invalid_field("output_config.effort", "must be a word like low, medium or high.")
     return effort or "auto"
 
 
@@ -336,17 +329,14 @@ def _params(request: MessageRequest, limits: Limits) -> Params:
 def _out_of_range(error: BadParams) -> Problem:
     field = (error.field or "").removeprefix("params.")
     field = FIELD_NAMES.get(field, field)
-    return invalid(field, field_message(field, error.why))
+    return invalid_field(field, error.why)
 
 
 def messages_of(
     given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, limits: Limits
 ) -> tuple[Message, ...]:
     """Return the system prompt and the messages. Neighbours of one role are joined. Raises Problem."""
-    if not given:
-        raise invalid("messages", "`messages` must have at least one message.")
-    if len(given) > MAX_MESSAGES:
-        raise invalid("messages", f"`messages` may have at most {MAX_MESSAGES} messages.")
+    check_messages(given)
     converted = [_system(system, "system")] if system else []
     last_user = max((number for number, message in enumerate(given) if message.role == "user"), default=-1)
     for number, message in enumerate(given):
@@ -354,7 +344,7 @@ def messages_of(
             converted += _message(message, f"messages[{number}].content", number, limits)
     messages = tuple(_merged(converted))
     if not messages:
-        raise invalid("messages", "`messages` have nothing for the model to answer.")
+        raise invalid("messages", "`messages` has no message to answer.")
     _check(messages, limits.max_content_chars)
     check_images(messages, "messages", limits)
     return messages
@@ -377,8 +367,7 @@ def _message(message: InputMessage, where: str, number: int, limits: Limits) -> 
             ]
             return [Message("system", "\n".join(texts))] if texts or not content else []
         case _:
-            field = f"messages[{number}].role"
-            raise invalid(field, field_message(field, "must be user, assistant or system."))
+            raise invalid_field(f"messages[{number}].role", "must be user, assistant or system.")
 
 
 def _system(system: str | Sequence[ResultBlock], where: str) -> Message:
@@ -408,7 +397,7 @@ def _image(source: Source | None, where: str, limits: Limits) -> Image:
         case Source(type="url", url=url):
             return image_at(url, where, limits)
         case _ if limits.max_images:
-            raise invalid(where, field_message(where, "must be of the type base64."))
+            raise invalid_field(where, "must be of the type base64.")
         case _:
             raise image_not_allowed(where, limits)
 
@@ -438,11 +427,11 @@ def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
 
 
 def _call(block: InputBlock, where: str) -> ToolCall:
-    call_id = _name(block.id, f"{where}.id")
-    name = _name(block.name, f"{where}.name")
+    call_id = checked_name(required(block.id, f"{where}.id"), f"{where}.id")
+    name = checked_name(required(block.name, f"{where}.name"), f"{where}.name")
     text = bytes(block.input)
     if not text.startswith(b"{"):
-        raise invalid(f"{where}.input", field_message(f"{where}.input", "must be an object."))
+        raise invalid_field(f"{where}.input", "must be an object.")
     return ToolCall(call_id, name, msgspec.json.format(text, indent=-1).decode())
 
 
@@ -471,7 +460,8 @@ def _text(block: InputBlock, where: str) -> str:
 
 def _result_text(block: ResultBlock, where: str) -> str:
     if block.type == "tool_reference":
-        return f"Tool available: {_name(block.tool_name, f'{where}.tool_name')}"
+        place = f"{where}.tool_name"
+        return f"Tool available: {checked_name(required(block.tool_name, place), place)}"
     if block.type != "text":
         raise _no_part(block.type, f"{where}.type")
     return required(block.text, f"{where}.text")
@@ -479,12 +469,6 @@ def _result_text(block: ResultBlock, where: str) -> str:
 
 def _no_part(kind: str, where: str) -> Problem:
     return invalid(where, _UNSUPPORTED_BLOCKS.get(kind, _ONLY_BLOCKS))
-
-
-def _name(text: str | None, where: str) -> str:
-    if not 0 < len(required(text, where)) <= MAX_NAME_CHARS:
-        raise invalid(where, field_message(where, f"must have 1 to {MAX_NAME_CHARS} characters."))
-    return text or ""
 
 
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
@@ -508,13 +492,11 @@ def _check(messages: Sequence[Message], max_chars: int) -> None:
     """Raise Problem for a text that is too long, and for a result without its call."""
     call_ids: set[str] = set()
     for message in messages:
-        if message.role in _BOUNDED and len(message.content) > max_chars:
-            length, field = len(message.content), "system" if message.role == "system" else "messages"
-            why = f"The message is too long: it has {length} characters, and {max_chars} are allowed."
-            raise invalid(field, why, code="content_too_long")
+        if message.role in BOUNDED_ROLES:
+            check_length(message.content, "system" if message.role == "system" else "messages", max_chars)
         call_ids.update(call.call_id for call in message.calls)
         if message.role == "tool" and message.call_id not in call_ids:
-            why = "`messages` have a tool_result whose `tool_use_id` names no tool_use before it."
+            why = "`messages` has a tool_result whose `tool_use_id` matches no earlier tool_use."
             raise invalid("messages", why)
 
 
@@ -525,9 +507,9 @@ def tools_spec(
     withdrawn = _removed_tools(given or (), messages)
     tools = tuple(tool for tool in _tools(given or ()) if tool.name not in withdrawn)
     kind = "auto" if choice is None else choice.type
+    if not tools and kind in ("any", "tool"):
+        raise invalid_field("tool_choice", "requires `tools`.")
     if not tools:
-        if kind in ("any", "tool"):
-            raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
         return ReplySpec()
     parallel = choice is None or not choice.disable_parallel_tool_use
     match kind:
@@ -536,27 +518,19 @@ def tools_spec(
         case "any":
             return ReplySpec(tools=tools, tool_choice="required", parallel_calls=parallel)
         case "tool":
-            name = _known(choice, tools)
+            name = known_tool((choice.name if choice else None) or "", tools, "tool_choice.name")
             return ReplySpec(tools=tools, tool_choice="named", tool_name=name, parallel_calls=parallel)
         case _:
-            raise invalid(
-                "tool_choice.type", field_message("tool_choice.type", "must be auto, any, tool or none.")
-            )
+            raise invalid_field("tool_choice.type", "must be auto, any, tool or none.")
 
 
-def _tools(given: Sequence[ClientTool]) -> tuple[EngineTool, ...]:
-    if len(given) > MAX_TOOLS:
-        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools: dict[str, EngineTool] = {}
-    for number, one in enumerate(given):
-        if one.type not in _CLIENT_TOOL_TYPES:
-            continue
-        tool = _tool(one, f"tools[{number}]")
-        if tool.name in tools:
-            where = f"tools[{number}].name"
-            raise invalid(where, field_message(where, "is the name of another tool, too."))
-        tools[tool.name] = tool
-    return tuple(tools.values())
+def _tools(given: Sequence[ClientTool]) -> Iterable[EngineTool]:
+    check_tool_count(given)
+    return unique_tools(
+        (f"tools[{number}].name", _tool(one, f"tools[{number}]"))
+        for number, one in enumerate(given)
+        if one.type in _CLIENT_TOOL_TYPES
+    ).values()
 
 
 def _removed_tools(given: Sequence[ClientTool], messages: Sequence[InputMessage]) -> set[str]:
@@ -570,9 +544,9 @@ def _removed_tools(given: Sequence[ClientTool], messages: Sequence[InputMessage]
                 continue
             where = f"messages[{number}].content[{place}].tool"
             if block.tool is None or block.tool.type != "tool_reference":
-                raise invalid(where, field_message(where, "must be of the type tool_reference."))
+                raise invalid_field(where, "must be of the type tool_reference.")
             if block.tool.name not in declared:
-                raise invalid(f"{where}.name", field_message(f"{where}.name", "names none of `tools`."))
+                raise invalid_field(f"{where}.name", "is not the name of one of `tools`.")
             (names.add if block.type == "tool_removal" else names.discard)(block.tool.name)
     return names
 
@@ -586,15 +560,6 @@ def ignored_tools(given: Sequence[ClientTool] | None) -> tuple[str, ...]:
 
 def _tool(tool: ClientTool, where: str) -> EngineTool:
     if not _NAME.match(tool.name):
-        why = "must have 1 to 128 letters, digits, _ or -."
-        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
-    if (schema := schema_text(tool.input_schema, f"{where}.input_schema")) is None:
-        raise invalid(f"{where}.input_schema", field_message(f"{where}.input_schema", "is missing."))
+        raise invalid_field(f"{where}.name", "must have 1 to 128 letters, digits, _ or -.")
+    schema = required_schema(tool.input_schema, f"{where}.input_schema")
     return EngineTool(tool.name, tool.description or "", schema, strict=bool(tool.strict))
-
-
-def _known(choice: ToolUseChoice | None, tools: Sequence[EngineTool]) -> str:
-    name = (choice.name if choice else None) or ""
-    if all(tool.name != name for tool in tools):
-        raise invalid("tool_choice.name", field_message("tool_choice.name", "names none of `tools`."))
-    return name

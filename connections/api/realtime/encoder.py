@@ -86,7 +86,7 @@ from sessions.events import (
 from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.turn.tool_calls import CANCELLED, result_text
 
-_LOST = "Some events could not be told. Come back with ?conversation_id= to have what is there now."
+_LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."
 _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words
 _encode = msgspec.json.Encoder().encode
 _WHOLE = (Reason.STOP, Reason.TOOLS)
@@ -434,7 +434,7 @@ def truncated_event(item: Item) -> ServerEvent:
 def _error(frame: Frame) -> Error | None:
     match frame:
         case Error(code="unauthenticated", retryable=True):
-            return Error(code="session_expired", message="The token has expired: come back with another.")
+            return Error(code="session_expired", message="The token has expired: reconnect with a new one.")
         case Error():
             return frame
         case Cancelled(already=True):

@@ -80,9 +80,9 @@ SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol with a browser's key: browsers can't set headers."""
 _UNSUPPORTED_FIELDS = {
-    "call_id": "is of telephone calls, which this server does not take.",
+    "call_id": "is for telephone calls, which are not supported.",
 }
-_NO_HISTORY = "names a part of a conversation, and a transcription session has none: leave it out."
+_NO_HISTORY = "refers to a conversation, which a transcription session does not have: leave it out."
 _NO_REPLIES = (
     "A transcription session makes no responses and takes no items but sound: send input_audio_buffer.append, or open a session "
     "of the type realtime."
@@ -91,7 +91,7 @@ DELETION_TIMEOUT_S = 60.0
 """How long the next event waits until a late reader has been notified of a deletion."""
 MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
 """Bytes of images that may wait until they are kept, of one connection; one item may always come."""
-_IMAGES_PENDING = "Images that came before are still being stored. Send this item in a moment."
+_IMAGES_PENDING = "Earlier images are still being stored; send this item again in a moment."
 _RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
 """Events that a transcription session does not take."""
 
@@ -486,7 +486,7 @@ class RealtimeHandler:
         """Truncate an item. Raises InvalidEvent."""
         item = self._session.item(event.item_id, "item_truncate_invalid_item_id")
         if item.sound_ms is None or item.role != "assistant":
-            why = "The item is text: it can't be truncated by the time of its sound."
+            why = "The item is text and can't be truncated by audio time."
             raise InvalidEvent(why, field="item_id", code="unsupported_content_type")
         if item.status != "in_progress":
             connection.push(RealtimeFrame(events=(truncated_event(item),)))
@@ -519,7 +519,7 @@ class RealtimeHandler:
             if part.type == "input_audio" and part.audio and self._voice_connection is not None:
                 text = await self._voice_connection.understand(part.audio, f"item.content[{number}].audio")
                 if not text:
-                    why = "has no words that were understood."
+                    why = "has no recognized words."
                     raise InvalidEvent(why, field=f"item.content[{number}].audio", code="no_speech")
                 parts.append(Part(text=text))
             else:

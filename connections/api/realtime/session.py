@@ -197,7 +197,7 @@ class RealtimeSession:
                 "A reply is being written.", field="item_id", code="item_delete_invalid_item_id"
             )
         if item.role == "user":
-            why = "The item was answered. Delete the reply first: the item waits again then."
+            why = "The item was answered. Delete the reply first."
             raise InvalidEvent(why, field="item_id", code="item_delete_invalid_item_id")
         return self._items.of_reply_chain(item.turn_id)[-1].turn_id
 
@@ -374,16 +374,16 @@ class RealtimeSession:
     def _output_item(self, new: NewItem) -> Item:
         """Return the output of an open call as an item. Raises InvalidEvent."""
         if new.call_id not in {call.call_id for call in self._items.open_calls()}:
-            why = f'No call "{new.call_id}" waits for its output.'
+            why = f'The call "{new.call_id}" is not waiting for an output.' if new.call_id else "is missing."
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
         if self._items.outcome(new.call_id) is not None:
-            why = f'The call "{new.call_id}" has an output already.'
+            why = f'The call "{new.call_id}" already has an output.'
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
         if new.output is None:
             raise InvalidEvent("is missing.", field="item.output")
         chars = len(new.output) + sum(len(item.text) for item in self._items.waiting("tool"))
         if len(new.output) > self._limits.max_content_chars or chars > RESULTS_CHARS:
-            why = f"may have {self._limits.max_content_chars} characters, those of a reply {RESULTS_CHARS} together."
+            why = f"may have at most {self._limits.max_content_chars} characters, and {RESULTS_CHARS} for all calls of a reply."
             raise InvalidEvent(why, field="item.output", code="content_too_long")
         return Item(
             item_id=_item_id(new), role="tool", text=new.output, state=ItemState.WAITING, call_id=new.call_id
@@ -401,15 +401,15 @@ class RealtimeSession:
     def _check_waiting_limits(self, item: Item) -> None:
         waiting, limit, most = self._items.waiting(), self._limits.max_content_chars, self._limits.max_images
         if len(waiting) >= MAX_WAITING:
-            why = f"{MAX_WAITING} items wait for a reply already."
+            why = f"{MAX_WAITING} items are already waiting for a reply."
             raise InvalidEvent(why, field="item", code="too_many_items")
         images = sum(len(one.images) for one in (item, *waiting))
         if images > most:
-            why = f"The items that wait show {images} images; {most} are allowed."
+            why = f"The waiting items have {images} images; at most {most} are allowed."
             raise InvalidEvent(why, field="item.content", code="too_many_images")
         chars = len(item.text) + sum(len(one.text) + len(SEPARATOR) for one in waiting)
         if chars > limit:
-            why = f"The items that wait have {chars} characters; {limit} are allowed."
+            why = f"The waiting items have {chars} characters; at most {limit} are allowed."
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
     def _fits(self, text: str) -> bool:
@@ -432,12 +432,14 @@ class RealtimeSession:
     def _refuse_response(self) -> None:
         if self._pending or self._is_writing():
             raise InvalidEvent("A reply is being written.", code="conversation_already_has_active_response")
-        raise InvalidEvent("No item waits for a reply: create one first.", code="no_item_to_answer")
+        raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
 
     def item(self, item_id: str, code: str) -> Item:
         """Return an item that its client knows. Raises InvalidEvent, with the code."""
         if (item := self._items.get(item_id)) is None or not item.sent:
-            raise InvalidEvent(f'There is no item "{item_id}", or it is too old.', field="item_id", code=code)
+            raise InvalidEvent(
+                f'Item not found: "{item_id}". It never existed, or is too old.', field="item_id", code=code
+            )
         return item
 
     def _session(self) -> Session | TranscriptionSession:
@@ -597,7 +599,7 @@ class Items:
     def create(self, item: Item, *, after: str | None) -> str | None:
         """Add a waiting item; return the id of the one before it. Raises InvalidEvent."""
         if item.item_id in self._items:
-            why = f'There is an item "{item.item_id}" already.'
+            why = f'The item ID "{item.item_id}" is already in use.'
             raise InvalidEvent(why, field="item.id", code="item_create_duplicate_item_id")
         return self._put(item, self._place(item, after))
 
@@ -657,13 +659,13 @@ class Items:
         if after is None:
             return last
         if after != ROOT and after not in self._items:
-            why = f'There is no item "{after}".'
+            why = f'Item not found: "{after}".'
             raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         place = 0 if after == ROOT else self._order.index(after) + 1
         while place < last and not self._items[self._order[place]].sent:
             place += 1
         if not first <= place <= last:
-            why = "Items can't be put before what is answered, nor a call's output apart from the calls of its reply."
+            why = "Items can't be inserted before answered items, and a call's output must stay with the calls of its reply."
             raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
         return place
 
@@ -755,14 +757,12 @@ def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -
     """A user's text, and the images in it. `known`: those that were uploaded, by their ids. Raises InvalidEvent."""
     if item.type != "message":
         raise InvalidEvent(
-            "must be message or function_call_output: calls are the model's own.", field="item.type"
+            "must be message or function_call_output: only the model creates calls.", field="item.type"
         )
     if item.role == "system":
-        raise InvalidEvent(
-            "must be user. A system message is set by session.instructions.", field="item.role"
-        )
+        raise InvalidEvent("must be user. Use session.instructions for system text.", field="item.role")
     if item.role != "user":
-        raise InvalidEvent("must be user: replies are the model's own.", field="item.role")
+        raise InvalidEvent("must be user: only the model creates replies.", field="item.role")
     _refuse_too_many(item, limits)
     text, images = joined(_parsed_parts(item, limits, known))
     if not (text or images):
@@ -774,7 +774,7 @@ def _refuse_too_many(item: NewItem, limits: Limits) -> None:
     """Raise InvalidEvent for more images than may wait, before any is looked at: an event may hold thousands."""
     images = sum(part.type == IMAGE_PART for part in item.content or ())
     if images > limits.max_images > 0:
-        why = f"shows {images} images; {limits.max_images} are allowed."
+        why = f"has {images} images; at most {limits.max_images} are allowed."
         raise InvalidEvent(why, field="item.content", code="too_many_images")
 
 
@@ -808,7 +808,7 @@ def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -
 
 def _uploaded_image(digest: str, detail: str, where: str, known: Mapping[str, Image]) -> Image:
     if (image := known.get(digest)) is None:
-        why = "names no image that was uploaded, or it has expired."
+        why = "refers to an unknown or expired image."
         raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
     try:
         return msgspec.structs.replace(image, at=0, detail=detail_of(detail))

@@ -46,9 +46,9 @@ from sessions.tools.tool_registry import ToolRegistry
 from speech.interfaces import HIGHEST_RATE, LOWEST_RATE
 
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
-    "parallel_tool_calls": ((True,), "This server does not keep a reply to one call."),
-    "prompt": ((), "This server keeps no prompts: use instructions."),
-    "input": ((), "This server answers the items of the conversation: create them first."),
+    "parallel_tool_calls": ((True,), "Limiting a reply to one call is not supported."),
+    "prompt": ((), "Stored prompts are not supported: use instructions."),
+    "input": ((), "Responses answer the items of the conversation: create them first."),
 }
 _NAMES = {
     "params.system": "instructions",
@@ -60,7 +60,7 @@ _OF_REPLIES = (
     *("instructions", "max_output_tokens", "temperature", "tools", "tool_choice", "reasoning"),
     *("output_modalities", "prompt"),
 )
-NO_SOUND = "This server does not take sound: its operator can enable that (MIDSTREAM_SPEECH)."
+NO_SOUND = "Audio input is off: the operator can enable it (MIDSTREAM_SPEECH)."
 _NO_SERVER_TOOLS = ToolRegistry()
 """A session's tools are run by its client."""
 PCM_RATE = 24_000
@@ -154,7 +154,7 @@ def _with_transcription_options(settings: Settings, options: SessionOptions) -> 
         raise InvalidEvent(NO_SOUND, field="session.type", code="unsupported_parameter")
     for field in _OF_REPLIES:
         if getattr(options, field) not in (UNSET, NULL, None):
-            why = "is an option of replies, which a transcription session does not have: leave it out."
+            why = "is an option of replies, which a transcription session does not write: leave it out."
             raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
     sound = transcription_only(with_audio_options(settings.sound, options.audio, NULL, "session"))
     return msgspec.structs.replace(settings, sound=sound)
@@ -164,7 +164,7 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
     """Return the settings of one reply. Raises InvalidEvent, which names the field."""
     if options.conversation not in (None, "auto"):
         raise InvalidEvent(
-            "must be auto: a response is always a part of its conversation.",
+            "must be auto: responses always belong to the conversation.",
             field="response.conversation",
             code="unsupported_parameter",
         )
@@ -212,7 +212,7 @@ def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) ->
     for field in begun.__struct_fields__:
         if field != "sound" and getattr(wanted, field) != getattr(begun, field):
             name = "reasoning" if field == "effort" else field
-            why = "can't be changed while the outputs of calls wait to be read."
+            why = "can't be changed while call outputs are pending."
             raise InvalidEvent(why, field=f"response.{name}", code="unsupported_parameter")
 
 
@@ -229,7 +229,7 @@ def _checked(settings: Settings, options: CommonOptions, limits: Limits, where: 
         field = error.field or ""
         raise InvalidEvent(error.why, field=f"{where}.{_NAMES.get(field, field)}") from None
     if changed.speaks and changed.tools:
-        why = 'can\'t be had while replies are spoken: ask for output_modalities ["text"].'
+        why = 'is not available for spoken replies: set output_modalities to ["text"].'
         raise InvalidEvent(why, field=f"{where}.tools", code="unsupported_parameter")
     return changed
 
@@ -265,7 +265,7 @@ def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ..
 
 def _tool(given: NewTool, where: str) -> frames.OfferedTool:
     if given.type != "function":
-        why = "must be function: the operator sets the servers that tools come from."
+        why = "must be function: the operator configures tool servers."
         raise InvalidEvent(why, field=f"{where}.type", code="unsupported_parameter")
     fields = {
         "name": given.name or "",
@@ -457,7 +457,7 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
         )
     if options.speed not in {UNSET, None, 1}:
         raise InvalidEvent(
-            "must be 1: conversations are spoken at one speed.", field=f"{field}.speed", code=_UNSUPPORTED
+            "must be 1: other speeds are not supported.", field=f"{field}.speed", code=_UNSUPPORTED
         )
     return msgspec.structs.replace(settings, output=output)
 
@@ -480,15 +480,15 @@ def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, fie
         return name
     if name is None or name in VOICES or not capabilities.voices:
         return None
-    raise InvalidEvent(f"is none of this server's voices, such as {capabilities.voices[0]}.", field=field)
+    raise InvalidEvent(
+        f"is not a voice of this server. Available voices include {capabilities.voices[0]}.", field=field
+    )
 
 
 def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
     language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
     if language and capabilities.languages and language not in capabilities.languages:
-        raise InvalidEvent(
-            f"must be one of {', '.join(capabilities.languages)}: no other is understood.", field=field
-        )
+        raise InvalidEvent(f"must be one of {', '.join(capabilities.languages)}.", field=field)
 
 
 def _check(requested: Detection | None, field: str) -> None:
@@ -496,7 +496,7 @@ def _check(requested: Detection | None, field: str) -> None:
     if requested is None:
         return
     if requested.idle_timeout_ms is not None:
-        why = "can't be had: nobody is asked whether he is still there."
+        why = "is not supported: idle users are not prompted."
         raise InvalidEvent(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
     try:
         msgspec.convert(msgspec.to_builtins(_turn_detection(requested, interrupts=True)), TurnDetection)

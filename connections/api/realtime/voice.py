@@ -67,7 +67,7 @@ COMMIT_TIMEOUT_S = 20.0
 RETRY_S = 1.0
 """Pause before a refused start is tried again."""
 _TAKEN_ELSEWHERE = (
-    "Another connection speaks in this conversation now. To speak here again, send session.update."
+    "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
 _TRANSLATED_FRAMES = (AudioStarted, Speech, Heard, Marks)
 """Frames that this endpoint sends in other words."""
@@ -402,7 +402,7 @@ def decoded(audio: str, form: AudioInput, field: str) -> bytes:
     except (NotBase64, ValueError):
         raise InvalidEvent("must be base64.", field=field) from None
     if form.format == "pcm16" and len(sound) % 2:
-        raise InvalidEvent("must have two bytes for each sample.", field=field)
+        raise InvalidEvent("must have two bytes per sample.", field=field)
     return sound
 
 
@@ -411,12 +411,12 @@ def _bytes_per_s(form: AudioInput) -> int:
 
 
 def _unavailable() -> InvalidEvent:
-    why = "Nobody listens and nobody speaks at the moment. Try again."
+    why = "No speech model is available at the moment; try again."
     return InvalidEvent(why, code="speech_unavailable")
 
 
 def _no_speech() -> InvalidEvent:
-    why = "Nothing was said, or nothing was understood."
+    why = "No speech was recognized."
     return InvalidEvent(why, code="input_audio_buffer_commit_empty")
 
 

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import msgspec
 
-from connections.api.chat_requests import MAX_TOOLS
 from connections.api.endpoint import RequestContext
 from connections.api.replies import ServerToolCall, StoredReply
 from connections.api.requests import (
+    MAX_TOOLS,
     Problem,
     invalid,
+    invalid_field,
     is_conversation_id,
     with_client_field,
 )
@@ -82,26 +83,26 @@ from sessions.turn.tool_calls import CallAnswer, Decision, Result
 
 T = TypeVar("T")
 _NOT_STORABLE = (
-    "This request brings what no conversation here keeps: messages of the assistant, calls, or more than one kind "
-    "of input. Or its key is not secret: without authentication, send a random one of 22 characters or more. Leave `{}` out, "
-    "or send `store` as false."
+    "This request can't be stored: it has assistant messages, calls or more than one kind of input, or its key "
+    "is not secret (without authentication, send a random key of at least 22 characters). "
+    "Leave `{}` out, or set `store` to false."
 )
 _MCP_NOT_STORABLE = (
-    "MCP servers are for responses that are kept: send a key (without authentication, a random one of 22 characters or more), "
-    "leave `store`, `logprobs` and `parallel_tool_calls` out, and continue by `previous_response_id`."
+    "MCP servers require stored responses: send an API key (without authentication, a random key of at least 22 "
+    "characters), leave `store`, `logprobs` and `parallel_tool_calls` out, and continue with `previous_response_id`."
 )
 _APPROVALS_OPEN = (
-    "The response before this one waits: answer all of its approvals, by `mcp_approval_response`, and bring the outputs of "
-    "its calls, in one request."
+    "The previous response is waiting: answer all of its approvals with `mcp_approval_response`, and send the outputs "
+    "of its calls, in one request."
 )
 _SETTINGS_CHANGED = (
-    "What follows calls is made as they were: leave `tools` and `instructions` out, or send them as before."
+    "The settings can't change after calls: leave `tools` and `instructions` out, or send them as before."
 )
-_CALLS_RUNNING = (
-    "What the response before this one asked for is being carried out: go on from the response that follows."
+_CALLS_RUNNING = "The calls of the previous response are running: continue from the response that follows."
+_HISTORY_TOO_LONG = (
+    "The history exceeds the context window: set `truncation` to `auto`, or start a new conversation."
 )
-_HISTORY_TOO_LONG = "What was said before is too long to go on from it whole: send `truncation` as `auto`, or begin a new conversation."
-_NO_MAX_TOOL_CALLS = "This server does not bound the calls of its own tools by `max_tool_calls`: leave it out, or the MCP servers."
+_NO_MAX_TOOL_CALLS = "`max_tool_calls` is not supported with MCP servers: leave one of the two out."
 _GENERATION_FIELDS = (
     "instructions",
     "tools",
@@ -114,13 +115,13 @@ _GENERATION_FIELDS = (
 )
 APPROVAL_RESPONSE = "mcp_approval_response"
 _SETTLED_REASONS = {
-    CallState.DENIED: "was answered before: the call was denied. Continue from the response that followed.",
-    CallState.EXPIRED: "was not answered in time. The call was not carried out, and the conversation went on.",
-    CallState.CANCELLED: "is of a call that was cancelled. It was not carried out.",
+    CallState.DENIED: "was already answered: the call was denied. Continue from the response that followed.",
+    CallState.EXPIRED: "was not answered in time. The call was not run, and the conversation continued.",
+    CallState.CANCELLED: "refers to a cancelled call. It was not run.",
 }
-_ALLOWED = "was answered before: the call was allowed. Continue from the response that followed."
+_ALLOWED = "was already answered: the call was approved. Continue from the response that followed."
 _SUMMARY_PROMPT = (
-    "Write a summary of the conversation above for an assistant that goes on with it and can't read it: "
+    "Write a summary of the conversation above for an assistant that continues it and can't read it: "
     "what was asked, what is known, what was decided, and what is still to be done. Write the summary alone."
 )
 
@@ -232,7 +233,7 @@ class ResponseCreator:
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)
         if request.conversation is not None:
-            why = "Name a response instead of a conversation here: send `previous_response_id`."
+            why = "Conversations are not supported here: send `previous_response_id`."
             raise invalid("conversation", why, code="unsupported_parameter")
         request = await resolve_references(self.response_store, caller.owner, request, limits)
         previous = await self._previous(caller, request)
@@ -271,8 +272,7 @@ class ResponseCreator:
         """Return what to store of the request; None if it is not stored. Raises Problem if it has to be."""
         request, previous = context.request, context.previous
         if request.conversation is not None and request.previous_response_id is not None:
-            why = "A response continues from one place: send `previous_response_id` or `conversation`."
-            raise invalid("conversation", why)
+            raise invalid("conversation", "Send either `previous_response_id` or `conversation`, not both.")
         given_items, answers = split_approvals(request.input)
         calls = () if previous is None else previous.open_calls
         previous_calls = _previous_calls(previous)
@@ -607,8 +607,7 @@ def approval_decisions(
     for number, item in answers:
         decision = _decision(item, f"input[{number}]", ref, calls)
         if decision.call_id in decisions:
-            field = f"input[{number}].approval_request_id"
-            raise invalid(field, field_message(field, "is answered twice."))
+            raise invalid_field(f"input[{number}].approval_request_id", "has two answers.")
         decisions[decision.call_id] = decision
     return tuple(decisions.values())
 
@@ -620,14 +619,12 @@ def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[C
     found = next((call for call in calls if call.call_id == call_id and needs_approval(call)), None)
     if found is None or ref is None or ref_of_item(named) != ref:
         why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
-        raise invalid(field, field_message(field, why), code="approval_not_found")
+        raise invalid_field(field, why, code="approval_not_found")
     shown = named.rpartition("-")[2]
     if shown != digest(found.args):
-        raise invalid(
-            field, field_message(field, "is of other arguments than the call has."), code="approval_not_found"
-        )
+        raise invalid_field(field, "does not match the call's arguments.", code="approval_not_found")
     if item.approve is None:
-        raise invalid(f"{where}.approve", field_message(f"{where}.approve", "must be true or false."))
+        raise invalid_field(f"{where}.approve", "must be true or false.")
     if found.state is not CallState.WAITING:
         why = field_message(field, _SETTLED_REASONS.get(found.state, _ALLOWED))
         raise Problem(409, why, code=_code(found.state), param=field)

@@ -34,6 +34,7 @@ from connections.api.responses.schema import (
     McpTool,
     ToolError,
 )
+from connections.http import sse
 from engine.messages import ChosenToken, Message, ToolCall
 from engine.vision.image import Image, in_order
 from sessions.conversation.history_page import StoredTurn
@@ -389,18 +390,12 @@ def _event_after(event: schema.StreamEvent, number: int) -> schema.StreamEvent |
 
 def encode_sse(events: Sequence[schema.StreamEvent]) -> bytes:
     """Return server-sent events."""
-    return b"".join(
-        b"event: %b\ndata: %b\n\n" % (_type_of(event).encode(), _encode(event)) for event in events
-    )
+    return b"".join(sse(_encode(event), str(event.__struct_config__.tag)) for event in events)
 
 
 def encode_lines(events: Sequence[schema.StreamEvent]) -> bytes:
     """Return one line for each, which is one message of a WebSocket. JSON contains no line breaks."""
     return b"\n".join(map(_encode, events))
-
-
-def _type_of(event: schema.StreamEvent) -> str:
-    return str(type(event).__struct_config__.tag)
 
 
 def initial_response(request: Creation, *, response_id: str, model: str, created: int) -> schema.Response:

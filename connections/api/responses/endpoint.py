@@ -22,7 +22,7 @@ from connections.api.endpoint import (
     cors_route,
     ignored_header,
 )
-from connections.api.requests import Problem, decode_request, invalid, metric_code, problem_of
+from connections.api.requests import Problem, decode_request, invalid, invalid_field, metric_code, problem_of
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse, summary_request
 from connections.api.responses.encoder import (
@@ -59,14 +59,14 @@ from connections.api.responses.store import (
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Connection, Disconnected, Transport
-from connections.http import EndpointName, Exchange, RefusalCounters, json_response, type_of
+from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, type_of
 from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware import AllowedOrigins
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
-from connections.protocol.errors import BadFrame, Close, CloseCode, field_message, shorten
+from connections.protocol.errors import BadFrame, Close, CloseCode, shorten
 from connections.protocol.frames import Error, Frame
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.messages import Message
@@ -80,13 +80,12 @@ from sessions.records import MessageRecord
 from sessions.running.ephemeral import TextPiece
 from sessions.turn.tool_calls import as_written
 
-SSE_DONE = b"data: [DONE]\n\n"
 SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 DEFAULT_ITEMS = 20
 MAX_ITEMS = 100
 PAGE_IMAGE_BYTES = 8 * 1024 * 1024
 """Bytes of a page's images; the page ends with the item that exceeds them."""
-_HAS_FOLLOWERS = "The conversation went on from this response: delete what follows it first."
+_HAS_FOLLOWERS = "The conversation continues after this response: delete what follows it first."
 ImageLoader = Callable[[Sequence[Image]], Awaitable[Sequence[Image]]]
 """Returns images with their bytes, as far as they are stored."""
 StoredResponseHandler = Callable[
@@ -207,7 +206,7 @@ class CompactionEndpoint(ResponseRequestEndpoint):
         if (problem := problem_at_end(reply.ended)) is not None:
             raise problem
         if not summary.strip():
-            raise Problem(503, "The model wrote no summary; try again.", code="empty_summary")
+            raise Problem(503, "The model produced no summary; try again.", code="empty_summary")
         name = reply.turn_id.removeprefix("turn_")
         item = CompactionItem(id=f"cmp_{name}", encrypted_content=encode_opaque(summary.strip()))
         compaction = Compaction(
@@ -253,7 +252,7 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
         with on_behalf_of(caller.group or caller.client.client_id):
             kept = await self._response_store.find(caller.owner, response_id, with_path=self._reads_path)
             if kept is None:
-                why = f'There is no response "{response_id[:160]}": it was not kept, or not for you.'
+                why = f'Response not found: "{response_id[:160]}". It was not stored, or belongs to another client.'
                 raise Problem(404, why, code="not_found", param="response_id")
             await self._handler(self, exchange, caller, kept)
 
@@ -270,8 +269,7 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
             return
         after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
-            why = "Only responses that were created with `background` can be followed."
-            raise invalid("stream", why)
+            raise invalid("stream", "Only responses created with `background` can be streamed again.")
         stored = await self._response_store.follow(caller.owner, kept)
         encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, calls=kept.note.calls)
         started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
@@ -289,7 +287,7 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
     async def delete(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
         """Delete the response; with the last one its conversation, unless a client named it. Raises Refused."""
         if not kept.has_ended:
-            raise Problem(409, "The response is being written: cancel it first.", code="conflict")
+            raise Problem(409, "The response is still running: cancel it first.", code="conflict")
         try:
             await self._response_store.delete(caller.owner, kept)
         except Conflict:
@@ -311,12 +309,12 @@ async def item_page(items: list[ItemWithImages], request: Request, shown: ImageL
     if (after := query.get("after")) is not None:
         ids = [item.id for item, _ in items]
         if after not in ids:
-            raise invalid("after", field_message("after", "names none of these items."))
+            raise invalid_field("after", "is not the ID of one of these items.")
         items = items[ids.index(after) + 1 :]
     limit = _number(request, "limit")
     limit = DEFAULT_ITEMS if limit is None else limit
     if not 1 <= limit <= MAX_ITEMS:
-        raise invalid("limit", field_message("limit", f"must be from 1 to {MAX_ITEMS}."))
+        raise invalid_field("limit", f"must be from 1 to {MAX_ITEMS}.")
     page = await load_images(items[:limit], shown)
     first, last = (page[0].id, page[-1].id) if page else (None, None)
     return Items(data=page, first_id=first, last_id=last, has_more=len(items) > len(page))
@@ -345,7 +343,7 @@ def _number(request: Request, field: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 12):  # noqa: PLR2004 - digits of any number meant
-        raise invalid(field, field_message(field, "must be a whole number."))
+        raise invalid_field(field, "must be a whole number.")
     return int(text)
 
 
@@ -379,7 +377,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
         request = decode_request(body, _decode) if body else ConversationFields()
         check_metadata(request.metadata or {})
         if len(request.items or ()) > MAX_ADDED_ITEMS:
-            raise invalid("items", field_message("items", f"may have at most {MAX_ADDED_ITEMS} items."))
+            raise invalid_field("items", f"may have at most {MAX_ADDED_ITEMS} items.")
         return request
 
     async def serve(
@@ -416,7 +414,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
         """Replace a conversation's metadata. Raises Refused."""
         found = await self._found(exchange, caller)
         if request.metadata is None:
-            raise invalid("metadata", field_message("metadata", "is missing."))
+            raise invalid_field("metadata", "is missing.")
         await self._admit(caller, 1)
         await exchange.answer(
             json_response(
@@ -638,7 +636,7 @@ class ResponsesSocketHandler:
                 return None
             case CreateResponse():
                 if event.request.background:
-                    why = "A socket's client is there: leave `background` out, or ask over HTTP."
+                    why = "`background` is not supported on WebSockets: leave it out, or use HTTP."
                     raise invalid("background", why, code="unsupported_parameter")
                 self._request_context.take(connection.caller)
                 stream = self._streams.take(event.stream_id)
@@ -772,7 +770,7 @@ def decode(message: str | bytes) -> ClientEvent:
 
 
 def _unknown_event() -> Problem:
-    why = f"This server takes events of the types response.create and {_CANCELS[0]}."
+    why = f"Unknown event type. Supported: response.create and {_CANCELS[0]}."
     return invalid("type", why, code="unsupported_event")
 
 
@@ -856,5 +854,5 @@ class ActiveStreams:
             if stream.response_id == response_id if response_id is not None else name == stream_id:
                 stream.end()
                 return
-        why = "No such response is being written on this connection."
+        why = "No running response on this connection has this ID."
         raise Problem(404, why, code="response_not_found", param="response_id")

@@ -9,29 +9,40 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from connections.api.chat_requests import MAX_NAME_CHARS, MAX_TOOLS, MAX_TOP_LOGPROBS, BaseRequest, params_of
+from connections.api.chat_requests import MAX_TOP_LOGPROBS, BaseRequest, params_of
 from connections.api.requests import (
     IMAGES,
+    MAX_TOOLS,
     ONLY_USER_IMAGES,
+    NeutralValues,
     Problem,
     check_images,
+    check_length,
+    check_tool_count,
+    checked_arguments,
+    checked_effort,
+    checked_name,
+    chosen_spec,
     decode_request,
     image_at,
     image_not_allowed,
     invalid,
-    is_neutral,
-    json_object,
+    invalid_field,
+    known_tool,
     null,
+    reject_fields,
+    required,
+    required_schema,
     schema_text,
+    unique_tools,
     unsupported_part,
 )
 from connections.protocol.base import Limits
-from connections.protocol.errors import field_message
 from engine.messages import Format, JsonObject, JsonSchema, Message, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, Seen, joined
@@ -46,13 +57,11 @@ ENCRYPTED_REASONING = "reasoning.encrypted_content"
 MAX_METADATA = 16
 MAX_KEY_CHARS = 64
 MAX_VALUE_CHARS = 512
-_EFFORT = re.compile(r"[a-z]{1,16}\Z")
-_EFFORTS = {"none": "off", "auto": "auto", "default": "auto"}
-_NEUTRAL: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "prompt": ((), "This server keeps no prompts: send `instructions` and `input`."),
-    "generate": ((True,), "This server writes a reply to each request: leave `generate` out."),
-    "moderation": ((), "This server asks no other model to moderate: its operator's filters apply."),
-    "n": ((1,), "A response is one reply: `n` must be 1."),
+_NEUTRAL: NeutralValues = {
+    "prompt": ((), "Stored prompts are not supported: send `instructions` and `input`."),
+    "generate": ((True,), "`generate` is not supported: leave it out."),
+    "moderation": ((), "Moderation models are not supported: the operator's filters apply."),
+    "n": ((1,), "`n` must be 1: a response is one reply."),
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
@@ -66,20 +75,20 @@ OUTPUT = "function_call_output"
 """The type of an item with the result of a call."""
 _OPAQUE_PREFIX = "midstream."
 """Begins reasoning that a client should send back without reading it. It is not secret."""
-_NO_SUMMARY = "has a summary that this server did not write."
+_NO_SUMMARY = "has a summary that this server did not produce."
 SUMMARY = "What was said before, as a summary:"
 _NO_APPROVAL = (
     "names no approval that the response before this one asks for: send that as `previous_response_id`."
 )
 _MCP_ITEMS = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
-_FOREIGN_REASONING = "has thoughts that this server did not write: leave the item out."
+_FOREIGN_REASONING = "has reasoning that this server did not produce: leave the item out."
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _ANYTHING = '{"type":"object","properties":{}}'
 Tools = tuple[EngineTool, ...]
 OPERATOR_FUNCTIONS = "midstream"
 """The label of the operator's own functions."""
-_NOT_FORWARDED = "is not passed on: the operator says how this server reaches its MCP servers. Leave it out."
-_UNREACHABLE = "The server is away: its tools are offered again when it is back."
+_NOT_FORWARDED = "is not supported: the operator configures the MCP servers. Leave it out."
+_UNREACHABLE = "The server is unavailable: its tools return when it reconnects."
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -241,7 +250,7 @@ def parse_response_request(body: bytes) -> Creation:
     request = decode_request(body, _decoded)
     check_metadata(request.metadata or {})
     if request.truncation not in (None, "auto", "disabled"):
-        raise invalid("truncation", field_message("truncation", "must be auto or disabled."))
+        raise invalid_field("truncation", "must be auto or disabled.")
     return request
 
 
@@ -286,14 +295,11 @@ def format_of(request: Creation) -> Format | None:
         case "json_object":
             return JsonObject()
         case "json_schema":
-            where = "text.format.schema"
-            schema = None if given is None else schema_text(given.schema, where)
-            if schema is None:
-                raise invalid(where, field_message(where, "is missing."))
-            return JsonSchema(schema)
+            return JsonSchema(
+                required_schema(null() if given is None else given.schema, "text.format.schema")
+            )
         case _:
-            field = "text.format.type"
-            raise invalid(field, field_message(field, "must be text, json_object or json_schema."))
+            raise invalid_field("text.format.type", "must be text, json_object or json_schema.")
 
 
 def field_names() -> dict[str, str]:
@@ -320,26 +326,20 @@ def includes_encrypted_reasoning(request: Creation) -> bool:
 
 
 def _decoded(body: bytes) -> Creation:
-    fields = _fields(body)
-    for field, (neutral, why) in _NEUTRAL.items():
-        if (raw := fields.get(field)) is not None and not is_neutral(raw, neutral):
-            raise invalid(field, why, code="unsupported_parameter")
+    reject_fields(_fields(body), _NEUTRAL)
     return _creation(body)
 
 
 def _reasoning_of(request: Creation) -> str:
     """Return the reasoning: `auto`, `off` or an effort."""
-    effort = (request.reasoning.effort if request.reasoning is not None else None) or "auto"
-    if not _EFFORT.match(effort):
-        field = "reasoning.effort"
-        raise invalid(field, field_message(field, "must be none, or a word like low, medium or high."))
-    return _EFFORTS.get(effort, effort)
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    return checked_effort(effort or "auto", "reasoning.effort")
 
 
 def _top_logprobs(request: Creation) -> int | None:
     top = request.top_logprobs or 0
     if not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise invalid("top_logprobs", field_message("top_logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}."))
+        raise invalid_field("top_logprobs", f"must be from 0 to {MAX_TOP_LOGPROBS}.")
     return top if includes_logprobs(request) else None
 
 
@@ -351,7 +351,7 @@ def check_metadata(metadata: Metadata) -> None:
             f"may have at most {MAX_METADATA} values, of {MAX_VALUE_CHARS} characters, "
             f"with keys of {MAX_KEY_CHARS}."
         )
-        raise invalid("metadata", field_message("metadata", why))
+        raise invalid_field("metadata", why)
 
 
 class _ErrorPart(msgspec.Struct):
@@ -437,7 +437,7 @@ def _take_server_item(
         reply.allowed[allowed or ""] = where
         return
     if (named := call_id_in(item.id or "")) is None:
-        raise invalid(f"{where}.id", field_message(f"{where}.id", "is of no call that this server ran."))
+        raise invalid_field(f"{where}.id", "matches no call of a server tool.")
     if named not in call_ids:
         reply.calls.append(_call(msgspec.structs.replace(item, call_id=named), where))
         call_ids.add(named)
@@ -448,8 +448,7 @@ def _take_server_item(
 
 
 def _no_approval(where: str) -> Problem:
-    field = f"{where}.approval_request_id"
-    return invalid(field, field_message(field, _NO_APPROVAL), code="approval_not_found")
+    return invalid_field(f"{where}.approval_request_id", _NO_APPROVAL, code="approval_not_found")
 
 
 def call_id_in(item_id: str) -> str | None:
@@ -475,16 +474,15 @@ def _other(item: Item, kind: str, where: str, limits: Limits, call_ids: set[str]
             return _input_message(item, where, limits)
         case _ if kind == OUTPUT:
             if item.call_id not in call_ids:
-                field = f"{where}.call_id"
-                raise invalid(field, field_message(field, "names no call before it."))
+                raise invalid_field(f"{where}.call_id", "matches no earlier call.")
             return Message("tool", _text(item.output, f"{where}.output"), call_id=item.call_id or "")
         case "compaction":
             field = f"{where}.encrypted_content"
             if (summary := decode_opaque(item.encrypted_content or "")) is None:
-                raise invalid(field, field_message(field, _NO_SUMMARY))
+                raise invalid_field(field, _NO_SUMMARY)
             return Message("user", f"{SUMMARY}\n{summary}")
         case _:
-            raise invalid(f"{where}.type", f"This server takes no items of the type {kind[:64]}.")
+            raise invalid(f"{where}.type", f"Unsupported item type: {kind[:64]}.")
 
 
 def _input_message(item: Item, where: str, limits: Limits) -> Message:
@@ -498,10 +496,7 @@ def _input_message(item: Item, where: str, limits: Limits) -> Message:
         )
     else:
         text, images = _text(item.content, field), ()
-    if len(text) > limits.max_content_chars:
-        most = limits.max_content_chars
-        why = f"The message is too long: it has {len(text)} characters, and {most} are allowed."
-        raise invalid(field, why, code="content_too_long")
+    check_length(text, field, limits.max_content_chars)
     return Message(role, text, images=images)
 
 
@@ -511,27 +506,20 @@ def _text_or_image(part: Part, where: str, limits: Limits) -> Seen:
 
 def _image(part: Part, where: str, limits: Limits) -> Image:
     if part.file_id is not None and part.image_url is None and limits.max_images:
-        raise invalid(f"{where}.file_id", "This server keeps no files: send the image in a `data:` URL.")
+        raise invalid(f"{where}.file_id", "Files are not supported: send the image in a `data:` URL.")
     return image_at(part.image_url, f"{where}.image_url", limits, detail=part.detail)
 
 
 def _role(item: Item, where: str) -> Literal["system", "user", "assistant"]:
     if (role := _ROLES.get(item.role or "")) is None:
-        field = f"{where}.role"
-        raise invalid(field, field_message(field, "must be system, developer, user or assistant."))
+        raise invalid_field(f"{where}.role", "must be system, developer, user or assistant.")
     return role
 
 
 def _call(item: Item, where: str) -> ToolCall:
-    for field, name in (("call_id", item.call_id), ("name", item.name)):
-        if not 0 < len(name or "") <= MAX_NAME_CHARS:
-            place = f"{where}.{field}"
-            raise invalid(place, field_message(place, f"must have 1 to {MAX_NAME_CHARS} characters."))
-    arguments = (item.arguments or "").strip() or "{}"
-    if not json_object(arguments):
-        place = f"{where}.arguments"
-        raise invalid(place, field_message(place, "must be the text of a JSON object."))
-    return ToolCall(item.call_id or "", joined_name(item.namespace, item.name), arguments)
+    call_id = checked_name(item.call_id, f"{where}.call_id")
+    name = joined_name(item.namespace, checked_name(item.name, f"{where}.name"))
+    return ToolCall(call_id, name, checked_arguments(item.arguments, f"{where}.arguments"))
 
 
 def _reasoning(item: Item, where: str) -> str:
@@ -542,7 +530,7 @@ def _reasoning(item: Item, where: str) -> str:
         return ""
     field = f"{where}.encrypted_content"
     if (text := decode_opaque(item.encrypted_content)) is None:
-        raise invalid(field, field_message(field, _FOREIGN_REASONING))
+        raise invalid_field(field, _FOREIGN_REASONING)
     return text
 
 
@@ -551,7 +539,7 @@ def _text(content: str | Sequence[Part] | None, where: str) -> str:
         case str():
             return content
         case None:
-            raise invalid(where, field_message(where, "is missing."))
+            raise invalid_field(where, "is missing.")
         case _:
             return "\n".join(_part(part, f"{where}[{number}]") for number, part in enumerate(content))
 
@@ -562,9 +550,7 @@ def _part(part: Part, where: str) -> str:
         raise invalid(f"{where}.type", ONLY_USER_IMAGES)
     if part.type not in (*_TEXTS, "refusal"):
         raise invalid(f"{where}.type", unsupported_part(part.type))
-    if text is None:
-        raise invalid(f"{where}.text", field_message(f"{where}.text", "is missing."))
-    return text
+    return required(text, f"{where}.text")
 
 
 def encode_opaque(text: str) -> str:
@@ -589,38 +575,22 @@ def encode_messages(messages: Sequence[Message]) -> bytes:
 
 def tools_spec(request: Creation, servers: Sequence[McpServer] = ()) -> ReplySpec:
     """Return the tools, and how to choose among them. `servers`: the MCP servers among them. Raises Problem."""
-    spec = _tool_choice(request.tool_choice, tools_of(request.tools or [], servers))
-    if not spec.tools and spec.tool_choice in ("required", "named"):
-        raise invalid("tool_choice", field_message("tool_choice", "needs `tools` to choose from."))
-    if not spec.tools:
-        return ReplySpec()
-    return ReplySpec(
-        tools=spec.tools,
-        tool_choice=spec.tool_choice,
-        tool_name=spec.tool_name,
-        parallel_calls=request.parallel_tool_calls is not False,
-    )
+    chosen = _tool_choice(request.tool_choice, tools_of(request.tools or [], servers))
+    return chosen_spec(chosen, parallel_calls=request.parallel_tool_calls is not False)
 
 
 def tools_of(given: Sequence[Tool], servers: Sequence[McpServer] = ()) -> Tools:
     """Return the functions, and after them the tools of servers. Raises Problem."""
-    if len(given) > MAX_TOOLS:
-        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
-    tools: dict[str, EngineTool] = {}
-    for where, namespace, one in _functions(given):
-        tool = _tool(one, namespace, where)
-        if tool.name in tools:
-            raise invalid(
-                f"{where}.name", field_message(f"{where}.name", "is the name of another tool, too.")
-            )
-        tools[tool.name] = tool
+    check_tool_count(given)
+    tools = unique_tools(
+        (f"{where}.name", _tool(one, space, where)) for where, space, one in _functions(given)
+    )
     for server in servers:
         for offered in server.offered:
             if offered.tool.name in tools:
                 raise invalid("tools", f'Two of `tools` have the name "{offered.tool.name}".')
             tools[offered.tool.name] = offered.tool
-    if len(tools) > MAX_TOOLS:
-        raise invalid("tools", field_message("tools", f"may have at most {MAX_TOOLS} tools."))
+    check_tool_count(tools)
     return tuple(tools.values())
 
 
@@ -661,11 +631,9 @@ def _tool(tool: Tool, namespace: str | None, where: str) -> EngineTool:
     name = joined_name(namespace, tool.name)
     if namespace is not None and not _NAME.match(name):
         why = "must have letters, digits, _ or -, and with its namespace and __ between them 64 at most."
-        raise invalid(f"{where}.name", field_message(f"{where}.name", why))
+        raise invalid_field(f"{where}.name", why)
     if not _NAME.match(tool.name or ""):
-        raise invalid(
-            f"{where}.name", field_message(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
-        )
+        raise invalid_field(f"{where}.name", "must have 1 to 64 letters, digits, _ or -.")
     parameters = schema_text(tool.parameters, f"{where}.parameters")
     return EngineTool(name, tool.description or "", parameters or _ANYTHING)
 
@@ -677,36 +645,27 @@ def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
         case "auto" | "none" | "required":
             return ReplySpec(tools, tool_choice=given)
         case ToolChoice(type="function" | "mcp", name=str() as called):
-            name = joined_name(given.namespace, called)
-            _check_known(name, tools, "tool_choice.name")
+            name = known_tool(joined_name(given.namespace, called), tools, "tool_choice.name")
             return ReplySpec(tools, tool_choice="named", tool_name=name)
         case ToolChoice(type="allowed_tools", tools=list()):
             return _allowed(given, tools)
         case _:
-            why = "must be auto, none, required, or name one of `tools`."
-            raise invalid("tool_choice", field_message("tool_choice", why))
+            raise invalid_field("tool_choice", "must be auto, none, required, or name one of `tools`.")
 
 
 def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
     """Show the model only the tools that it may call."""
     if given.mode not in ("auto", "required", "none"):
-        raise invalid(
-            "tool_choice.mode", field_message("tool_choice.mode", "must be auto, required or none.")
-        )
+        raise invalid_field("tool_choice.mode", "must be auto, required or none.")
     named = []
     for number, one in enumerate(given.tools or ()):
         if one.type in ("function", "mcp"):  # others were left out
-            named.append(name := joined_name(one.namespace, one.name))
-            _check_known(name, tools, f"tool_choice.tools[{number}].name")
+            name = joined_name(one.namespace, one.name)
+            named.append(known_tool(name, tools, f"tool_choice.tools[{number}].name"))
     modes: dict[str, Literal["auto", "required", "none"]] = {"required": "required", "none": "none"}
     return ReplySpec(
         tuple(tool for tool in tools if tool.name in named), tool_choice=modes.get(given.mode, "auto")
     )
-
-
-def _check_known(name: str, tools: Tools, where: str) -> None:
-    if all(tool.name != name for tool in tools):
-        raise invalid(where, field_message(where, "names none of `tools`."))
 
 
 class McpServer(msgspec.Struct, frozen=True):
@@ -733,8 +692,7 @@ def mcp_servers(given: Sequence[Tool], box: ToolRegistry) -> tuple[McpServer, ..
 def _mcp_server(tool: Tool, where: str, box: ToolRegistry) -> McpServer:
     for field in ("authorization", "headers", "connector_id"):
         if getattr(tool, field):
-            place = f"{where}.{field}"
-            raise invalid(place, field_message(place, _NOT_FORWARDED), code="unsupported_parameter")
+            raise invalid_field(f"{where}.{field}", _NOT_FORWARDED, code="unsupported_parameter")
     label = tool.server_label or ""
     found = box.of_server("" if label == OPERATOR_FUNCTIONS else label) if label else None
     if found is None:
@@ -769,9 +727,7 @@ def _approval_rule(
             is_never = _tool_filter(never, f"{where}.never", found)
             return lambda tool: not (is_never and is_never(tool)) or bool(is_always and is_always(tool))
         case _:
-            raise invalid(
-                where, field_message(where, "must be always, never, or name tools by `always` and `never`.")
-            )
+            raise invalid_field(where, "must be always, never, or name tools by `always` and `never`.")
 
 
 def _tool_filter(
@@ -780,19 +736,16 @@ def _tool_filter(
     """Return whether a list names a tool, by its name here or at its server; None without a list. Raises Problem."""
     if isinstance(given, ToolNames):
         if given.read_only is not None:
-            place = f"{where}.read_only"
-            raise invalid(
-                place, field_message(place, "is not served: name the tools."), code="unsupported_parameter"
-            )
+            why = "is not supported: list the tools by name."
+            raise invalid_field(f"{where}.read_only", why, code="unsupported_parameter")
         given, where = given.tool_names, f"{where}.tool_names"
     if given is None:
         return None
     names = set(given)
     for number, name in enumerate(given):
         if not any(name in _names(tool) for tool in found):
-            place = f"{where}[{number}]"
-            raise invalid(
-                place, field_message(place, f"names no tool of the server: it has {_some_names(found)}.")
+            raise invalid_field(
+                f"{where}[{number}]", f"names no tool of the server: it has {_some_names(found)}."
             )
     return lambda tool: not names.isdisjoint(_names(tool))
 
@@ -809,8 +762,8 @@ def _some_names(found: Sequence[ServerTool]) -> str:
 def _unknown(label: str, where: str, box: ToolRegistry) -> Problem:
     has = ", ".join(_labels(box)) or "none"
     why = (
-        f'This server uses no MCP server that a request brings: its operator lists them, and "{label[:64]}" is none of '
-        f"them, or was not reached so far. There are: {has}."
+        f'Unknown MCP server: "{label[:64]}". The operator configures MCP servers; one may not have been reached yet. '
+        f"Available: {has}."
     )
     return invalid(where, why, code="unsupported_parameter")
 

@@ -72,17 +72,19 @@ MAX_REFERENCED_RESPONSES = 64
 REFERENCE = "item_reference"
 _CALL_ID = re.compile(r"[!-~]{1,256}\Z")
 _ANYTHING = '{"type":"object"}'
-_PUBLIC_KEY_REFUSED = "This server keeps conversations for secret keys: without authentication, send a random one of 22 characters or more."
+_PUBLIC_KEY_REFUSED = (
+    "Conversations require a secret key: without authentication, send a random one of at least 22 characters."
+)
 _ONLY_MESSAGES = (
-    "Items of a conversation are messages of users and assistants, reasoning, calls and their outputs: send system text as "
+    "Conversations hold user and assistant messages, reasoning, calls and their outputs only: send system text as "
     "`instructions` of each response."
 )
-_FIRST_IS_USER = "The first item of a conversation must be a message of the user."
-_CALLS_OPEN = "Calls wait for their outputs: add `function_call_output` items for all of them first."
-_OUTPUTS = "`items` must have one output of each call that waits for one, and no others."
-_CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and name one call of its conversation."
-_LOCKED = "A response is being written in this conversation: try again when it has ended."
-_NOT_LAST = "Only the last item of a conversation can be deleted, and no calls or outputs of calls: delete the conversation instead."
+_FIRST_IS_USER = "The first item of a conversation must be a user message."
+_CALLS_OPEN = "Calls are waiting for their outputs: add `function_call_output` items for all of them first."
+_OUTPUTS = "`items` must have one output for each pending call, and no others."
+_CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and be unique in its conversation."
+_LOCKED = "A response is running in this conversation: try again when it has ended."
+_NOT_LAST = "Only the last item of a conversation can be deleted, unless it is a call or its output: delete the conversation instead."
 SEPARATOR = "\n\n"
 
 
@@ -161,7 +163,7 @@ class ResponseStore(StoredTurns):
         if kept is None:
             raise response_not_found(response_id)
         if not kept.has_ended:
-            why = "The response before this one is still being written: continue from it when it has ended."
+            why = "The previous response is still running: continue from it when it has ended."
             raise Problem(400, why, code="response_in_progress", param="previous_response_id")
         return kept
 
@@ -290,7 +292,7 @@ class ResponseStore(StoredTurns):
 def response_not_found(response_id: str) -> Problem:
     """Return the refusal of a response that can't be continued."""
     why = (
-        f'There is no response "{response_id[:160]}" to go on from: it was not kept, or not for you. '
+        f'Response not found: "{response_id[:160]}". It was not stored, or belongs to another client. '
         "Send the whole conversation as `input`."
     )
     return Problem(400, why, code="previous_response_not_found", param="previous_response_id")
@@ -440,7 +442,7 @@ def _normalized_json(arguments: str) -> str:
 
 
 def _unknown(field: str) -> Problem:
-    return invalid(field, "There is no such item, or it was not kept: send it as it is.", code="not_found")
+    return invalid(field, "Item not found: it was not stored. Send the whole item.", code="not_found")
 
 
 class ConversationDescription(msgspec.Struct, frozen=True):
@@ -656,7 +658,7 @@ def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] 
                 content, images = together(user_parts, SEPARATOR)
                 if "\0" in content or not (content or images):
                     raise invalid(
-                        "items", "Messages of a conversation must have a text, without NUL, or an image."
+                        "items", "Messages of a conversation must have text without NUL, or an image."
                     )
                 turn_input = UserInput(content, "", images)
             case "assistant" if is_first and last is not None and not last.calls:
@@ -709,13 +711,13 @@ def _locked() -> Problem:
 
 def conversation_not_found(conversation_id: str) -> Problem:
     """Return the refusal of a conversation that its sender does not have."""
-    why = f'You have no conversation "{conversation_id[:160]}".'
+    why = f'Conversation not found: "{conversation_id[:160]}".'
     return Problem(404, why, code="not_found", param="conversation_id")
 
 
 def item_not_found(item_id: str) -> Problem:
     """Return the refusal of an item that its conversation does not have."""
-    why = f'This conversation has no item "{item_id[:160]}".'
+    why = f'Item not found: "{item_id[:160]}".'
     return Problem(404, why, code="not_found", param="item_id")
 
 

@@ -67,7 +67,7 @@ def test_a_name_has_one_key() -> None:
     text = with_key("", ApiKey("ann", digest_of("one")))
     with pytest.raises(InvalidList, match="ann has a key already"):
         with_key(text, ApiKey("ann", digest_of("other")))
-    with pytest.raises(InvalidList, match="No key is named bob"):
+    with pytest.raises(InvalidList, match="Key not found: bob"):
         without_key(text, "bob")
 
 

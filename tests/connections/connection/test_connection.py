@@ -235,9 +235,9 @@ async def test_a_connection_that_is_shut_sends_what_waits_first() -> None:
     async with served() as peer:
         for number in range(5):
             peer.connection.push(Pong(t=number))
-        peer.connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
+        peer.connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
         peer.connection.shut(Close(CloseCode.POLICY, "The first reason counts."))
-        assert await peer.ends() == (1012, "The server stops; reconnect.")
+        assert await peer.ends() == (1012, "The server is shutting down; reconnect.")
         assert [frame["t"] for frame in peer.wire.sent_events()] == [0, 1, 2, 3, 4]
 
 
@@ -245,8 +245,8 @@ async def test_a_stalled_reader_does_not_hold_up_the_end() -> None:
     async with served() as peer:
         peer.wire.reads.clear()
         peer.connection.push(Pong())
-        peer.connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
-        assert await peer.ends() == (1012, "The server stops; reconnect.")
+        peer.connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+        assert await peer.ends() == (1012, "The server is shutting down; reconnect.")
 
 
 async def test_a_frame_is_sent_at_once_where_its_reader_is_on_time() -> None:

@@ -165,10 +165,12 @@ def test_a_tool_may_be_withdrawn_and_offered_again() -> None:
     again = parsed(HELLO, system(removed), system(added), tools=[LOOK])
     assert [tool.name for tool in again.spec.tools] == ["look"]
     assert again.messages == (Message("user", "Hello!"),)
-    assert "names none of `tools`" in parse_error(HELLO, system(change("tool_addition", "go")), tools=[LOOK])
+    assert "is not the name of one of `tools`" in parse_error(
+        HELLO, system(change("tool_addition", "go")), tools=[LOOK]
+    )
     by_value = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": LOOK}}
     assert "must be of the type tool_reference" in parse_error(HELLO, system(by_value), tools=[LOOK])
-    assert "nothing for the model" in parse_error(system(removed), tools=[LOOK])
+    assert "no message to answer" in parse_error(system(removed), tools=[LOOK])
 
 
 def test_a_system_message_may_hold_for_one_turn() -> None:
@@ -204,59 +206,6 @@ def test_how_a_reply_is_sampled() -> None:
 def test_a_length_beyond_the_servers_is_the_servers() -> None:
     """`max_tokens` is an upper bound, and agents send what their own models can write."""
     assert parsed(max_tokens=64_000).params.max_new_tokens == LIMITS.max_new_tokens
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"max_tokens": 0}, "`max_tokens` must be 1 or more, or -1 for no limit."),
-        ({"max_tokens": None}, "`max_tokens` must be a whole number."),
-        ({"temperature": 3}, "`temperature` must be from 0 to 2."),
-        ({"stop_sequences": [""]}, "`stop_sequences` must have strings of 1 to 256 characters."),
-        ({"thinking": {"type": "loud"}}, "`thinking.type` must be enabled, disabled or adaptive."),
-        ({"tool_choice": {"type": "any"}}, "`tool_choice` needs `tools` to choose from."),
-        (
-            {"tools": [LOOK], "tool_choice": {"type": "tool", "name": "go"}},
-            "`tool_choice.name` names none of `tools`.",
-        ),
-        ({"tools": [LOOK, LOOK]}, "`tools[1].name` is the name of another tool, too."),
-        ({"tools": [LOOK | {"name": "a b"}]}, "`tools[0].name` must have 1 to 128 letters, digits, _ or -."),
-        ({"tools": [{"name": "look"}]}, "`tools[0].input_schema` is missing."),
-        ({"container": "c"}, "This server has no containers."),
-        ({"messages": []}, "`messages` must have at least one message."),
-        (
-            {"messages": [{"role": "owl", "content": "Hu"}]},
-            "`messages[0].role` must be user, assistant or system.",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "x" * 101}]},
-            "The message is too long: it has 101 characters, and 100 are allowed.",
-        ),
-    ],
-)
-def test_what_can_not_be_had_is_refused_in_a_sentence(fields: dict[str, Any], why: str) -> None:
-    assert parse_error(**fields) == why
-
-
-@pytest.mark.parametrize(
-    ("block", "why"),
-    [
-        ({"type": "image", "source": {"type": "base64"}}, "This model does not take images."),
-        (
-            {"type": "document", "source": {"type": "text"}},
-            "This server does not take documents: send their text.",
-        ),
-        ({"type": "text"}, "`messages[0].content[0].text` is missing."),
-        (
-            {"type": "tool_result", "tool_use_id": "gone"},
-            "`messages` have a tool_result whose `tool_use_id` names no tool_use before it.",
-        ),
-    ],
-)
-def test_blocks_that_nobody_reads_are_refused(block: dict[str, Any], why: str) -> None:
-    assert parse_error(user(block)) == why
-    if block["type"] == "image":
-        assert parse_error(HELLO, assistant(CALL), user(result([block]))) == why
 
 
 def test_what_changes_nothing_passes() -> None:
@@ -307,3 +256,14 @@ def test_as_many_blocks_as_a_body_may_have_are_joined_at_once() -> None:
     with pytest.raises(Problem, match="too long"):
         message_turn_request(request, LIMITS)
     assert time.process_time() - read < 20 * (read - started)
+
+
+def test_a_text_that_is_too_long_is_refused() -> None:
+    """`tests/transcripts/messages/refusals` has all other refusals."""
+    why = "The message is too long: it has 101 characters, and 100 are allowed."
+    assert parse_error({"role": "user", "content": "x" * 101}) == why
+
+
+def test_an_image_in_a_result_is_refused() -> None:
+    image = {"type": "image", "source": {"type": "base64"}}
+    assert parse_error(HELLO, assistant(CALL), user(result([image]))) == "This model does not take images."

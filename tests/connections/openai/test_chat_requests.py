@@ -39,14 +39,6 @@ def test_logprobs_are_asked_for_alone_or_with_alternatives() -> None:
     assert parsed(logprobs=True, top_logprobs=20).params.top_logprobs == 20
 
 
-def test_alternatives_alone_too_many_or_of_another_type_are_refused_by_name() -> None:
-    assert parse_error(top_logprobs=3) == ("top_logprobs", "invalid_value")
-    assert parse_error(logprobs=True, top_logprobs=21) == ("top_logprobs", "invalid_value")
-    assert parse_error(logprobs=True, top_logprobs=-1) == ("top_logprobs", "invalid_value")
-    assert parse_error(logprobs=True, top_logprobs=True) == ("top_logprobs", "invalid_type")
-    assert parse_error(logprobs=5) == ("logprobs", "invalid_type")
-
-
 def test_a_temperature_of_zero_is_greedy() -> None:
     assert parsed(temperature=0).params.do_sample is False
 
@@ -67,60 +59,6 @@ def test_an_assistants_message_may_be_empty_and_long() -> None:
     for content in (None, "", "x" * 50):
         ask = parsed(messages=[{"role": "assistant", "content": content}, USER])
         assert ask.messages[0] == Message("assistant", content or "")
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
-    [
-        ({"messages": []}, "messages", "invalid_value"),
-        ({"messages": "Hello!"}, "messages", "invalid_type"),
-        ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_required_parameter"),
-        ({"messages": [USER, {"role": "user"}]}, "messages[1].content", "invalid_value"),
-        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role", "invalid_value"),
-        (
-            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
-            "messages[0].function_call",
-            "unsupported_parameter",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content[0].image_url",
-            "unsupported_parameter",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-            "messages[0].content[0].text",
-            "invalid_value",
-        ),
-        ({"messages": [USER | {"content": "x" * 21}]}, "messages[0].content", "content_too_long"),
-        ({"temperature": 2.5}, "temperature", "invalid_value"),
-        ({"temperature": "hot"}, "temperature", "invalid_type"),
-        ({"top_p": 0}, "top_p", "invalid_value"),
-        ({"seed": -2}, "seed", "invalid_value"),
-        ({"top_k": -2}, "top_k", "invalid_value"),
-        ({"seed": 10**30}, "seed", "invalid_value"),
-        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
-        ({"max_completion_tokens": -2}, "max_completion_tokens", "invalid_value"),
-        ({"stop": [""]}, "stop", "invalid_value"),
-        ({"stop": ["x"] * 9}, "stop", "invalid_value"),
-        ({"n": True}, "n", "invalid_type"),
-        ({"n": 0}, "n", "invalid_value"),
-        ({"n": 5}, "n", "invalid_value"),
-        ({"model": None}, "model", "invalid_type"),
-        ({"min_p": 1.1}, "min_p", "invalid_value"),
-        ({"presence_penalty": 2.1}, "presence_penalty", "invalid_value"),
-        ({"frequency_penalty": -2.1}, "frequency_penalty", "invalid_value"),
-        ({"min_tokens": 101}, "min_tokens", "invalid_value"),
-        ({"min_tokens": -1}, "min_tokens", "invalid_value"),
-        ({"logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
-        ({"logit_bias": {"five": 1}}, "logit_bias", "invalid_value"),
-        ({"logit_bias": {"-5": 1}}, "logit_bias", "invalid_value"),
-        ({"logit_bias": {str(2**31): 1}}, "logit_bias", "invalid_value"),
-        ({"logit_bias": dict.fromkeys(map(str, range(MAX_BIASES + 1)), 1)}, "logit_bias", "invalid_value"),
-    ],
-)
-def test_a_refusal_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
-    assert parse_error(**fields) == (param, code)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"model":"\\ud800"}', b'{"n":' + b"[" * 10_000])
@@ -230,63 +168,6 @@ def test_a_field_that_changes_nothing_passes(fields: dict[str, Any]) -> None:
     assert (ask.spec, ask.replies) == (PLAIN, 1)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"repeat_penalty": 1.1},
-        {"thinking_budget": 100},
-        {"include_stop_str_in_output": True},
-        {"suffix": "The end."},
-        {"best_of": 2},
-        {"echo": True},
-        {"documents": [{"text": "x"}]},
-        {"allowed_token_ids": [5]},
-        {"mirostat": 2},
-        {"grammar": "root ::= x"},
-        {"regex": "a"},
-        {"ebnf": "x"},
-        {"json_schema": {}},
-        {"functions": [{"name": "f"}], "tool_choice": "none"},
-    ],
-)
-def test_a_field_that_would_change_the_text_is_never_dropped(fields: dict[str, Any]) -> None:
-    (field, *_) = fields
-    assert parse_error(**fields) == (field, "unsupported_parameter")
-
-
-def part(kind: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [{"type": kind}]}]}
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        (part("image_url"), "This model does not take images."),
-        (part("input_audio"), "This server does not take sound."),
-        (part("file"), "This server does not take files."),
-        (part("something"), "This server takes text only."),
-        ({"functions": [{}]}, "This server takes `tools` in place of `functions`."),
-        ({"frequency_penalty": 3}, "`frequency_penalty` must be from -2 to 2."),
-        ({"n": 5}, "`n` must be from 1 to 4."),
-        ({"logit_bias": {"a": 1}}, "`logit_bias` must have ids of tokens as its names."),
-        ({"temperature": "hot"}, "`temperature` must be a number."),
-        ({"temperature": 3}, "`temperature` must be from 0 to 2."),
-        ({"top_p": 0}, "`top_p` must be from 0.000001 to 1."),
-        ({"max_tokens": 0}, "`max_tokens` must be 1 or more, or -1 for no limit."),
-        ({"messages": []}, "`messages` must have at least one message."),
-        ({"messages": [{"role": "user"}]}, "`messages[0].content` is missing."),
-        ({"messages": [USER | {"role": "narrator"}]}, "`messages[0].role` must be system, developer, user, assistant or tool."),
-        ({"messages": [USER | {"content": "x" * 21}]}, "The message is too long: it has 21 characters, and 20 are allowed."),
-        ({"stop": 5}, "`stop` must be a string or a list."),
-        ({"model": None}, "`model` must be a string."),
-    ],
-)  # fmt: skip
-def test_a_refusal_is_a_sentence_that_an_end_user_can_read(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(Problem) as problem:
-        parsed(**fields)
-    assert str(problem.value) == sentence
-
-
 def test_every_refusal_of_a_field_is_a_sentence() -> None:
     for field, (neutral, why) in requests._NEUTRAL.items():
         assert A_SENTENCE.fullmatch(why), field
@@ -310,3 +191,16 @@ def test_a_byte_order_mark_is_no_part_of_the_body() -> None:
 @pytest.mark.parametrize(("verbosity", "ignored"), [("low", ("verbosity",)), ("medium", ()), (None, ())])
 def test_verbosity_is_a_hint(verbosity: str | None, ignored: tuple[str, ...]) -> None:
     assert parsed(verbosity=verbosity).ignored == ignored
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"messages": [USER | {"content": "x" * 21}]}, "messages[0].content", "content_too_long"),
+        ({"min_tokens": 101}, "min_tokens", "invalid_value"),
+        ({"logit_bias": dict.fromkeys(map(str, range(MAX_BIASES + 1)), 1)}, "logit_bias", "invalid_value"),
+    ],
+)
+def test_a_refusal_by_a_limit_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
+    """`tests/transcripts/chat-completions/refusals` has all other fields."""
+    assert parse_error(**fields) == (param, code)

@@ -46,27 +46,6 @@ def test_every_switch_means_the_same(
     assert (spec.reasoning, spec.template) == (reasoning, template)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
-    [
-        ({"reasoning_effort": "very high!"}, "reasoning_effort", "invalid_value"),
-        ({"reasoning_effort": 5}, "reasoning_effort", "invalid_type"),
-        ({"think": "HIGH"}, "think", "invalid_value"),
-        ({"thinking": {"type": "maybe"}}, "thinking", "invalid_value"),
-        ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs", "invalid_value"),
-        ({"chat_template_kwargs": {"a b": "x"}}, "chat_template_kwargs", "invalid_value"),
-        ({"chat_template_kwargs": {"a": "x" * (MAX_VALUE_CHARS + 1)}}, "chat_template_kwargs.a", "invalid_value"),
-        ({"chat_template_kwargs": {f"a{n}": 1 for n in range(MAX_VARIABLES + 1)}}, "chat_template_kwargs", "invalid_value"),
-        ({"chat_template_kwargs": {"a": []}}, "chat_template_kwargs[...]", "invalid_type"),
-        ({"continue_final_message": True}, "continue_final_message", "invalid_value"),
-        ({"add_generation_prompt": False}, "add_generation_prompt", "invalid_value"),
-        ({"continue_final_message": True, "add_generation_prompt": False}, "continue_final_message", "invalid_value"),
-    ],
-)  # fmt: skip
-def test_what_can_not_be_had_is_refused_by_name(fields: dict[str, Any], param: str, code: str) -> None:
-    assert parse_error(**fields) == (param, code)
-
-
 def test_the_last_message_goes_on() -> None:
     ask = parsed(messages=[USER, SO], continue_final_message=True, add_generation_prompt=False)
     assert (ask.spec.continues, ask.messages[-1]) == (True, Message("assistant", "So"))
@@ -85,3 +64,15 @@ def test_what_is_thought_is_told_unless_it_is_not_wanted(fields: dict[str, Any],
     body = msgspec.json.encode({"model": "m", "messages": [USER], **fields})
     assert shows_reasoning(parse_chat_request(body)) is shown
     assert field_names(parse_chat_request(body))["reasoning"] == "reasoning_effort"
+
+
+@pytest.mark.parametrize(
+    ("variables", "param"),
+    [
+        ({"a": "x" * (MAX_VALUE_CHARS + 1)}, "chat_template_kwargs.a"),
+        ({f"a{n}": 1 for n in range(MAX_VARIABLES + 1)}, "chat_template_kwargs"),
+    ],
+)
+def test_too_many_variables_are_refused_by_name(variables: dict[str, Any], param: str) -> None:
+    """`tests/transcripts/chat-completions/refusals` has all other refusals."""
+    assert parse_error(chat_template_kwargs=variables) == (param, "invalid_value")

@@ -54,7 +54,7 @@ def test_a_tool_that_has_gone_is_left_out_and_one_that_never_was_is_refused() ->
     assert names(send_with_tools("clock", "dice"), box) == ["clock", "dice"]
     source.names = ("dice",)
     assert names(send_with_tools("clock", "dice"), box) == ["dice"]
-    with pytest.raises(BadParams, match="names no tool"):
+    with pytest.raises(BadParams, match="names an unknown tool"):
         names(send_with_tools("moon"), box)
 
 

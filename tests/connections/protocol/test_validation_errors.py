@@ -53,8 +53,8 @@ def full_message(**fields: Any) -> str:
         ({"text": "a"}, "`text` must have at least 2 characters."),
         ({"page": 0}, "`page` must be at least 1."),
         ({"page": 201}, "`page` must be at most 200."),
-        ({"name": "a b"}, "`name` may have letters, digits and . _ : - only."),
-        ({"mode": "sing"}, "`mode` has a value that is not known here."),
+        ({"name": "a b"}, "`name` may contain only letters, digits, and . _ : -"),
+        ({"mode": "sing"}, "`mode` has an unknown value."),
     ],
 )
 def test_a_field_is_named_with_what_it_must_be(fields: dict[str, Any], sentence: str) -> None:

@@ -52,14 +52,14 @@ def test_an_image_that_waits_goes_with_what_is_said_behind_it() -> None:
 def test_so_many_images_wait_and_no_more() -> None:
     session = new_session()
     show(session, PNG.url, JPEG.url)
-    with pytest.raises(InvalidEvent, match="show 3 images; 2 are allowed") as refused:
+    with pytest.raises(InvalidEvent, match="have 3 images; at most 2 are allowed") as refused:
         show(session, PNG.url)
     assert refused.value.code == "too_many_images"
 
 
 def test_images_are_counted_before_they_are_looked_at() -> None:
     """An event may hold thousands of small ones."""
-    with pytest.raises(InvalidEvent, match="shows 3 images; 2 are allowed") as refused:
+    with pytest.raises(InvalidEvent, match="has 3 images; at most 2 are allowed") as refused:
         show(new_session(), *["data:no image"] * 3)
     assert refused.value.code == "too_many_images"
 

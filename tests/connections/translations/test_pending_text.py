@@ -45,7 +45,7 @@ def test_so_much_waits_at_most_and_a_sentence_says_so() -> None:
     queue = InputQueue()
     queue.add("x" * MAX_QUEUED_CHARS, INTO_CHINESE)
     with pytest.raises(
-        Overloaded, match=r"32000 characters wait to be translated; append more in a moment\."
+        Overloaded, match=r"32000 characters are waiting for translation; append more in a moment\."
     ):
         queue.add("x", INTO_CHINESE)
     assert queue.chars == MAX_QUEUED_CHARS
@@ -59,7 +59,7 @@ def test_so_many_changes_of_the_language_wait_at_most() -> None:
         queue.add("x", (INTO_CHINESE, INTO_GERMAN)[number % 2])
     queue.add("y", INTO_GERMAN)
     queue.add("", INTO_CHINESE)
-    with pytest.raises(Overloaded, match="32 pieces in changing languages wait"):
+    with pytest.raises(Overloaded, match="32 pieces in changing languages are waiting"):
         queue.add("x", INTO_CHINESE)
     queue.add("", INTO_GERMAN)
     queue.add("z", INTO_GERMAN)  # this goes with the last part that has text

@@ -115,9 +115,9 @@ def test_what_others_say_in_the_conversation_is_not_told() -> None:
     ("end", "code", "words"),
     [
         (done("t1", Reason.CANCELLED), "translation_stopped", "was stopped elsewhere"),
-        (done("t1", Reason.LENGTH), "translation_cut", "its limit of tokens"),
+        (done("t1", Reason.LENGTH), "translation_cut", "its token limit"),
         (done("t1", Reason.TIMEOUT), "translation_timed_out", "too long"),
-        (done("t1", Reason.FILTERED), "content_filter", "A filter of this server"),
+        (done("t1", Reason.FILTERED), "content_filter", "A filter stopped"),
         (
             done("t1", Reason.ERROR, error=Failure(code="internal", message="It broke.")),
             "internal",
@@ -211,13 +211,13 @@ def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> N
     with pytest.raises(Refused, match="`target` is one of zho_Hans for this model"):
         one.update(update(audio={"output": {"language": "fr"}}))
     assert one.settings.options.target is None
-    with pytest.raises((Refused, BadParams), match=r"set it by `session\.update` first"):
+    with pytest.raises((Refused, BadParams), match=r"set it with `session\.update` first"):
         one.append("Hello.", "e1")
 
 
 @pytest.mark.parametrize(
     ("voices", "words"),
-    [(("de", "cmn"), "is none of this server's voices, such as de"), ((), "has no voice")],
+    [(("de", "cmn"), "is not a voice of this server. Available voices include de"), ((), "has no voice")],
 )
 def test_a_voice_that_is_not_there_is_refused_and_changes_nothing(
     voices: tuple[str, ...], words: str
@@ -244,7 +244,7 @@ def test_nothing_comes_behind_the_close() -> None:
     one.close()
     one.close()
     for act in (lambda: one.append("Hello.", None), lambda: one.update(update(told="wait"))):
-        with pytest.raises(Refused, match=r"nothing can follow `session\.close`\."):
+        with pytest.raises(Refused, match=r"no event can follow `session\.close`\."):
             act()
 
 

@@ -22,7 +22,7 @@ from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Termin
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
 LONG = "word " * 20_000
-STOPPED = "[stopped; /continue continues it]"
+STOPPED = "[stopped; /continue resumes it]"
 TABLE = "| Algorithm | Complexity |\n|---|---|\n| Mergesort | n log n |\n\nThat is all.\n"
 
 

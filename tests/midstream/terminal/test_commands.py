@@ -33,7 +33,7 @@ def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
 )
 def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, hint: str) -> None:
     assert hint in str(UnknownCommand(name))
-    assert "begins with two" in str(UnknownCommand(name))
+    assert "type two" in str(UnknownCommand(name))
 
 
 def test_the_help_names_every_command_and_fits_a_terminal() -> None:

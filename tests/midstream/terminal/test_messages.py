@@ -59,10 +59,10 @@ def test_a_title_is_one_bounded_line_that_steers_nothing() -> None:
 
 def test_a_reply_that_is_not_whole_is_told_with_what_may_be_done() -> None:
     assert is_whole("stop")
-    assert end_text("cancelled") == "[stopped; /continue continues it]"
+    assert end_text("cancelled") == "[stopped; /continue resumes it]"
     assert end_text("of a later server") == "[of a later server]"
     assert kept_up_to("Much text, and its end.") == "[kept up to “Much text, and its end.”]"
-    assert kept_up_to("") == "[nothing of it is kept]"
+    assert kept_up_to("") == "[nothing was kept]"
 
 
 def test_counts_agree_with_their_nouns() -> None:

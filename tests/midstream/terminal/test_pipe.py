@@ -58,7 +58,7 @@ async def test_a_refused_line_is_an_error_and_the_chat_goes_on(tmp_path: Path) -
 async def test_a_reply_that_is_not_whole_is_an_error(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("Good " * 5_000)
     code, out, err = await piped(running.ws_url, tmp_path, "Hello.\n")
-    assert (code, err) == (1, "midstream: the reply is not whole: length\n")
+    assert (code, err) == (1, "midstream: the reply is incomplete: length\n")
     assert out.startswith("Good Good")
 
 
@@ -117,7 +117,7 @@ async def test_conversations_are_listed_opened_renamed_and_deleted(
         "   1  “About stones.”, 2 messages, just now\n   2  “Trees”, 2 messages, just now\n"
     )
     assert before == ""
-    assert after == "   1  “About stones.”, 2 messages, just now\nThere are no conversations yet.\n"
+    assert after == "   1  “About stones.”, 2 messages, just now\nNo conversations yet.\n"
 
 
 async def test_conversations_are_found_and_opened(running: InProcessService, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
             "http://127.0.0.1:1",
             "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
-        ("nonsense", "nonsense is not a chat service, or refuses you: nonsense isn't a valid URI"),
+        ("nonsense", "nonsense is not a chat service, or denied access: nonsense isn't a valid URI"),
     ],
 )
 async def test_a_server_that_is_not_there_is_told_in_a_line(
@@ -224,7 +224,7 @@ async def test_ctrl_c_stops_the_reply_and_a_second_one_the_chat(
     process.stdin.write(b"Go on.\n")
     text = await process.stdout.readexactly(5)
     process.send_signal(signal.SIGINT)
-    assert await process.stderr.readline() == b"midstream: the reply is not whole: cancelled\n"
+    assert await process.stderr.readline() == b"midstream: the reply is incomplete: cancelled\n"
     process.send_signal(signal.SIGINT)
     text += await process.stdout.read()
     assert await process.wait() == 130
@@ -252,7 +252,7 @@ async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
         running.engine.script(["Not paid."])
         code, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
     assert (code, out) == (0, "I ask.\nNot paid.\n")
-    assert err == ("midstream: ask_pay asks, but the input is not a terminal: it is denied.\n")
+    assert err == ("midstream: ask_pay needs approval, but the input is not a terminal: denied.\n")
     assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
 
 

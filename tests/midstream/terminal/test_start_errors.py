@@ -28,7 +28,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
             OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] …"),
             "Nothing listens at localhost:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
-        ("ws://no.example/v1/ws", socket.gaierror(-2, "?"), "There is no host of the name no.example."),
+        ("ws://no.example/v1/ws", socket.gaierror(-2, "?"), "Unknown host: no.example."),
         (
             "wss://a.example/v1/ws",
             ssl.SSLError("bad"),
@@ -40,7 +40,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.
         (
             "ws://a.example/x",
             NotConnected("HTTP 404"),
-            "ws://a.example/x is not a chat service, or refuses you: HTTP 404",
+            "ws://a.example/x is not a chat service, or denied access: HTTP 404",
         ),
     ],
 )

@@ -81,12 +81,12 @@ RETRY_MS = 500
 """The pause before a retry, if the refusal names none."""
 DRAIN_TIMEOUT_S = 10.0
 """How long the end of a session waits for a late reader."""
-_STALLED = Close(CloseCode.OVERLOAD, "The translation can't go on; reconnect.")
+_STALLED = Close(CloseCode.OVERLOAD, "The translation failed; reconnect.")
 MAX_BUFFER_BYTES = 2 * RAW_RATE * 5
 """Bytes of sound that wait until the recognizer listens: five seconds."""
 FINISH_TIMEOUT_S = 10.0
 """How long the end of a session waits for the last words."""
-_RECOGNIZER_LOST = "The recognizer was lost, and is started again. What was being said then is lost with it."
+_RECOGNIZER_LOST = "The recognizer failed and is restarting. What was being said is lost."
 PART_BYTES = 2 * RAW_RATE // 5
 """Sound of one event: 200 ms."""
 MAX_UNREAD_BYTES = 128 * 1024
@@ -96,7 +96,7 @@ MAX_CLAUSES = 64
 """Clauses that may wait to be spoken; further ones are sent as text only."""
 _ESPEAK_CODES = {"zh": "cmn"}
 """The voice program's codes that differ from language tags."""
-_BEHIND = "Speaking is too far behind: some of the translation is sent as text only."
+_BEHIND = "Speech synthesis is too slow: part of the translation is sent as text only."
 
 
 def decode(message: str | bytes) -> AnyClientEvent:
@@ -518,7 +518,7 @@ class SpeechInput:
         except (binascii.Error, ValueError):
             raise InvalidEvent("must be base64.", field="audio") from None
         if len(samples) % 2:
-            raise InvalidEvent("must be PCM16, which has two bytes for each sample.", field="audio")
+            raise InvalidEvent("must be PCM16 with two bytes per sample.", field="audio")
         try:
             self._feed(samples)
             self._is_overloaded = False
@@ -541,7 +541,9 @@ class SpeechInput:
         if self._hearing is not None:
             self._hearing.feed(samples)
         elif len(self._buffer) + len(samples) > MAX_BUFFER_BYTES:
-            raise RecognitionOverload("Sound came faster than it can be processed; some of it was dropped.")
+            raise RecognitionOverload(
+                "Audio arrived faster than it can be processed; some of it was dropped."
+            )
         else:
             self._buffer += samples
 

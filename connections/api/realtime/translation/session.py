@@ -31,8 +31,8 @@ from sessions.translation.translator import Translator
 
 _LANGUAGE = "session.audio.output.language"
 _VOICE = "session.audio.output.voice"
-_NO_TARGET = "The language to translate into is missing: set it by `session.update` first."
-_CLOSING = "The session is being closed: nothing can follow `session.close`."
+_NO_TARGET = "The target language is missing: set it with `session.update` first."
+_CLOSING = "The session is closing: no event can follow `session.close`."
 T = TypeVar("T")
 MAX_QUEUED_CHARS = 32_000
 """Characters that may wait; more are refused until some were taken."""
@@ -57,17 +57,17 @@ _LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; re
 _STOPPED = {
     Reason.CANCELLED: (
         "translation_stopped",
-        "The translation was stopped elsewhere; later text is translated.",
+        "The translation of this text was stopped elsewhere; later text will be translated.",
     ),
     Reason.LENGTH: (
         "translation_cut",
-        "The model reached its limit of tokens: the rest of this text is not translated, later text is.",
+        "The model reached its token limit: the rest of this text is not translated; later text will be.",
     ),
     Reason.TIMEOUT: (
         "translation_timed_out",
         "The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
     ),
-    Reason.FILTERED: ("content_filter", "A filter of this server ended the translation of the text so far."),
+    Reason.FILTERED: ("content_filter", "A filter stopped the translation of the text so far."),
 }
 
 
@@ -113,8 +113,10 @@ class TranslationSession:
         if voice is None or voice in self._voices:
             return
         if not self._voices:
-            raise InvalidEvent("can't be had: this server has no voice.", field=_VOICE)
-        raise InvalidEvent(f"is none of this server's voices, such as {self._voices[0]}.", field=_VOICE)
+            raise InvalidEvent("is not available: this server has no voice.", field=_VOICE)
+        raise InvalidEvent(
+            f"is not a voice of this server. Available voices include {self._voices[0]}.", field=_VOICE
+        )
 
     def append(self, text: str, ref: str | None) -> None:
         """Add text; an empty one has no effect. Raises InvalidEvent, Overloaded."""
@@ -240,10 +242,10 @@ class InputQueue:
     def add(self, text: str, options: TranslationOptions, *, ref: str | None = None) -> None:
         """Add text. Raises Overloaded."""
         if self.chars + len(text) > MAX_QUEUED_CHARS:
-            raise Overloaded(f"{self.chars} characters wait to be translated; append more in a moment.")
+            raise Overloaded(f"{self.chars} characters are waiting for translation; append more in a moment.")
         if text and self._begins(options) and self._filled >= MAX_QUEUED_PARTS:
             raise Overloaded(
-                f"{self._filled} pieces in changing languages wait to be translated; append more in a moment."
+                f"{self._filled} pieces in changing languages are waiting for translation; append more in a moment."
             )
         self.chars += len(text)
         if self._parts and not self._parts[-1].text:  # the only part without text is the last one

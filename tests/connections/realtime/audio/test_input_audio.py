@@ -250,7 +250,7 @@ async def test_a_commit_that_the_recognizer_took_with_it_is_answered(room: Sessi
         await asyncio.sleep(0)
     assert not committing.done()
     stream.results.put_nowait(None)
-    with pytest.raises(InvalidEvent, match="Nothing was said"):
+    with pytest.raises(InvalidEvent, match="No speech was recognized"):
         async with asyncio.timeout(60):
             await committing
 

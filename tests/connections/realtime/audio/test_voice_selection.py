@@ -28,5 +28,5 @@ def test_a_voice_of_the_server_has_its_name_before_openais() -> None:
 
 
 def test_a_voice_that_nobody_has_is_refused() -> None:
-    with pytest.raises(InvalidEvent, match="none of this server's voices"):
+    with pytest.raises(InvalidEvent, match="not a voice of this server"):
         voice_for("nobody", "en-us")
