@@ -8,19 +8,24 @@ import msgspec
 import pytest
 
 from engine.channel import Unpacker
-from engine.errors import PromptRejected
+from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
+    Cancel,
     CancelCount,
+    Chunk,
     CountRequest,
+    CountResult,
     Finished,
     FinishReason,
     Message,
     Request,
+    Started,
     ToEngine,
 )
 from engine.process.client import PendingRequests
 
 HELLO = (Message("user", "hello"),)
+END = Finished("r", FinishReason.STOP, 1, 0, 1)
 
 
 class RecordingChannel:
@@ -45,6 +50,45 @@ def board() -> PendingRequests:
     return PendingRequests()
 
 
+def test_a_request_waits_until_a_process_is_ready(board: PendingRequests, wire: RecordingChannel) -> None:
+    request = Request("r", HELLO)
+    board.request(request)
+    assert board.waiting == 1
+    board.connect(wire)
+    assert (board.waiting, wire.sent) == (0, [request])
+
+
+def test_outputs_reach_their_stream_and_no_other(board: PendingRequests, wire: RecordingChannel) -> None:
+    board.connect(wire)
+    stream, other = board.request(Request("r", HELLO)), board.request(Request("s", HELLO))
+    board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
+    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
+    assert other.get_nowait() is None
+
+
+def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire: RecordingChannel) -> None:
+    board.connect(wire)
+    board.request(Request("r", HELLO))
+    with pytest.raises(ValueError, match="still open"):
+        board.request(Request("r", HELLO))
+    board.put([END])
+    board.request(Request("r", HELLO))
+
+
+async def test_a_count_is_asked_again_of_the_next_process(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    requested = asyncio.ensure_future(board.count(HELLO))
+    await asyncio.sleep(0)
+    board.connect(wire)
+    board.disconnect("it died")
+    board.connect(wire)
+    assert wire.sent == [CountRequest(0, HELLO)] * 2
+    board.counted(CountResult(0, 5))
+    board.counted(CountResult(0, 6))
+    assert await requested == 5
+
+
 async def test_a_count_that_nobody_waits_for_is_given_up(
     board: PendingRequests, wire: RecordingChannel
 ) -> None:
@@ -57,6 +101,18 @@ async def test_a_count_that_nobody_waits_for_is_given_up(
     assert wire.sent == [CountRequest(0, HELLO, "client"), CancelCount(0)]
 
 
+async def test_closing_ends_what_is_open(board: PendingRequests, wire: RecordingChannel) -> None:
+    stream = board.request(Request("r", HELLO))
+    requested, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    board.close("the end")
+    with pytest.raises(EngineLost):
+        stream.get_nowait()
+    with pytest.raises(EngineUnavailable):
+        await requested
+
+
 async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: PendingRequests) -> None:
     broken = (Message("user", "\ud800"),)
     end = board.request(Request("r", broken)).get_nowait()
@@ -64,6 +120,17 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
     assert end.reason is FinishReason.ERROR
     with pytest.raises(PromptRejected):
         await board.count(broken)
+
+
+def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    other = PendingRequests()
+    stream = board.request(Request("r", HELLO))
+    board.move_waiting_to(other)
+    other.connect(wire)
+    stream.cancel()
+    assert wire.sent[-1] == Cancel("r")
 
 
 def test_what_a_process_was_told_of_is_not_handed_over(
@@ -74,3 +141,18 @@ def test_what_a_process_was_told_of_is_not_handed_over(
     board.request(Request("r", HELLO))
     board.move_waiting_to(other)
     assert ("r" in board, "r" in other) == (True, False)
+
+
+async def test_a_count_may_be_asked_of_another_process(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    other = PendingRequests()
+    counting = asyncio.create_task(board.count(HELLO))
+    await asyncio.sleep(0)
+    other.connect(wire)
+    board.move_waiting_to(other)
+    [requested] = wire.sent
+    assert isinstance(requested, CountRequest)
+    other.counted(CountResult(requested.count_id, 7))
+    assert await counting == 7
+    assert not other._counts
