@@ -104,24 +104,6 @@ async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_
     assert [line["created_at"] for line in garden] == sorted(line["created_at"] for line in garden)
 
 
-async def test_nothing_of_a_person_is_left_in_the_store_but_numbers(
-    guarded: InProcessService, store: Redis
-) -> None:
-    await create_user_data(guarded, "anna")
-    others = await names_in(store, "jwt:anna/")
-    shares = await names_in(store, "ms:share:")
-    await create_user_data(guarded, "ann")
-    assert len(await names_in(store, "jwt:ann/")) >= 7  # three hashes, three journals, the list
-    answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
-    assert (answer.status_code, answer.json()) == (200, {"conversations": 3})
-    left = await names_in(store, "ann") - await names_in(store, "anna")
-    assert {name for name in left if not name.startswith(COUNTS)} == set()
-    assert await names_in(store, "ms:share:") == shares
-    assert await names_in(store, "jwt:anna/") == others
-    assert await exported(guarded) == []
-    assert len(await exported(guarded, "anna")) > 3
-
-
 async def test_what_left_the_list_is_exported_and_erased_too(guarded: InProcessService, store: Redis) -> None:
     await create_user_data(guarded, "ann")
     await store.zrem(list_name(Owner("jwt:ann", "")), "diary")

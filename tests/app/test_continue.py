@@ -21,34 +21,6 @@ async def cut(running: InProcessService, socket: Socket, **fields: object) -> Fr
     return (await socket.until("done"))[-1]
 
 
-async def test_a_reply_goes_on_over_a_socket(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        assert "continue" in socket.ready["features"]
-        assert "continue" in socket.ready["models"][0]["features"]
-        first = await cut(running, socket)
-        running.engine.script(" three four")
-        await socket.send(type="continue", message_id=first["message_id"], client_msg_id="c", ref="r")
-        accepted, *deltas, done = await socket.until("done")
-        page = await socket.ask(type="history")
-    assert (accepted["ref"], accepted["continues"]) == ("r", first["message_id"])
-    assert accepted["turn_id"] != first["turn_id"]
-    assert deltas[0]["off"] == first["chars"] == 7
-    assert (done["message_id"], done["chars"], done["reason"]) == (first["message_id"], 18, "stop")
-    assert [message["content"] for message in page["messages"]] == ["Count!", "One two three four"]
-
-
-async def test_another_device_goes_on_with_it_and_both_see_it(running: InProcessService) -> None:
-    async with running.socket({"client_id": "ann"}) as one, running.socket({"client_id": "ann"}) as two:
-        first = await cut(running, one)
-        await two.ask(type="history")
-        running.engine.script(" three four")
-        await two.send(type="continue", message_id=first["message_id"], client_msg_id="c")
-        theirs = await one.until("done")
-        mine = await two.until("done")
-    assert [frame["seq"] for frame in theirs] == [frame["seq"] for frame in mine]
-    assert theirs[0]["continues"] == mine[0]["continues"] == first["message_id"]
-
-
 async def test_what_can_not_go_on_is_refused_to_its_sender_alone(running: InProcessService) -> None:
     async with running.socket() as socket:
         first = await cut(running, socket)

@@ -119,31 +119,6 @@ async def test_an_engine_that_dies_before_any_text_costs_one_retry(tmp_path: Pat
         assert (await done(socket))["reason"] == "stop"
 
 
-async def test_an_engine_that_dies_later_interrupts(running: InProcessService) -> None:
-    running.engine._by_hand = True
-    async with running.socket() as socket:
-        await socket.ask(**SEND)
-        await eventually(lambda: bool(running.engine.requests))
-        running.engine.step()
-        await socket.next("delta")
-        running.engine.die()
-        end = await done(socket)
-        assert (end["reason"], end["error"]["code"]) == ("interrupted", "engine_unavailable")
-        assert "cancel" not in end
-        page = await socket.ask(type="history")
-        assert (page["messages"][-1]["content"], page["messages"][-1]["status"]) == ("This", "interrupted")
-
-
-async def test_a_full_window_ends_with_length(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        await socket.send(**SEND, params={"max_new_tokens": 2})
-        end = await done(socket)
-        assert (end["reason"], end["usage"]["generated_tokens"]) == ("length", 2)
-        page = await socket.ask(type="history")
-        assert page["messages"][-1]["status"] == "complete"
-        assert page["messages"][-1]["usage"] == end["usage"]
-
-
 async def test_a_deletion_is_told_to_every_connection_and_ends_the_turn(running: InProcessService) -> None:
     running.engine._by_hand = True
     ann = {"client_id": "ann"}

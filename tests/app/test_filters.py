@@ -189,22 +189,6 @@ async def test_the_engine_stops_for_a_filtered_reply(filtering: InProcessService
     assert done["usage"]["wasted_tokens"] == done["usage"]["generated_tokens"]
 
 
-async def test_the_end_of_a_reply_may_be_what_is_filtered(filtering: InProcessService) -> None:
-    filtering.engine.script(["What the ", "heck"])
-    async with filtering.socket() as socket:
-        *frames, done = await send_and_wait(socket, "Swear.")
-    assert (text_of(frames), done["reason"]) == ("What the ", "filtered")
-
-
-async def test_what_was_held_back_leaves_when_it_is_harmless(filtering: InProcessService) -> None:
-    filtering.engine.script(["Call 1234", "-5", "67", " or he"])
-    async with filtering.socket() as socket:
-        *frames, done = await send_and_wait(socket, "Call whom?")
-    assert text_of(frames) == "Call 1234-567 or he"
-    assert sum(frame["tokens"] for frame in frames if frame["type"] == "delta") == 4
-    assert (done["reason"], done["chars"]) == ("stop", 19)
-
-
 async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
 ) -> None:

@@ -205,19 +205,6 @@ async def test_a_signal_for_the_process_and_for_its_group_is_one(
         await running.serving
 
 
-async def test_what_was_seen_is_there_after_a_restart(tmp_path: Path) -> None:
-    ann = {"client_id": "ann"}
-    async with serving(tmp_path, ScriptedEngine(pace_s=0.005)) as running, running.socket(ann) as socket:
-        turn_id = await begin(running, socket)
-        running.service.stop()
-        done = await socket.next("done")
-        await running.serving
-    async with serving(tmp_path) as running, running.socket(ann) as socket:
-        user, reply = (await socket.ask(type="history"))["messages"]
-    assert (user["content"], reply["turn_id"]) == ("Go on.", turn_id)
-    assert (reply["content"], reply["status"]) == (LONG[: done["chars"]], "interrupted")
-
-
 async def test_an_engine_that_never_comes_up_stops_the_service_with_its_reason(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine.fail("The engine crashed too often.")

@@ -58,37 +58,6 @@ async def history_pairs(socket: Socket) -> list[tuple[str, str]]:
     return [(message["content"], message["status"]) for message in page["messages"]]
 
 
-async def test_messages_wait_in_order_and_are_told_their_place(by_hand: InProcessService) -> None:
-    async with by_hand.socket() as socket:
-        first = await begin(socket, by_hand)
-        second = await send_message(socket, "two", on_busy="enqueue")
-        third = await send_message(socket, "three", on_busy="enqueue")
-        assert "queue_position" not in first
-        assert (second["type"], second["queue_position"], third["queue_position"]) == ("accepted", 1, 2)
-        ends = [await end(socket, by_hand) for _ in range(3)]
-        assert [done["turn_id"] for done in ends] == [each["turn_id"] for each in (first, second, third)]
-        assert (second["parent_id"], third["parent_id"]) == (ends[0]["message_id"], ends[1]["message_id"])
-        assert [content for content, _ in await history_pairs(socket)] == [
-            "one?",
-            REPLY,
-            "two?",
-            REPLY,
-            "three?",
-            REPLY,
-        ]
-
-
-async def test_another_device_sees_what_waits(by_hand: InProcessService) -> None:
-    ann = {"client_id": "ann"}
-    async with by_hand.socket(ann) as phone, by_hand.socket(ann) as tablet:
-        await begin(phone, by_hand)
-        await tablet.ask(type="history")
-        mine = await send_message(phone, "two", on_busy="enqueue")
-        theirs = await tablet.next("accepted")
-        assert theirs["content"] == "two?"
-        assert {**mine, "content": "two?"} == {**theirs, "ref": "ref-two"}
-
-
 async def test_more_than_may_wait_are_refused_and_may_come_again(by_hand: InProcessService) -> None:
     async with by_hand.socket() as socket:
         assert socket.ready["limits"]["max_queued_turns"] == 2
@@ -111,57 +80,6 @@ async def test_a_message_that_finds_nothing_running_does_not_wait(by_hand: InPro
         accepted = await send_message(socket, "one", on_busy="enqueue")
         assert (accepted["type"], "queue_position" in accepted) == ("accepted", False)
         assert (await end(socket, by_hand))["reason"] == "stop"
-
-
-async def test_a_cancel_of_the_conversation_takes_the_queue(by_hand: InProcessService) -> None:
-    async with by_hand.socket() as socket:
-        first = await begin(socket, by_hand)
-        second = await send_message(socket, "two", on_busy="enqueue")
-        await socket.send(type="cancel", conversation_id="default", ref="c")
-        cancelled = await socket.next("cancelled")
-        assert (cancelled["turn_id"], cancelled["already"]) == (first["turn_id"], False)
-        ends = [await socket.next("done") for _ in range(2)]
-        assert {done["turn_id"] for done in ends} == {first["turn_id"], second["turn_id"]}
-        assert [done["reason"] for done in ends] == ["cancelled"] * 2
-        assert len(by_hand.engine.requests) == 1
-
-
-async def test_a_waiting_message_is_cancelled_alone(by_hand: InProcessService) -> None:
-    async with by_hand.socket() as socket:
-        first = await begin(socket, by_hand)
-        second = await send_message(socket, "two", on_busy="enqueue")
-        await socket.send(type="cancel", turn_id=second["turn_id"])
-        done = await socket.next("done")
-        assert (done["turn_id"], done["chars"], done["usage"]["generated_tokens"]) == (
-            second["turn_id"],
-            0,
-            0,
-        )
-        assert done["cancel"]["steps_after"] == 0
-        assert (await end(socket, by_hand))["turn_id"] == first["turn_id"]
-        assert await history_pairs(socket) == [
-            ("one?", "complete"),
-            (REPLY, "complete"),
-            ("two?", "complete"),
-            ("", "cancelled"),
-        ]
-
-
-@pytest.mark.parametrize(("policy", "left"), [("interrupt", 6), ("rollback", 2)])
-async def test_whoever_does_not_wait_clears_the_queue(
-    policy: str, left: int, by_hand: InProcessService
-) -> None:
-    """An interrupt leaves the reply that it ended in the history; a rollback leaves nothing."""
-    async with by_hand.socket() as socket:
-        turns = [await begin(socket, by_hand), await send_message(socket, "two", on_busy="enqueue")]
-        await socket.send(type="send", client_msg_id="three", content="three?", on_busy=policy)
-        frames = await socket.until("accepted")
-        ends = [frame for frame in frames if frame["type"] == "done"]
-        assert {done["turn_id"] for done in ends} == {turn["turn_id"] for turn in turns}
-        assert {done["cancel"]["cause"] for done in ends} == {policy}
-        assert [done.get("removed", False) for done in ends] == [policy == "rollback"] * 2
-        assert (await end(socket, by_hand))["reason"] == "stop"
-        assert len(await history_pairs(socket)) == left
 
 
 async def test_an_edit_and_another_reply_wait_too(by_hand: InProcessService) -> None:
@@ -220,12 +138,3 @@ async def test_the_reply_that_is_being_written_can_be_made_anew(by_hand: InProce
         await socket.send(type="history")
         answer = (await socket.next("history"))["messages"][-1]
         assert answer["siblings"] == [reply, done["message_id"]]
-
-
-async def test_a_duplicate_of_a_waiting_message_is_told_so(by_hand: InProcessService) -> None:
-    async with by_hand.socket() as socket:
-        await begin(socket, by_hand)
-        accepted = await send_message(socket, "two", on_busy="enqueue")
-        again = await send_message(socket, "two", on_busy="interrupt")
-        assert (again["duplicate"], again["turn_id"]) == (True, accepted["turn_id"])
-        assert (await send_message(socket, "two", content="Other words."))["code"] == "conflict"

@@ -43,20 +43,6 @@ async def test_a_turn_that_waits_is_told_its_place_and_then_its_prefill(busy: In
         assert (delta["text"], delta["seq"]) == ("Here.", accepted["seq"] + 1)
 
 
-async def test_another_device_is_told_with_the_history(busy: InProcessService) -> None:
-    async with (
-        busy.socket() as first,
-        busy.socket({"client_id": "ann"}) as phone,
-        busy.socket({"client_id": "ann"}) as tablet,
-    ):
-        await send_and_wait_status(first, "first")
-        accepted = await send_and_wait_status(phone, "second")
-        await phone.next("status")
-        page = await tablet.ask(type="history", conversation_id="second")
-        assert page["messages"][-1]["status"] == "running"
-        assert await tablet.next() == where(accepted) | {"state": "queued", "queue_position": 1}
-
-
 async def test_places_fall_to_the_first_while_others_leave_the_queue(busy: InProcessService) -> None:
     async with busy.socket() as crowd, busy.socket() as last:
         turns = [await send_and_wait_status(crowd, f"c{number}") for number in range(20)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +14,7 @@ from sessions.records import digest
 from sessions.tools.tool_registry import Outcome
 from tests.app.event_source import open_event_source
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.e2e.websocket_client import Frame, assert_no_hole, text_of
+from tests.e2e.websocket_client import Frame, assert_no_hole
 from tests.sessions.tools.mcp_servers import Era, Shop
 
 ALL = {"features": ["reasoning", "tools"]}
@@ -59,32 +58,6 @@ async def test_who_is_told_no_thoughts_does_not_wait_for_them(running: InProcess
     async with running.socket({"features": ["tools"]}) as socket:
         await send_with_tools(socket, params={"chars_per_s": 20})
         assert (await socket.next("delta"))["text"].startswith("So")
-
-
-async def test_a_whole_exchange_with_a_tool(running: InProcessService) -> None:
-    running.engine.script([Thought("Hm."), "I look.", BERN])
-    running.engine.script(["Rain", " in Bern."])
-    async with running.socket(ALL | {"client_id": "ann"}) as socket:
-        accepted = await send_with_tools(socket)
-        first = await socket.until("done")
-        call = next(frame for frame in first if frame["type"] == "tool_call")
-        assert json.loads(call["args"]) == {"city": "Bern"}
-        assert call["args_sha256"] == digest(call["args"])
-        assert first[-1]["reason"] == "tools"
-        assert first[-1]["open"] == [call["call_id"]]
-        assert first[-1]["usage"]["reasoning_tokens"] == 1
-        await socket.send(type="tool_result", ref="r", call_id=call["call_id"], content="Rain.")
-        second = await socket.until("done")
-        ack = next(frame for frame in second if frame["type"] == "tool_ack")
-        assert (ack["ref"], ack["state"], ack["already"]) == ("r", "done", False)
-        events = [accepted, *first, *second]
-        assert_no_hole(events)
-        following = second[-1]["turn_id"]
-        assert text_of(events, following) == "Rain in Bern."
-        await socket.send(type="history")
-        messages = (await socket.next("history"))["messages"]
-    assert [message.get("reasoning") for message in messages] == [None, "Hm.", None]
-    assert [call["content"] for call in messages[1]["calls"]] == ["Rain."]
 
 
 async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(

@@ -68,19 +68,6 @@ async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
         assert await phone.kept() == ["what did you say last", REPLY]
 
 
-async def test_who_says_himself_when_he_has_ended_is_answered_then(running: InProcessService) -> None:
-    async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "push").start(turn_detection={"type": "none"}, output=None)
-        await phone.send_audio(await synthesize("Tell me a story about a dragon."))
-        await socket.send(type="audio.clear", conversation_id="push")
-        await phone.send_audio(await synthesize("What did you say last?"))
-        await socket.send(type="audio.commit", conversation_id="push")
-        heard = await phone.until("heard", final=True)
-        assert heard["text"] == "what did you say last"
-        accepted = await phone.until("accepted")
-        assert accepted["client_msg_id"].startswith(f"{heard['item']}.")
-
-
 async def test_random_cuts_keep_the_word_that_was_heard(running: InProcessService) -> None:
     """With the real service's voice, pacing and history."""
     sound = SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE
@@ -101,27 +88,6 @@ async def test_random_cuts_keep_the_word_that_was_heard(running: InProcessServic
             assert (await phone.kept())[1:] == ([kept] if kept else [""]), seed
             await socket.send(type="audio.stop", conversation_id=phone.place)
             await phone.until("audio.stopped")
-
-
-async def test_speech_over_a_reply_ends_it_at_what_was_heard_and_is_answered(
-    running: InProcessService,
-) -> None:
-    async with running.socket({"client_id": "cleo", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "barge").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.until("marks")
-        first, heard_ms = phone.turn, phone.marks[2]["end_ms"]
-        await phone.play(heard_ms)
-        await phone.send_audio(await synthesize("What did you say last?") + SILENCE)
-        done = await phone.until("done", turn_id=first)
-        assert (done["reason"], done["chars"]) == ("cancelled", len("One, two, three,"))
-        while phone.turn == first:
-            await phone.take()
-        assert (await phone.kept())[:3] == [
-            "count from 1 to 10",
-            "One, two, three,",
-            "what did you say last",
-        ]
 
 
 async def test_a_cough_a_tone_and_a_yes_over_a_reply_leave_it_playing(running: InProcessService) -> None:
@@ -161,23 +127,6 @@ async def test_a_stop_over_a_reply_ends_it_at_the_word_heard_and_is_not_answered
         assert await phone.kept() == ["count from 1 to 10", "One, two, three,"]
         await phone.send_audio(await synthesize("What did you say last?") + SILENCE)
         assert (await phone.until("heard", final=True))["text"] == "what did you say last"
-
-
-async def test_who_comes_back_hears_on_from_what_was_played(running: InProcessService) -> None:
-    async with running.socket({"client_id": "dora", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "back").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
-        await phone.until("marks")
-        await phone.play(700)
-        await socket.send(type="ping")
-        await phone.until("pong")
-        turn = phone.turn
-    async with running.socket({"client_id": "dora", "features": ["audio"]}) as socket:
-        again = await VoiceClient(socket, "back").start()
-        reply = await again.until("audio.reply")
-        assert (reply["turn_id"], reply["from_ms"]) == (turn, 700)
-        await again.play(1e9)
-        assert (await again.until("done"))["reason"] == "stop"
 
 
 async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProcessService) -> None:
@@ -254,21 +203,6 @@ async def test_a_reply_ends_when_its_listener_stays_away_though_another_tab_is_t
             await phone.until("pong")
         done = await tab.next("done")
         assert (done["reason"], done["cancel"]["precision"]) == ("cancelled", "word")
-
-
-async def test_what_is_committed_is_said_and_what_is_cleared_is_not(running: InProcessService) -> None:
-    sound = await synthesize("Count from one to ten.")
-    by_hand = {"output": None, "turn_detection": {"type": "none"}}
-    async with running.socket({"client_id": "jan", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "by-hand").start(**by_hand)
-        await phone.send_audio(sound)
-        await socket.send(type="audio.clear", conversation_id="by-hand")
-        await phone.send_audio(await synthesize("What did you say last?"))
-        await socket.send(type="audio.commit", conversation_id="by-hand")
-        await phone.send_audio(sound)
-        await socket.send(type="audio.clear", conversation_id="by-hand")
-        await phone.until("done")
-        assert await phone.kept() == ["what did you say last", REPLY]
 
 
 async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_started_before(

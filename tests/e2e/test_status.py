@@ -10,7 +10,6 @@ import pytest
 from tests.e2e.websocket_client import (
     Frame,
     WebSocketClient,
-    assert_no_hole,
     connect_client,
     has_text,
     is_end_of,
@@ -28,12 +27,6 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
     """A running server that makes one reply at a time. Leave nothing running on it."""
     with serving(tmp_path_factory.mktemp("narrow"), {"MIDSTREAM_MAX_BATCH": "1"}) as narrow:
         yield narrow
-
-
-def statuses(client: WebSocketClient, turn_id: str, state: str) -> list[Frame]:
-    """Return the `status` frames that a client got for one turn in one state."""
-    reported = [frame for frame in client.seen if frame["type"] == "status" and frame["turn_id"] == turn_id]
-    return [status for status in reported if status["state"] == state]
 
 
 class Waiting(NamedTuple):
@@ -64,18 +57,6 @@ async def stopped(client: WebSocketClient, turn: Frame) -> Frame:
     return await client.until(is_end_of(turn["turn_id"]))
 
 
-async def test_a_reply_waits_for_its_place_and_then_comes(waiting: Waiting) -> None:
-    """The second client is next in line, learns so, and gets its text once the first one stops."""
-    alice, bob, running, behind, queued = waiting
-    await stopped(alice, running)
-    done = await bob.until(is_end_of(behind["turn_id"]))
-
-    assert (queued["turn_id"], queued["state"], queued["queue_position"]) == (behind["turn_id"], "queued", 1)
-    assert statuses(alice, running["turn_id"], "queued") == []
-    assert (done["reason"], done["chars"] > 0) == ("stop", True)
-    assert_no_hole(bob.seen)
-
-
 async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up(
     waiting: Waiting, narrow_server: ServerProcess, client_id: str
 ) -> None:
@@ -93,21 +74,3 @@ async def test_a_cancel_in_the_queue_needs_no_step_and_lets_the_next_one_move_up
     assert (running["reason"], running["cancel"]["cause"]) == ("cancelled", "client")
     assert running["cancel"]["steps_after"] <= 1
     assert (moved["turn_id"], moved["queue_position"]) == (third["turn_id"], 1)
-
-
-async def test_a_long_prompt_says_how_far_it_is(server: ServerProcess, client_id: str) -> None:
-    """Its progress grows, and ends with the first text."""
-    words = "one two three four five six seven eight nine ten "
-    async with connect_client(server.ws_url, client_id) as alice:
-        accepted = await alice.send_message(words * 100, params={"max_new_tokens": 4})
-        await alice.until(has_text(accepted["turn_id"]))
-        shares = [status["progress"] for status in statuses(alice, accepted["turn_id"], "prefill")]
-        done = await alice.until(is_end_of(accepted["turn_id"]))
-        behind = statuses(alice, accepted["turn_id"], "prefill")[len(shares) :]
-
-    assert shares
-    assert shares == sorted(shares)
-    assert all(0 < share < 1 for share in shares)
-    assert behind == []
-    assert done["usage"]["prompt_tokens"] > 1000
-    assert_no_hole(alice.seen)

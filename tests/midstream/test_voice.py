@@ -98,16 +98,6 @@ async def test_what_is_said_is_heard_and_its_reply_comes_as_sound(running: InPro
         assert history_texts(await client.history("whole")) == ["what did you say last", REPLY]
 
 
-async def test_several_turns_are_spoken_in_one_conversation(running: InProcessService) -> None:
-    async with speaking(running, "turns") as (client, conversation):
-        for text in ("Count from one to ten.", "What did you say last?"):
-            await conversation.send(await question(text))
-            reply, _ = await play_reply(conversation)
-            assert reply.text == REPLY
-        expected = ["count from 1 to 10", REPLY, "what did you say last", REPLY]
-        assert history_texts(await client.history("turns")) == expected
-
-
 async def test_a_cancel_keeps_the_words_that_were_played(running: InProcessService) -> None:
     async with speaking(running, "cancel") as (client, conversation):
         await conversation.send(await question("Count from one to ten."))

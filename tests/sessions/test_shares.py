@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions.errors import Draining, Overloaded
@@ -136,6 +136,7 @@ def test_long_messages_are_fewer_on_their_way_in() -> None:
     assert admission.enter(alone, chars=chars)
 
 
+@settings(max_examples=20)
 @given(st.randoms(use_true_random=False))
 def test_while_long_messages_of_many_come_and_go_there_are_places_for_short_ones(chance: Random) -> None:
     """Each takes several places: one more that is let in must not take the last."""

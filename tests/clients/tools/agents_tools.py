@@ -14,18 +14,10 @@ from agents import (
     set_tracing_disabled,
 )
 from openai import AsyncOpenAI
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 
 MODEL = "midstream-demo"
 QUESTION = "What is the weather in Oslo?"
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 @function_tool

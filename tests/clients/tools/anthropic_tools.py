@@ -4,7 +4,7 @@ import json
 import os
 
 import anthropic
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 
 REQUEST = {"model": "midstream-demo", "max_tokens": 2000, "extra_body": {"temperature": 0}}
 TOOL = {
@@ -12,14 +12,6 @@ TOOL = {
     "description": "Say what the weather is.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 def server(url):

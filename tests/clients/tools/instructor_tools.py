@@ -5,18 +5,10 @@ import os
 
 import instructor
 import openai
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 
 MODEL = "midstream-demo"
 MESSAGES = [{"role": "user", "content": "Ada is 36 years old. As JSON."}]
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 def person(client, mode):

@@ -6,18 +6,10 @@ import os
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 
 MODEL = "midstream-demo"
 QUESTION = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}]}
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 def get_weather(city: str) -> str:

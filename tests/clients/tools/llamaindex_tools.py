@@ -7,18 +7,10 @@ import os
 from llama_index.core.agent.workflow import AgentStream, FunctionAgent, ToolCallResult
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai_like import OpenAILike
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 
 MODEL = "midstream-demo"
 QUESTION = "What is the weather in Oslo?"
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 def llm(url, **more):

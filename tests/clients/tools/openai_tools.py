@@ -5,7 +5,8 @@ import os
 
 import openai
 from openai import pydantic_function_tool
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
+from pydantic import BaseModel
 
 MODEL = "midstream-demo"
 
@@ -14,14 +15,6 @@ class get_weather(BaseModel):  # noqa: N801 - the tool has the name of the class
     """Say what the weather is."""
 
     city: str
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 client = openai.OpenAI()  # reads OPENAI_BASE_URL and OPENAI_API_KEY

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 
-from pydantic import BaseModel, ConfigDict, Field
+from person import Person
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -12,14 +12,6 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 MODEL = "midstream-demo"
 QUESTION = "What is the weather in Oslo?"
-
-
-class Person(BaseModel):
-    """Somebody."""
-
-    model_config = ConfigDict(extra="forbid")
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
 
 
 agent = Agent(

@@ -20,24 +20,6 @@ def joined(pool: PagePool, tokens: int) -> BlockTable:
     return table
 
 
-def test_pages_are_free_used_or_cached() -> None:
-    pool = PagePool(10, 16)
-    table = joined(pool, 33)
-    assert (pool.free, pool.used, pool.cached) == (7, 3, 0)
-    pool.keep(table.pages[0])
-    pool.release(table)
-    assert (pool.free, pool.used, pool.cached) == (9, 0, 1)
-    pool.check_idle()
-
-
-def test_a_table_grows_only_where_there_is_room() -> None:
-    pool = PagePool(3, 4)
-    table = joined(pool, 8)
-    assert not pool.extend(table, 8, 13)
-    assert len(table.pages) == 2
-    assert pool.extend(table, 8, 12)
-
-
 def beside(pool: PagePool, table: BlockTable) -> BlockTable:
     """A second request that begins with all pages of a first one."""
     table.writable = 0
@@ -55,17 +37,6 @@ def test_a_second_request_shares_all_pages_and_copies_the_one_it_writes() -> Non
     assert pool.used == 4
     assert pool.extend(table, 10, 11)
     assert len(pool.copies) == 1, "nobody else holds that page any more"
-
-
-def test_a_page_that_the_cache_holds_is_copied_before_it_is_written() -> None:
-    pool = PagePool(10, 4)
-    table = joined(pool, 6)
-    before = table.pages[1]
-    pool.keep(before)
-    table.writable = 0
-    assert pool.extend(table, 6, 7)
-    assert pool.copies == [PageCopy(before, table.pages[1])]
-    assert pool.cached == 1
 
 
 def test_where_there_is_no_page_for_a_copy_the_cache_gives_up_its_own() -> None:

@@ -75,36 +75,6 @@ def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire
     board.request(Request("r", HELLO))
 
 
-def test_a_cancel_is_sent_once(board: PendingRequests, wire: RecordingChannel) -> None:
-    board.connect(wire)
-    stream = board.request(Request("r", HELLO))
-    stream.cancel()
-    stream.cancel()
-    assert wire.sent[1:] == [Cancel("r")]
-
-
-def test_a_cancel_while_waiting_ends_the_request_here(board: PendingRequests, wire: RecordingChannel) -> None:
-    stream = board.request(Request("r", HELLO))
-    stream.cancel()
-    assert stream.get_nowait() == Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
-    board.connect(wire)
-    assert wire.sent == []
-
-
-def test_a_death_loses_what_was_sent_and_keeps_what_waits(
-    board: PendingRequests, wire: RecordingChannel
-) -> None:
-    board.connect(wire)
-    lost = board.request(Request("r", HELLO))
-    board.disconnect("it died")
-    kept = board.request(Request("s", HELLO))
-    lost.cancel()
-    with pytest.raises(EngineLost, match="it died"):
-        lost.get_nowait()
-    assert kept.get_nowait() is None
-    assert board.waiting == 1
-
-
 async def test_a_count_is_asked_again_of_the_next_process(
     board: PendingRequests, wire: RecordingChannel
 ) -> None:
@@ -131,15 +101,6 @@ async def test_a_count_that_nobody_waits_for_is_given_up(
     assert wire.sent == [CountRequest(0, HELLO, "client"), CancelCount(0)]
 
 
-async def test_a_refused_count_raises(board: PendingRequests, wire: RecordingChannel) -> None:
-    board.connect(wire)
-    requested = asyncio.ensure_future(board.count(HELLO))
-    await asyncio.sleep(0)
-    board.counted(CountResult(0, 0, "no such role"))
-    with pytest.raises(PromptRejected, match="no such role"):
-        await requested
-
-
 async def test_closing_ends_what_is_open(board: PendingRequests, wire: RecordingChannel) -> None:
     stream = board.request(Request("r", HELLO))
     requested, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
@@ -159,16 +120,6 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
     assert end.reason is FinishReason.ERROR
     with pytest.raises(PromptRejected):
         await board.count(broken)
-
-
-def test_what_waits_may_be_asked_of_another_process(board: PendingRequests, wire: RecordingChannel) -> None:
-    other, request = PendingRequests(), Request("r", HELLO)
-    stream = board.request(request)
-    other.connect(wire)
-    board.move_waiting_to(other)
-    assert (board.open, other.open, wire.sent) == (0, 1, [request])
-    other.put([END])
-    assert (stream.closed, other.open) == (True, 0)
 
 
 def test_the_cancel_of_a_request_that_was_handed_over_follows_it(

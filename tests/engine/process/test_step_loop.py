@@ -126,10 +126,16 @@ def test_statistics_follow_once_a_second_while_something_changes() -> None:
     assert bench.sent[3:] == [EngineStatistics(steps=2)]
 
 
-def test_an_early_cancel_is_counted() -> None:
+def test_a_cancel_during_preparation_ends_the_request_at_once() -> None:
     bench = Bench()
     bench.now = 1.0
     bench.inbox.register(REQUEST)
     bench.inbox.cancel("r")
+    assert not bench.inbox.is_wanted(REQUEST)
+    bench.inbox.deliver(REQUEST, prepared())
     bench.loop.run_once()
-    assert bench.sent[-1] == EngineStatistics(cancels=1)
+    cancelled = Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
+    outputs, statistics = bench.sent
+    assert isinstance(outputs, StepOutputs)
+    assert outputs.outputs == (cancelled,)
+    assert statistics == EngineStatistics(cancels=1)

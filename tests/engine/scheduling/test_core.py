@@ -13,13 +13,11 @@ import torch
 from engine.kv_cache import PagedCache, PrefixCache
 from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
-from engine.text.reply_text import DuplicateRequest
-from tests.engine.faulty_requests import POISON, Broken, Unended, hungry, poisoned
+from tests.engine.faulty_requests import POISON, Unended, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
     PAGE,
-    VOCABULARY,
     WINDOW,
     Clock,
     Numbers,
@@ -170,60 +168,6 @@ def test_time_that_runs_out_after_the_end_is_no_second_end(core: EngineCore) -> 
     assert end_of(run_out(core), "a").reason is FinishReason.LENGTH
 
 
-@pytest.mark.parametrize(
-    ("tokens", "limit", "word"),
-    [
-        ([], 8, "no tokens"),
-        (prompt(WINDOW), 8, "must fit"),
-        ([1, VOCABULARY], 8, "vocabulary"),
-        ([-1], 8, "vocabulary"),
-        ([1], 0, "max_new_tokens"),
-    ],
-)
-def test_what_cannot_be_served_ends_with_an_error_of_its_own(
-    core: EngineCore, tokens: list[int], limit: int, word: str
-) -> None:
-    core.submit(prepared_request("good", prompt(5)))
-    core.submit(prepared_request("bad", tokens, msgspec.structs.replace(GREEDY, max_new_tokens=limit)))
-    outputs = run_out(core)
-    end = end_of(outputs, "bad")
-    assert end.reason is FinishReason.ERROR
-    assert word in (end.error or "")
-    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
-
-
-def test_a_second_request_of_the_same_id_is_refused_and_the_first_goes_on(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5)))
-    core.step()
-    with pytest.raises(DuplicateRequest, match="'a'"):
-        core.submit(prepared_request("a", prompt(9)))
-    assert end_of(run_out(core), "a").prompt_tokens == 5
-
-
-def test_values_that_are_no_numbers_end_their_request_alone_and_leave_nothing_behind() -> None:
-    core = EngineCore(poisoned())
-    core.submit(prepared_request("bad", [1, POISON, 2]))
-    core.submit(prepared_request("good", prompt(5)))
-    outputs = run_out(core)
-    assert "not numbers" in (end_of(outputs, "bad").error or "")
-    assert end_of(outputs, "bad").generated_tokens == 0
-    core.submit(prepared_request("next", prompt(5)))
-    assert tokens_of(run_out(core), "next") == tokens_of(outputs, "good")
-    assert len(tokens_of(outputs, "good")) == 8
-
-
-def test_a_request_for_which_memory_is_too_small_fails_alone() -> None:
-    model = served("llama", max_batch=2)
-    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = EngineCore(model)
-    core.submit(prepared_request("good", prompt(5)))
-    outputs: list[Output] = core.step()
-    core.submit(prepared_request("bad", [1, POISON, 2]))
-    outputs += run_out(core)
-    assert "memory" in (end_of(outputs, "bad").error or "")
-    assert tokens_of(outputs, "good") == alone(prompt(5), 8)
-
-
 def test_any_other_fault_of_the_device_is_not_hidden() -> None:
     model = served("llama", max_batch=2)
 
@@ -235,18 +179,6 @@ def test_any_other_fault_of_the_device_is_not_hidden() -> None:
     core.submit(prepared_request("a", prompt(5)))
     with pytest.raises(RuntimeError, match="gone"):
         core.step()
-
-
-def test_a_reply_whose_text_cannot_be_made_fails_alone(
-    core: EngineCore, caplog: pytest.LogCaptureFixture
-) -> None:
-    core.submit(prepared_request("bad", prompt(5), reply=Broken()))
-    core.submit(prepared_request("good", prompt(5)))
-    with caplog.at_level(logging.ERROR):
-        outputs = run_out(core)
-    assert end_of(outputs, "bad").reason is FinishReason.ERROR
-    assert "no text for" in caplog.text
-    assert len(tokens_of(outputs, "good")) == 8
 
 
 def test_a_seed_gives_the_same_text_alone_and_in_a_batch() -> None:
