@@ -28,7 +28,7 @@ from engine.model.attention import AttentionNotSupported
 from engine.model.cpu.decoder import CpuModel, is_known
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
-from engine.model.encoder_decoder import Seq2SeqModel
+from engine.model.encoder_decoder import EncoderDecoder
 from engine.model.fused_decoder import FusedDecoder, Paged, backend_for, gathered, keeps_latents
 from engine.step_layout import (
     Span,
@@ -265,7 +265,7 @@ Outcome = int | ScoredToken | SpanFailure | Deferred | None
 
 def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
     pages, size = model.kv.pages, model.kv.page_size
-    if isinstance(model.module, Seq2SeqModel):
+    if isinstance(model.module, EncoderDecoder):
         return TranslationRunner(model.module, pages=pages, page_size=size)
     return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
 
@@ -312,7 +312,7 @@ class LoadedModel:
     """
 
     name: str
-    module: PreTrainedModel | FusedDecoder | Seq2SeqModel
+    module: PreTrainedModel | FusedDecoder | EncoderDecoder
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]
@@ -474,9 +474,9 @@ class Runner:
 class TranslationRunner:
     """A model with `pages` of `page_size` tokens for sources and targets."""
 
-    def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
+    def __init__(self, module: EncoderDecoder, *, pages: int, page_size: int) -> None:
         self._module = module
-        self._backend = module.attention()
+        self._backend = backend_for(module.device, module.dtype)
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
 
     @torch.inference_mode()
