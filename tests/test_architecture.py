@@ -285,7 +285,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
-                "engine.upstream.discovery",
                 "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",

@@ -11,13 +11,12 @@ image's are in memory.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, assert_never
+from typing import NamedTuple, assert_never
 from weakref import WeakValueDictionary
 
 import torch
@@ -87,7 +86,6 @@ class EngineCore:
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[RequestEnd | Finished] = []
-        self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
         self._image_encoder = ImageEncoder(model.vision_config, request_decode, clock)
         self._kv_idle_s = kv_idle_s
@@ -126,7 +124,7 @@ class EngineCore:
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
-            self._deadlines.add(active.request.arrival, self._clock() + request.sampling.max_time_s, active)
+            active.deadline = self._clock() + request.sampling.max_time_s
 
     def _sampler_state(self, request: PreparedRequest) -> SamplerState:
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
@@ -206,7 +204,9 @@ class EngineCore:
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
-        leaving += (RequestEnd(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
+        now = self._clock()
+        late = [active for active in self._active.values() if active.deadline <= now]
+        leaving += (RequestEnd(active, FinishReason.TIMEOUT) for active in late)
         return [
             output for end in leaving for output in (self._end(end) if isinstance(end, RequestEnd) else [end])
         ]
@@ -420,7 +420,6 @@ class EngineCore:
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
-        self._deadlines.remove(active.request.arrival)
         self._image_encoder.forget(active)
         self._leave(active, keep=end.keep)
         if active.sampler_state.guide is not None:
@@ -537,39 +536,6 @@ class Counters:
             kv_parked_bytes=pool.cached * page_bytes,
             kv_total_bytes=pool.total * page_bytes,
         )
-
-
-T = TypeVar("T")
-
-
-class Deadlines(Generic[T]):
-    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
-
-    def __init__(self) -> None:
-        self._due: list[tuple[float, int]] = []
-        self._things: dict[int, T] = {}
-
-    def __len__(self) -> int:
-        return len(self._things)
-
-    def add(self, key: int, due: float, thing: T) -> None:
-        """Add a thing."""
-        self._things[key] = thing
-        heapq.heappush(self._due, (due, key))
-
-    def remove(self, key: int) -> None:
-        """Forget a thing, if it is known."""
-        self._things.pop(key, None)
-        if len(self._due) > 2 * len(self._things) + 64:
-            self._due = [entry for entry in self._due if entry[1] in self._things]
-            heapq.heapify(self._due)
-
-    def due(self, now: float) -> Iterator[T]:
-        """Yield the things whose time has come, earliest first, and forget them."""
-        while self._due and self._due[0][0] <= now:
-            thing = self._things.pop(heapq.heappop(self._due)[1], None)
-            if thing is not None:
-                yield thing
 
 
 LITTLE_MEMORY = "The device has too little memory for this image."
