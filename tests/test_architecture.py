@@ -49,7 +49,7 @@ DIALECTS = (
 ORDER = {
     "engine": (
         *("errors", "step_layout", "kv_cache", "vision", "messages", "history", "fair_queue"),
-        *("channel", "machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
+        *("machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
         *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (

@@ -219,14 +219,17 @@ def check_vision_model(
 
     Raises ModelNotUsable.
     """
-    if device.type != "cpu":
-        raise ModelNotUsable(
-            f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
-        )
-    if quantize != "none":
-        raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
+    _check_plain_cpu(f"The model {model!r} takes images", device, quantize)
     check_architecture(model, config.get_text_config(), device, dtype)
     check_room(model, skeleton_of(model, config, dtype, AutoModelForImageTextToText), device)
+
+
+def _check_plain_cpu(what: str, device: torch.device, quantize: str) -> None:
+    """Raise ModelNotUsable for a device or weights that only models of text alone have."""
+    if device.type != "cpu":
+        raise ModelNotUsable(f"{what}; such models are served on CPUs only. Use --device cpu.")
+    if quantize != "none":
+        raise ModelNotUsable(f"{what}: --quantize is not offered for such models.")
 
 
 def parted(
@@ -477,14 +480,7 @@ def check_translator(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
             f"M2M100 with NLLB, and mBART are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
         )
-    if device.type != "cpu":
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
-        )
-    if quantize != "none":
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder: --quantize is not offered for these."
-        )
+    _check_plain_cpu(f"The model {model!r} is an encoder-decoder", device, quantize)
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
