@@ -259,7 +259,7 @@ class _ListedModel(msgspec.Struct, frozen=True):
 
 
 class _Models(msgspec.Struct, frozen=True):
-    data: tuple[_ListedModel, ...] = ()
+    data: tuple[_ListedModel, ...]
 
 
 async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
