@@ -46,8 +46,8 @@ from engine.machine import EngineOptions, child_environment, shared_out
 from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
-from engine.upstream.discovery import ListingFailed, listed_models
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
+from engine.upstream.monitor import ListingFailed, listed_models
 from engine.upstream.options import EmbedderOptions, Features, Timeouts, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
 

@@ -225,47 +225,8 @@ class Load(msgspec.Struct, frozen=True):
         return self.open >= self.places
 
 
-class RouteTable:
-    """Remembers which engine served a conversation last. The conversation that was silent for longest is dropped first."""
-
-    def __init__(self, limit: int) -> None:
-        """Take how many conversations are remembered, at least one."""
-        self._limit = limit
-        self._homes: OrderedDict[Hashable, int] = OrderedDict()
-        self._kept: Counter[int] = Counter()
-
-    def __len__(self) -> int:
-        return len(self._homes)
-
-    def home(self, conversation: Hashable) -> int | None:
-        """Return the engine that served this conversation last; None if it is unknown."""
-        return self._homes.get(conversation)
-
-    def kept(self, engine: int) -> int:
-        """Return how many conversations this engine served last."""
-        return self._kept[engine]
-
-    def remember(self, conversation: Hashable, engine: int) -> None:
-        """Note that `engine` serves this conversation from now on."""
-        self._drop(conversation)
-        self._homes[conversation] = engine
-        self._kept[engine] += 1
-        if len(self._homes) > self._limit:
-            self._drop(next(iter(self._homes)))
-
-    def forget(self, engine: int) -> None:
-        """Note that this engine keeps nothing any more: its process died."""
-        for conversation in [known for known, home in self._homes.items() if home == engine]:
-            self._drop(conversation)
-
-    def _drop(self, conversation: Hashable) -> None:
-        home = self._homes.pop(conversation, None)
-        if home is not None:
-            self._kept[home] -= 1
-
-
 class Router:
-    """Chooses an engine for each request, and remembers its choice.
+    """Chooses an engine for each request, and remembers its choice. The conversation that was silent for longest is forgotten first.
 
     A conversation without a remembered home goes to the idlest engine, or, if engines have names, to the one that its
     own name prefers. Then other replicas, and this one after a restart, choose alike, and a new engine moves few.
@@ -273,7 +234,9 @@ class Router:
 
     def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
         """Take how many conversations are remembered, at least one, and the names of engines that outlive us."""
-        self._routes = RouteTable(limit)
+        self._limit = limit
+        self._homes: OrderedDict[Hashable, int] = OrderedDict()
+        self._kept: Counter[int] = Counter()
         self._names = names
 
     def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:
@@ -284,24 +247,33 @@ class Router:
         idlest = min(loads, key=lambda engine: self._rank(engine, loads[engine]))
         if conversation is None:
             return idlest
-        home = self._routes.home(conversation)
+        home = self._homes.get(conversation)
         preferred = self._preferred(conversation, idlest) if home is None else [home]
         chosen = next(
             (one for one in preferred if one in loads and not overloaded(loads[one], loads[idlest])), idlest
         )
-        self._routes.remember(conversation, chosen)
+        self._drop(conversation)
+        self._homes[conversation] = chosen
+        self._kept[chosen] += 1
+        if len(self._homes) > self._limit:
+            self._drop(next(iter(self._homes)))
         return chosen
 
     def forget(self, engine: int) -> None:
         """Note that this engine keeps nothing any more: its process died."""
-        self._routes.forget(engine)
+        for conversation in [known for known, home in self._homes.items() if home == engine]:
+            self._drop(conversation)
+
+    def _drop(self, conversation: Hashable) -> None:
+        if (home := self._homes.pop(conversation, None)) is not None:
+            self._kept[home] -= 1
 
     def _preferred(self, conversation: Hashable, idlest: int) -> list[int]:
         return [idlest] if self._names is None else ranked(repr(conversation), self._names)
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
         """Order engines, the idlest first. Of equals the one with fewer conversations is first, to fill memory evenly."""
-        return load.full, load.open, self._routes.kept(engine), engine
+        return load.full, load.open, self._kept[engine], engine
 
 
 def overloaded(home: Load, idlest: Load) -> bool:

@@ -49,7 +49,7 @@ DIALECTS = (
 ORDER = {
     "engine": (
         *("errors", "step_layout", "kv_cache", "vision", "messages", "history", "fair_queue"),
-        *("channel", "machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
+        *("machine", "api", "grammar", "text", "model", "execution", "loading", "prompts"),
         *("scheduling", "process", "served_models", "upstream", "scripted"),
     ),
     "speech": (
@@ -285,7 +285,6 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
         (
             "httpx",
             {
-                "engine.upstream.discovery",
                 "engine.upstream.engine",
                 "engine.upstream.http_client",
                 "engine.upstream.monitor",

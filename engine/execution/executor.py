@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.execution.guide import Guide, GuideState, MaskWorkers
-from engine.execution.sampler import LogprobScorer, Sampler, SamplerState, likeliest
+from engine.execution.sampler import Sampler, SamplerState, likeliest, scores_of
 from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
 from engine.messages import ErrorCode, Languages, ModelFacts, Params
@@ -28,7 +28,7 @@ from engine.model.attention import AttentionNotSupported
 from engine.model.cpu.decoder import CpuModel, is_known
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
 from engine.model.devices import is_out_of_memory, sent
-from engine.model.encoder_decoder import Seq2SeqModel
+from engine.model.encoder_decoder import EncoderDecoder
 from engine.model.fused_decoder import FusedDecoder, Paged, backend_for, gathered, keeps_latents
 from engine.step_layout import (
     Span,
@@ -71,7 +71,7 @@ class Executor:
         )
         self._guides = MaskWorkers(model.grammars) if model.grammars is not None else None
         self._guided: dict[int, Guide] = {}
-        self._scoring = LogprobScorer()
+        self._tops: dict[int, int] = {}  # how many likeliest tokens are scored, by slots
         self._device = model.device
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
@@ -120,7 +120,9 @@ class Executor:
         """
         with _out_of_memory_reported():
             self._sampler.join(slot, sampler_state, tokens, generated=generated)
-        self._scoring.join(slot, sampler_state.sampling.top_logprobs)
+        self._tops.pop(slot, None)
+        if (top := sampler_state.sampling.top_logprobs) is not None:
+            self._tops[slot] = top
         self._guided.pop(slot, None)
         if sampler_state.guide is not None and self._guides is not None:
             self._guided[slot] = sampler_state.guide
@@ -163,7 +165,7 @@ class Executor:
                 launched_step.spans, launched_step.logits, launched_step.began
             )
             tokens = self._tokens(launched_step.chosen, drawing) if drawing.slots else []
-            scored = self._scoring.score(drawing.logits, drawing.slots, tokens)
+            scored = scores_of(drawing.logits, drawing.slots, tokens, self._tops) if self._tops else {}
         if not drawing.slots and launched_step.chosen is not None:
             launched_step.chosen.numbers()  # the time that this step takes decides how large the next one may be
         found: dict[int, Outcome] = {
@@ -265,7 +267,7 @@ Outcome = int | ScoredToken | SpanFailure | Deferred | None
 
 def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
     pages, size = model.kv.pages, model.kv.page_size
-    if isinstance(model.module, Seq2SeqModel):
+    if isinstance(model.module, EncoderDecoder):
         return TranslationRunner(model.module, pages=pages, page_size=size)
     return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
 
@@ -312,7 +314,7 @@ class LoadedModel:
     """
 
     name: str
-    module: PreTrainedModel | FusedDecoder | Seq2SeqModel
+    module: PreTrainedModel | FusedDecoder | EncoderDecoder
     tokenizer: PreTrainedTokenizerBase
     defaults: Params
     eos_ids: frozenset[int]
@@ -474,9 +476,9 @@ class Runner:
 class TranslationRunner:
     """A model with `pages` of `page_size` tokens for sources and targets."""
 
-    def __init__(self, module: Seq2SeqModel, *, pages: int, page_size: int) -> None:
+    def __init__(self, module: EncoderDecoder, *, pages: int, page_size: int) -> None:
         self._module = module
-        self._backend = module.attention()
+        self._backend = backend_for(module.device, module.dtype)
         self.cache = PagedCache(pages=pages, page_size=page_size, store=self._backend.store)
 
     @torch.inference_mode()

@@ -9,7 +9,7 @@ from the whole, which measured faster than trying their likeliest tokens first.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -170,51 +170,32 @@ class Sampler:
             self._rows = None
 
 
-class LogprobScorer:
-    """Knows which slots ask for log-probabilities, and of how many likeliest tokens."""
+@torch.inference_mode()
+def scores_of(
+    logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None], tops: Mapping[int, int]
+) -> dict[int, ScoredToken]:
+    """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
 
-    def __init__(self) -> None:
-        self._tops: dict[int, int] = {}
-
-    def join(self, slot: int, top: int | None) -> None:
-        """Take a reply into a slot. `top`: of how many likeliest tokens; None if it does not ask."""
-        self.leave(slot)
-        if top is not None:
-            self._tops[slot] = top
-
-    def leave(self, slot: int) -> None:
-        """Note that a slot is free."""
-        self._tops.pop(slot, None)
-
-    def score(
-        self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None]
-    ) -> dict[int, ScoredToken]:
-        """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
-
-        Waits for the device if any slot asked. Leaves the logits as they are.
-        """
-        if not self._tops:
-            return {}
-        requested = [
-            (place, slot, token)
-            for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
-            if token is not None and slot in self._tops
-        ]
-        return self._score(logits, requested) if requested else {}
-
-    @torch.inference_mode()
-    def _score(self, logits: Tensor, requested: Sequence[tuple[int, int, int]]) -> dict[int, ScoredToken]:
-        """Score rows: the place, the slot and the token of each."""
-        places, slots, chosen = zip(*requested, strict=True)
-        rows = logits if len(places) == len(logits) else logits[list(places)]
-        most = min(max(self._tops[slot] for slot in slots), logits.shape[1])
-        own, likeliest, ids = _look(rows.float(), chosen, most)
-        return {
-            slot: ScoredToken(
-                chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: self._tops[slot]]
-            )
-            for row, slot in enumerate(slots)
-        }
+    `tops`: of how many likeliest tokens, for each slot that asks. Waits for the device if any does. Leaves the logits as
+    they are.
+    """
+    requested = [
+        (place, slot, token)
+        for place, (slot, token) in enumerate(zip(slots, tokens, strict=True))
+        if token is not None and slot in tops
+    ]
+    if not requested:
+        return {}
+    places, asking, chosen = zip(*requested, strict=True)
+    rows = logits if len(places) == len(logits) else logits[list(places)]
+    most = min(max(tops[slot] for slot in asking), logits.shape[1])
+    own, likeliest, ids = _look(rows.float(), chosen, most)
+    return {
+        slot: ScoredToken(
+            chosen[row], own[row], list(zip(ids[row], likeliest[row], strict=True))[: tops[slot]]
+        )
+        for row, slot in enumerate(asking)
+    }
 
 
 def _look(

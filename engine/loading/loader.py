@@ -61,7 +61,7 @@ from engine.model.devices import (
     is_out_of_memory,
     peak_bytes,
 )
-from engine.model.encoder_decoder import SERVED_TYPES, T5, T5_TYPES, EncoderDecoder, Seq2SeqModel
+from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
 from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
 from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
@@ -219,14 +219,17 @@ def check_vision_model(
 
     Raises ModelNotUsable.
     """
-    if device.type != "cpu":
-        raise ModelNotUsable(
-            f"The model {model!r} takes images; such models are served on CPUs only. Use --device cpu."
-        )
-    if quantize != "none":
-        raise ModelNotUsable(f"The model {model!r} takes images: --quantize is not offered for such models.")
+    _check_plain_cpu(f"The model {model!r} takes images", device, quantize)
     check_architecture(model, config.get_text_config(), device, dtype)
     check_room(model, skeleton_of(model, config, dtype, AutoModelForImageTextToText), device)
+
+
+def _check_plain_cpu(what: str, device: torch.device, quantize: str) -> None:
+    """Raise ModelNotUsable for a device or weights that only models of text alone have."""
+    if device.type != "cpu":
+        raise ModelNotUsable(f"{what}; such models are served on CPUs only. Use --device cpu.")
+    if quantize != "none":
+        raise ModelNotUsable(f"{what}: --quantize is not offered for such models.")
 
 
 def parted(
@@ -472,19 +475,12 @@ def check_translator(
     Raises ModelNotUsable.
     """
     mapping: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
-    if mapping.get(type(config), None) not in (*SERVED_TYPES, *T5_TYPES):
+    if mapping.get(type(config), None) not in SERVED_TYPES:
         raise ModelNotUsable(
             f"The model {model!r} is an encoder-decoder of the type {config.model_type}, which is not served. Marian, "
-            f"M2M100 with NLLB, mBART, and T5 with mT5 are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
+            f"M2M100 with NLLB, and mBART are. {OTHER_ENGINE[0].upper() + OTHER_ENGINE[1:]}."
         )
-    if device.type != "cpu":
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder, and these are served on CPUs only. Use --device cpu."
-        )
-    if quantize != "none":
-        raise ModelNotUsable(
-            f"The model {model!r} is an encoder-decoder: --quantize is not offered for these."
-        )
+    _check_plain_cpu(f"The model {model!r} is an encoder-decoder", device, quantize)
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
@@ -493,7 +489,7 @@ class PreparedTranslator:
 
     def __init__(self, module: PreTrainedModel) -> None:
         """Try it. Raises ModelNotUsable if its logits differ from those of the plain module."""
-        self.module: Seq2SeqModel = _forward_pass(module)
+        self.module = EncoderDecoder(module).eval()
         expected = _by_itself(module, _ids(self.module))
         got, self.bytes_per_token = _through_pages(self.module)
         if not agrees(got, expected, module.dtype):
@@ -504,12 +500,9 @@ class PreparedTranslator:
         self.module.forbid(_bad_words(module.generation_config))
 
     def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels for CPUs, if there are any. T5 keeps its own layers.
-
-        Raises ModelNotUsable.
-        """
+        """Give linear layers to the kernels for CPUs, if there are any. Raises ModelNotUsable."""
         weight = self.module.head.weight
-        if isinstance(self.module, T5) or not serve_linear(weight, weight):
+        if not serve_linear(weight, weight):
             return
         take_over(self.module)
         if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
@@ -519,7 +512,7 @@ class PreparedTranslator:
 
 
 def translation_config(
-    module: Seq2SeqModel, translation_tokenizer: TranslationTokenizer, generation: GenerationConfig
+    module: EncoderDecoder, translation_tokenizer: TranslationTokenizer, generation: GenerationConfig
 ) -> TranslationConfig:
     """Return the facts about a translator: its languages and bounds in tokens."""
     source_tokens = min(module.source_positions, translation_tokenizer.source_tokens)
@@ -537,12 +530,6 @@ def translation_defaults(defaults: Params, generation: GenerationConfig) -> Para
     return defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most)
 
 
-def _forward_pass(module: PreTrainedModel) -> Seq2SeqModel:
-    """Return the forward pass over pages for a module of a served type."""
-    made: Seq2SeqModel = T5(module) if isinstance(module, T5_TYPES) else EncoderDecoder(module)
-    return made.eval()
-
-
 def _bad_words(generation: GenerationConfig) -> list[int]:
     """Return the tokens that the model forbids. Raises ModelNotUsable for words of several tokens."""
     given: list[list[int]] = [*(generation.bad_words_ids or [])]
@@ -552,7 +539,7 @@ def _bad_words(generation: GenerationConfig) -> list[int]:
     return [word[0] for word in given]
 
 
-def _ids(module: Seq2SeqModel) -> tuple[list[int], list[int]]:
+def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:
     """Return a source and a target for the trial. None of their tokens is padding, which modules mask out."""
     sources, targets = module.source_vocabulary, module.vocabulary
     source = [(7919 * place + 13) % (sources - 4) + 3 for place in range(SOURCE)]
@@ -568,7 +555,7 @@ def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Ten
     return logits[0, -4:].float()
 
 
-def _through_pages(module: Seq2SeqModel) -> tuple[Tensor, int]:
+def _through_pages(module: EncoderDecoder) -> tuple[Tensor, int]:
     """Return the same logits, computed in a chunk and in steps beside another translation, and the KV bytes of a token."""
     source, target = _ids(module)
     lies, pages = Source.of(SOURCE, TRANSLATION_PAGE), 2 * (-(-SOURCE // TRANSLATION_PAGE) + 1)

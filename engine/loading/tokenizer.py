@@ -21,54 +21,11 @@ from transformers.utils.hub import cached_file
 from engine.errors import ModelNotUsable, PromptRejected, install_command
 from engine.vision.processor import is_vision_model
 
-_TRANSLATION = re.compile(r"translation_([a-z]{2,3})_to_([a-z]{2,3})")
-
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 """A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
 
-TASK_PREFIX_TYPES = ("t5", "mt5")
-"""Model types that take their task in words, in front of the text."""
-
-UNBOUNDED_TOKENS = 512
-"""The longest source, in tokens, of a model without a bound on positions: the length that it was trained with."""
-
 _FEW = 8
 """How many languages a refusal lists."""
-
-
-class TaskPrefixes:
-    """The translation tasks of one model. A text without a target is passed on unchanged: it may name its task itself."""
-
-    def __init__(self, config: Any) -> None:
-        """Take a model's configuration, whose list of tasks may be missing."""
-        named: dict[str, Any] = getattr(config, "task_specific_params", None) or {}
-        self._prefixes: dict[tuple[str, str], str] = {
-            (found[1], found[2]): task.get("prefix", "")
-            for name, task in named.items()
-            if (found := _TRANSLATION.fullmatch(name)) and isinstance(task, dict)
-        }
-        self.sources = tuple(dict.fromkeys(source for source, _ in self._prefixes))
-        self.targets = tuple(dict.fromkeys(target for _, target in self._prefixes))
-
-    def with_prefix(self, text: str, source: str, target: str) -> str:
-        """Return a text after the prefix that tells the model to translate it. Raises PromptRejected."""
-        if not target:
-            if source:
-                raise PromptRejected("Say the target language, too, or leave both out.", field="target")
-            return text
-        known = {pair: prefix for pair, prefix in self._prefixes.items() if pair[1] == target}
-        if not known:
-            raise PromptRejected(self._lacking(target), field="target")
-        pairs = [pair for pair in known if source in ("", pair[0])]
-        if not pairs:
-            listed = ", ".join(pair[0] for pair in known)
-            raise PromptRejected(f"The model translates into {target!r} from {listed} alone.", field="source")
-        return known[pairs[0]] + text
-
-    def _lacking(self, target: str) -> str:
-        if not self.targets:
-            return "The model names no languages: leave target out, and say in the text what to do."
-        return f"The model has no target language {target!r}; it has {', '.join(self.targets)}."
 
 
 def is_translator(model: str) -> bool:
@@ -98,11 +55,10 @@ class TranslationTokenizer:
         start = generation.decoder_start_token_id
         self._start: int = getattr(config, "decoder_start_token_id", 0) if start is None else start
         self._forced: int | None = generation.forced_bos_token_id
-        self._tasks = TaskPrefixes(config) if config.model_type in TASK_PREFIX_TYPES else None
-        self._codes = {} if self._tasks is not None else _codes(tokenizer)
+        self._codes = _codes(tokenizer)
         self._spoken = self._tokenizer_language("src_lang")  # before any request sets another one
         self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
-        self.source_tokens: int = getattr(config, "max_position_embeddings", UNBOUNDED_TOKENS)
+        self.source_tokens: int = config.max_position_embeddings
         self.sources, self.targets = self._languages()
 
     @classmethod
@@ -117,8 +73,6 @@ class TranslationTokenizer:
         An `unfinished` text gets no end token if the model's configuration says `unfinished_sources`. Such a model
         has learned to translate no more than the beginning of a source determines.
         """
-        if self._tasks is not None:
-            return self._tokenized(self._tasks.with_prefix(text, source, target))
         source = _one_of(source, self.sources, "source", self._spoken)
         target = self._target(target)
         if self._codes:
@@ -132,7 +86,7 @@ class TranslationTokenizer:
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
         """Return the tokens that a translation begins with, and how many of them are `prefix`. Raises PromptRejected."""
-        target = "" if self._tasks is not None else self._target(target)
+        target = self._target(target)
         first = [self._start]
         if target in self._codes:
             first.append(self._codes[target])
@@ -173,8 +127,6 @@ class TranslationTokenizer:
         return _one_of(language, self.targets, "target", self._tokenizer_language("target_lang"))
 
     def _languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        if self._tasks is not None:
-            return self._tasks.sources, self._tasks.targets
         if self._codes:
             return tuple(self._codes), tuple(self._codes)
         source, target = self._tokenizer_language("source_lang"), self._tokenizer_language("target_lang")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,10 +46,6 @@ QUERY_BLOCK = 256
 """The most queries of a prompt that share one score matrix, which bounds its memory."""
 
 
-Bias = Callable[[Tensor, Tensor], Tensor]
-"""Returns the bias of scores, (requests, heads, queries, keys), by positions of queries, (requests, queries), and keys."""
-
-
 class Reference:
     """See `engine.model.attention.Backend`."""
 
@@ -62,18 +57,11 @@ class Reference:
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
-        return self.attend_with(None, queries, layer, step, terms)
-
-    @staticmethod
-    def attend_with(
-        bias: Bias | None, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams
-    ) -> Tensor:
-        """Attend for a model that encodes positions as a bias of scores, which no other backend knows."""
         mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
         if step.decode_rows:
             rows = slice(0, step.decode_rows)
             positions = step.position_ids[0, rows].unsqueeze(1)
-            seen = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms, bias)
+            seen = _attend(queries[rows].unsqueeze(1), positions, layer, step.tables[rows], terms)
             mixed[rows] = seen[:, 0]
         row = step.decode_rows
         for number, (start, stop) in enumerate(step.spans[step.decode_rows :], start=step.decode_rows):
@@ -82,7 +70,7 @@ class Reference:
             for first in range(row, last, QUERY_BLOCK):
                 rows = slice(first, min(first + QUERY_BLOCK, last))
                 positions = step.position_ids[:, rows]
-                mixed[rows] = _attend(queries[rows].unsqueeze(0), positions, layer, table, terms, bias)[0]
+                mixed[rows] = _attend(queries[rows].unsqueeze(0), positions, layer, table, terms)[0]
             row = last
         return mixed
 
@@ -98,13 +86,8 @@ def visible(positions: Tensor, keys: Tensor, terms: AttentionParams) -> Tensor:
     return seen
 
 
-def _attend(  # noqa: PLR0917 - what `attend` was given, and where
-    queries: Tensor,
-    positions: Tensor,
-    layer: LayerPages,
-    tables: Tensor,
-    terms: AttentionParams,
-    bias: Bias | None,
+def _attend(
+    queries: Tensor, positions: Tensor, layer: LayerPages, tables: Tensor, terms: AttentionParams
 ) -> Tensor:
     """Attend with (requests, queries, heads, size) at positions, (requests, queries), to the pages of each request."""
     keys, values = (store[tables].flatten(1, 2).float() for store in layer)
@@ -117,7 +100,5 @@ def _attend(  # noqa: PLR0917 - what `attend` was given, and where
     scores = torch.einsum("rqhgd,rkhd->rhgqk", shared, keys)
     if terms.softcap is not None:
         scores = torch.tanh(scores / terms.softcap) * terms.softcap
-    if bias is not None:
-        scores = scores + bias(positions, places).reshape(len(positions), heads, -1, *scores.shape[3:])
     weights = scores.masked_fill(~seen[:, None, None], -torch.inf).softmax(dim=-1)
     return torch.einsum("rhgqk,rkhd->rqhgd", weights, values).flatten(2, 3).to(queries.dtype)

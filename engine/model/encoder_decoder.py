@@ -1,4 +1,4 @@
-"""The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART, T5), over pages, for many requests at once.
+"""The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART), over pages, for many requests at once.
 
 Their layers are those of the Transformer (Vaswani et al. 2017). They differ in where norms are, how positions are encoded,
 and what is added to the logits. Linear layers see a flat list of rows. It computes the same as the transformers module,
@@ -7,7 +7,6 @@ from the same weights; a probe compares both before it is used.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,13 +18,11 @@ from transformers import (
     M2M100ForConditionalGeneration,
     MarianMTModel,
     MBartForConditionalGeneration,
-    MT5ForConditionalGeneration,
-    T5ForConditionalGeneration,
 )
 
 from engine.kv_cache import PagedCache
-from engine.model.attention import AttentionParams, Backend, Reference
-from engine.model.fused_decoder import backend_for, joined
+from engine.model.attention import AttentionParams, Backend
+from engine.model.fused_decoder import joined
 from engine.step_layout import StepLayout, TranslationLayout
 
 SERVED_TYPES = (MarianMTModel, M2M100ForConditionalGeneration, MBartForConditionalGeneration)
@@ -37,12 +34,6 @@ NEVER = -1e9
 """The bias of a token that must not be written. It is finite, so that sums stay numbers in every dtype."""
 
 Block = Callable[[Tensor], Tensor]
-T5_TYPES = (T5ForConditionalGeneration, MT5ForConditionalGeneration)
-
-POSITIONS = 512
-"""The most tokens of a source, and of a target. The models have no bound, but were trained with this length."""
-
-_TERMS = AttentionParams(1.0)
 
 
 class Embedding(nn.Module):
@@ -105,26 +96,6 @@ class Layer(nn.Module):
         return made
 
 
-def attend_within(
-    projected: Sequence[Tensor],
-    bounds: Sequence[int],
-    scale: float,
-    bias: Callable[[int], Tensor | None] = lambda _length: None,
-) -> Tensor:
-    """Attend with queries, keys and values, each (rows, heads, size), within each source. Returns the same shape.
-
-    `bounds`: where each source begins, and the end. `bias`: returns what is added to the scores of a source of a length.
-    """
-    mixed = torch.empty_like(projected[0])
-    for start, stop in pairwise(bounds):
-        queries, keys, values = (one[start:stop].transpose(0, 1) for one in projected)
-        seen = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=bias(stop - start), scale=scale
-        )
-        mixed[start:stop] = seen.transpose(0, 1)
-    return mixed
-
-
 class EncoderLayer(Layer):
     """One layer of the encoder. Each row of a source sees all rows of it."""
 
@@ -134,7 +105,12 @@ class EncoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
     def _attend(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
-        mixed = attend_within(self.split(states).unbind(), bounds, self.scale)
+        projected = self.split(states).unbind()
+        mixed = torch.empty_like(projected[0])
+        for start, stop in pairwise(bounds):
+            queries, keys, values = (one[start:stop].transpose(0, 1) for one in projected)
+            seen = functional.scaled_dot_product_attention(queries, keys, values, scale=self.scale)
+            mixed[start:stop] = seen.transpose(0, 1)
         made: Tensor = self.output(mixed.flatten(1))
         return made
 
@@ -179,21 +155,28 @@ class DecoderLayer(Layer):
         return self.around(self.mlp_norm, states, self.mlp)
 
 
-class Seq2SeqModel(nn.Module, ABC):
-    """The forward pass of a whole model that reads a source and writes a target; each kind has a subclass.
+class EncoderDecoder(nn.Module):
+    """The forward pass of a whole model that reads a source and writes a target.
 
     `source_vocabulary`: ids of sources are below it. `source_positions`, `target_positions`: the most tokens of each half.
     """
-
-    source_vocabulary: int
-    source_positions: int
-    target_positions: int
 
     def __init__(self, module: Any) -> None:
         """Take over the weights of a module, which stays usable and shares them."""
         super().__init__()
         self._parameters_taken: int = module.num_parameters()
         self.head = _head(module)
+        before = isinstance(module, NORMED_BEFORE)
+        encoder, decoder = module.model.encoder, module.model.decoder
+        self.source, self.target = Embedding(encoder), Embedding(decoder)
+        self.encoder = nn.ModuleList(EncoderLayer(layer, before=before) for layer in encoder.layers)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(layer, number, before=before) for number, layer in enumerate(decoder.layers)
+        )
+        self.encoder_norm: nn.Module = getattr(encoder, "layer_norm", None) or nn.Identity()
+        self.decoder_norm: nn.Module = getattr(decoder, "layer_norm", None) or nn.Identity()
+        self.source_vocabulary = len(self.source.weight)
+        self.source_positions, self.target_positions = len(self.source.positions), len(self.target.positions)
 
     @property
     def device(self) -> torch.device:
@@ -220,41 +203,6 @@ class Seq2SeqModel(nn.Module, ABC):
         """Never write these tokens."""
         for token in tokens:
             self.head.bias[token] = NEVER
-
-    @abstractmethod
-    def attention(self) -> Backend:
-        """Return the attention backend for its device and dtype."""
-
-    @abstractmethod
-    def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
-
-    @abstractmethod
-    def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
-
-
-class EncoderDecoder(Seq2SeqModel):
-    """An encoder-decoder that adds embeddings of positions to those of tokens."""
-
-    def __init__(self, module: Any) -> None:
-        """Take over the weights of a module, which stays usable and shares them."""
-        super().__init__(module)
-        before = isinstance(module, NORMED_BEFORE)
-        encoder, decoder = module.model.encoder, module.model.decoder
-        self.source, self.target = Embedding(encoder), Embedding(decoder)
-        self.encoder = nn.ModuleList(EncoderLayer(layer, before=before) for layer in encoder.layers)
-        self.decoder = nn.ModuleList(
-            DecoderLayer(layer, number, before=before) for number, layer in enumerate(decoder.layers)
-        )
-        self.encoder_norm: nn.Module = getattr(encoder, "layer_norm", None) or nn.Identity()
-        self.decoder_norm: nn.Module = getattr(decoder, "layer_norm", None) or nn.Identity()
-        self.source_vocabulary = len(self.source.weight)
-        self.source_positions, self.target_positions = len(self.source.positions), len(self.target.positions)
-
-    def attention(self) -> Backend:
-        """Return the attention backend for its device and dtype."""
-        return backend_for(self.device, self.dtype)
 
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
         """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
@@ -287,154 +235,3 @@ def _head(module: Any) -> nn.Linear:
     bias = weight.new_zeros(len(weight)) if added is None else added[0].to(weight.dtype).clone()
     head.bias = nn.Parameter(bias, requires_grad=False)
     return head
-
-
-class RelativePositionBias(nn.Module):
-    """The bias that one half adds to scores, the same in all of its layers."""
-
-    def __init__(self, stack: Any) -> None:
-        """Take one half of a module."""
-        super().__init__()
-        attention = stack.block[0].layer[0].SelfAttention
-        self._table = attention.relative_attention_bias
-        # Its public caller, `compute_bias`, takes one run of positions for all requests (transformers 5.0 to 5.23 and later).
-        self._bucket = attention._relative_position_bucket  # noqa: SLF001
-        self._terms: dict[str, Any] = {
-            "bidirectional": not stack.is_decoder,
-            "num_buckets": attention.relative_attention_num_buckets,
-            "max_distance": attention.relative_attention_max_distance,
-        }
-
-    def forward(self, positions: Tensor, keys: Tensor) -> Tensor:
-        """Return (requests, heads, queries, keys) for queries at (requests, queries) and keys at (keys)."""
-        apart = keys - positions.unsqueeze(-1)
-        made: Tensor = self._table(self._bucket(apart, **self._terms))
-        return made.movedim(-1, 1)
-
-
-class T5Attention(nn.Module):
-    """The projections of one attention, and the norm before it."""
-
-    def __init__(self, layer: Any, attention: Any) -> None:
-        super().__init__()
-        self.norm = layer.layer_norm
-        self.queries, self.keys, self.values = attention.q, attention.k, attention.v
-        self.output = attention.o
-        self._size: int = attention.key_value_proj_dim
-
-    def heads(self, projection: nn.Module, states: Tensor) -> Tensor:
-        """Return a projection of states, (rows, heads, size)."""
-        made: Tensor = projection(states)
-        return made.view(states.shape[0], -1, self._size)
-
-    def joined(self, mixed: Tensor) -> Tensor:
-        """Return the output, (rows, hidden), for the heads' results, (rows, heads, size)."""
-        made: Tensor = self.output(mixed.flatten(1))
-        return made
-
-
-class T5EncoderLayer(nn.Module):
-    """One layer of the encoder. Each row of a source sees all rows of it."""
-
-    def __init__(self, block: Any) -> None:
-        super().__init__()
-        self.own = T5Attention(block.layer[0], block.layer[0].SelfAttention)
-        self.mlp = block.layer[-1]
-
-    def forward(self, states: Tensor, bounds: Sequence[int], distances: RelativePositionBias) -> Tensor:
-        """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
-        own, given = self.own, self.own.norm(states)
-        projected = [own.heads(one, given) for one in (own.queries, own.keys, own.values)]
-
-        def bias(length: int) -> Tensor:
-            places = torch.arange(length, device=states.device)
-            added: Tensor = distances(places.unsqueeze(0), places)[0]
-            return added.to(given.dtype)
-
-        made: Tensor = self.mlp(states + own.joined(attend_within(projected, bounds, 1.0, bias)))
-        return made
-
-
-class T5DecoderLayer(nn.Module):
-    """One layer of the decoder. Rows attend to the target up to themselves, then to all of their source."""
-
-    def __init__(self, block: Any, number: int) -> None:
-        super().__init__()
-        self._number = number
-        self.own = T5Attention(block.layer[0], block.layer[0].SelfAttention)
-        self.cross = T5Attention(block.layer[1], block.layer[1].EncDecAttention)
-        self.mlp = block.layer[-1]
-
-    def keep(self, encoded: Tensor, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Store the keys and values of sources for this layer, from their encoded states, (rows, hidden)."""
-        keys, values = (
-            self.cross.heads(one, encoded).contiguous() for one in (self.cross.keys, self.cross.values)
-        )
-        backend.store(cache.layer(self._number, keys, values), layout, keys, values)
-
-    def forward(
-        self,
-        states: Tensor,
-        step: TranslationLayout,
-        cache: PagedCache,
-        backend: Reference,
-        added: RelativePositionBias,
-    ) -> Tensor:
-        """Take states, (rows, hidden), through the layer."""
-        own, given = self.own, self.own.norm(states)
-        queries, keys, values = (own.heads(one, given) for one in (own.queries, own.keys, own.values))
-        layer = cache.layer(self._number, keys, values)
-        backend.store(layer, step.own, keys, values)
-        states = states + own.joined(backend.attend_with(added, queries, layer, step.own, _TERMS))
-        cross_queries = self.cross.heads(self.cross.queries, self.cross.norm(states))
-        states = states + self.cross.joined(backend.attend(cross_queries, layer, step.cross, _TERMS))
-        made: Tensor = self.mlp(states)
-        return made
-
-
-class T5(Seq2SeqModel):
-    """A whole T5 model."""
-
-    def __init__(self, module: Any) -> None:
-        """Take over the weights of a module, which stays usable and shares them."""
-        super().__init__(module)
-        encoder, decoder = module.encoder, module.decoder
-        self.tokens: Tensor = module.shared.weight
-        self.encoder = nn.ModuleList(T5EncoderLayer(block) for block in encoder.block)
-        self.decoder = nn.ModuleList(
-            T5DecoderLayer(block, number) for number, block in enumerate(decoder.block)
-        )
-        self.encoder_norm, self.decoder_norm = encoder.final_layer_norm, decoder.final_layer_norm
-        self.source_distances, self.target_distances = (
-            RelativePositionBias(encoder),
-            RelativePositionBias(decoder),
-        )
-        scaled: bool = getattr(module.config, "scale_decoder_outputs", False)
-        self._scale: float = module.model_dim**-0.5 if scaled else 1.0
-        self.source_vocabulary = len(self.tokens)
-        self.source_positions = self.target_positions = POSITIONS
-
-    def attention(self) -> Reference:
-        """Return the backend that can add a bias to scores."""
-        return Reference()
-
-    def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
-        bounds = [0, *(int(stop) for stop in layout.query_starts[1:].tolist())]
-        states = functional.embedding(layout.input_ids[0, : layout.rows], self.tokens)
-        for layer in self.encoder:
-            states = layer(states, bounds, self.source_distances)
-        states = self.encoder_norm(states)
-        for layer in self.decoder:
-            layer.keep(states, layout, cache, backend)  # type: ignore[operator] # a list of modules has no closer type
-
-    def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (rows, vocabulary), of the rows of targets that the step samples from."""
-        assert isinstance(backend, Reference)  # noqa: S101 - it is the one that `attention` returned
-        states = functional.embedding(ids, self.tokens)
-        for layer in self.decoder:
-            states = layer(states, step, cache, backend, self.target_distances)
-        if len(step.sampled) < len(states):
-            states = states[step.sampled]
-        made: Tensor = self.head(self.decoder_norm(states) * self._scale)
-        return made

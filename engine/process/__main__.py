@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from engine import machine
-from engine.channel import BlockingChannel
 from engine.errors import ModelNotUsable
 from engine.machine import (
     EngineOptions,
@@ -31,7 +30,7 @@ from engine.machine import (
     resident_bytes,
     torch_settings,
 )
-from engine.messages import LoadFailed, Loading, ToEngine
+from engine.messages import BlockingChannel, LoadFailed, Loading, ToEngine
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
 from engine.prompts.jobs import PromptProcess
 

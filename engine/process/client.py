@@ -14,7 +14,6 @@ from itertools import count
 from typing import NamedTuple, Self, assert_never
 
 from engine.api import Engine, EngineState, EngineStatus, Streamer, running
-from engine.channel import pack
 from engine.errors import EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -37,6 +36,7 @@ from engine.messages import (
     ReplySpec,
     Request,
     StepOutputs,
+    pack,
 )
 from engine.process.supervision import (
     ChildProcess,

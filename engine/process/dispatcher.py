@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
 
-from engine.channel import BlockingChannel
 from engine.fair_queue import FairQueue
 from engine.messages import (
+    BlockingChannel,
     Cancel,
     CancelCount,
     CountRequest,
@@ -380,7 +380,7 @@ class RequestBuilder:
         sampling = resolve_sampling(request.params, self._defaults)
         images = {image.digest: image for message in request.messages for image in message.images}
         beginning = ReplyPrefix(prompt.opened, prompt.token_ids[len(prompt.token_ids) - prompt.continued :])
-        reply, logprobs = self._replies.begin(request, beginning)
+        reply = self._replies.begin(request, beginning)
         return PreparedRequest(
             request.request_id,
             prompt.token_ids,
@@ -390,7 +390,7 @@ class RequestBuilder:
             client=request.client,
             priority=request.priority,
             shared_tokens=made.shared_tokens,
-            logprobs=logprobs,
+            logprobs=reply.logprobs,
             grammar=made.grammar,
             source=prompt.source,
             shown=[PlacedImage(images[digest], starts) for digest, starts in prompt.shown],

@@ -15,10 +15,9 @@ from math import ceil
 import msgspec
 
 from engine.api import EngineState, EngineStatus
-from engine.channel import Unpacker
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions, module_environment
-from engine.messages import FromEngine, ModelFacts
+from engine.messages import FromEngine, ModelFacts, Unpacker
 
 _STDERR = 2
 _LAST_WORDS_S = 1.0

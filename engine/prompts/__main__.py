@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from engine import machine
-from engine.channel import BlockingChannel
 from engine.errors import ModelNotUsable
 from engine.grammar import (
     GrammarCompiler,
@@ -28,6 +27,7 @@ from engine.grammar import (
     NoGrammars,
     vocabulary_of,
 )
+from engine.messages import BlockingChannel
 from engine.prompts.jobs import NUMBER_BYTES, BuildPrompt, Job, Ready, Stopped
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.channel import BlockingChannel
 from engine.errors import EngineError
 from engine.grammar import GrammarSource
-from engine.messages import PLAIN, Message, ReplySpec
+from engine.messages import PLAIN, BlockingChannel, Message, ReplySpec
 from engine.vision.image import Image, without
 
 _SHORTEST_S = 0.001

@@ -41,7 +41,8 @@ class ActiveRequest:
     """A request from its submission to its end.
 
     `room`: the most tokens of source, prompt and reply together. `unsent`: how many tokens no output has counted yet.
-    `position`: the last reported place in the queue. `image_inputs`: its images; None if it has none.
+    `position`: the last reported place in the queue. `deadline`: when it must have ended, by the core's clock.
+    `image_inputs`: its images; None if it has none.
     """
 
     prepared: PreparedRequest
@@ -51,6 +52,7 @@ class ActiveRequest:
     position: int | None = None
     unsent: int = 0
     steps_at_cancel: int | None = None
+    deadline: float = float("inf")
     image_inputs: ImageInputs | None = None
 
     @property

@@ -11,13 +11,12 @@ image's are in memory.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, assert_never
+from typing import assert_never
 from weakref import WeakValueDictionary
 
 import torch
@@ -87,7 +86,6 @@ class EngineCore:
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[RequestEnd | Finished] = []
-        self._deadlines: Deadlines[ActiveRequest] = Deadlines()
         self._counters = Counters()
         self._image_encoder = ImageEncoder(model.vision_config, request_decode, clock)
         self._kv_idle_s = kv_idle_s
@@ -126,7 +124,7 @@ class EngineCore:
         self._active[request.request_id] = active
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
-            self._deadlines.add(active.request.arrival, self._clock() + request.sampling.max_time_s, active)
+            active.deadline = self._clock() + request.sampling.max_time_s
 
     def _sampler_state(self, request: PreparedRequest) -> SamplerState:
         guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
@@ -143,13 +141,8 @@ class EngineCore:
     def put_image(self, image_result: ImageResult) -> None:
         """Take the pixels of an image that was asked for, or why there are none, even if nobody waits for them any more."""
         self._image_encoder.paused = False
-        self._end_image_failure(self._image_encoder.put_image(image_result))
-
-    def _end_image_failure(self, failure: ImageFailure | None) -> None:
-        if failure is not None:
-            self._leaving.append(
-                RequestEnd(failure.active, FinishReason.ERROR, failure.why, ErrorCode.BAD_PARAMS)
-            )
+        if (end := self._image_encoder.put_image(image_result)) is not None:
+            self._leaving.append(end)
 
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
@@ -206,7 +199,9 @@ class EngineCore:
 
     def _ends_without_a_step(self) -> list[Output]:
         leaving, self._leaving = self._leaving, []
-        leaving += (RequestEnd(active, FinishReason.TIMEOUT) for active in self._deadlines.due(self._clock()))
+        now = self._clock()
+        late = [active for active in self._active.values() if active.deadline <= now]
+        leaving += (RequestEnd(active, FinishReason.TIMEOUT) for active in late)
         return [
             output for end in leaving for output in (self._end(end) if isinstance(end, RequestEnd) else [end])
         ]
@@ -216,7 +211,7 @@ class EngineCore:
         outputs: list[Output] = []
         for request in plan.admitted:
             active = self._active[request.request_id]
-            self._image_encoder.begin(active)
+            self._image_encoder.add(active)
             self._executor.join(
                 request.slot or 0, active.sampler_state, active.tokens, generated=request.generated
             )
@@ -259,7 +254,8 @@ class EngineCore:
             return 1
         self._executor.take_all_threads()
         share = 2 if self._scheduler.decoding else 1
-        self._end_image_failure(self._image_encoder.work(self._pace.target_s / share))
+        if (end := self._image_encoder.work(self._pace.target_s / share)) is not None:
+            self._leaving.append(end)
         return share
 
     def _compute(self, plan: StepPlan, active: list[ActiveRequest]) -> LaunchedStep:
@@ -420,7 +416,6 @@ class EngineCore:
         if not self._serves(active):
             return []
         del self._active[active.prepared.request_id]
-        self._deadlines.remove(active.request.arrival)
         self._image_encoder.forget(active)
         self._leave(active, keep=end.keep)
         if active.sampler_state.guide is not None:
@@ -539,49 +534,13 @@ class Counters:
         )
 
 
-T = TypeVar("T")
-
-
-class Deadlines(Generic[T]):
-    """Things with unique keys, each due at a time. A removed thing is forgotten at once."""
-
-    def __init__(self) -> None:
-        self._due: list[tuple[float, int]] = []
-        self._things: dict[int, T] = {}
-
-    def __len__(self) -> int:
-        return len(self._things)
-
-    def add(self, key: int, due: float, thing: T) -> None:
-        """Add a thing."""
-        self._things[key] = thing
-        heapq.heappush(self._due, (due, key))
-
-    def remove(self, key: int) -> None:
-        """Forget a thing, if it is known."""
-        self._things.pop(key, None)
-        if len(self._due) > 2 * len(self._things) + 64:
-            self._due = [entry for entry in self._due if entry[1] in self._things]
-            heapq.heapify(self._due)
-
-    def due(self, now: float) -> Iterator[T]:
-        """Yield the things whose time has come, earliest first, and forget them."""
-        while self._due and self._due[0][0] <= now:
-            thing = self._things.pop(heapq.heappop(self._due)[1], None)
-            if thing is not None:
-                yield thing
-
-
 LITTLE_MEMORY = "The device has too little memory for this image."
 NOT_DECODED = "The image could not be decoded."
 DecodeCallback = Callable[[DecodeImage], None]
 
 
-class ImageFailure(NamedTuple):
-    """A request that ends because of an image, and why."""
-
-    active: ActiveRequest
-    why: str
+def _refused_image(active: ActiveRequest, why: str) -> RequestEnd:
+    return RequestEnd(active, FinishReason.ERROR, why, ErrorCode.BAD_PARAMS)
 
 
 @dataclass(slots=True, eq=False)
@@ -622,24 +581,20 @@ class ImageEncoder:
         """Whether it waits for pixels."""
         return self._current is not None and self._current.pieces is None
 
-    def begin(self, active: ActiveRequest) -> None:
-        """Begin with the images of a request that was just admitted."""
-        self._enqueue(active)
-
     def forget(self, active: ActiveRequest) -> None:
         """Drop the images of a request that has ended."""
         if self._current is not None and self._current.active is active:
             self._current = None
         self._queue.remove(active.prepared.request_id)
 
-    def put_image(self, image_result: ImageResult) -> ImageFailure | None:
-        """Take the pixels that were asked for, or drop them if nobody waits any more. Returns whose image has none."""
+    def put_image(self, image_result: ImageResult) -> RequestEnd | None:
+        """Take the pixels that were asked for, or drop them if nobody waits any more. Returns the end of a request whose image has none."""
         current, look = self._current, image_result.look
         if current is None or current.pieces is not None or not self._is_of(current, look):
             return None
         if not isinstance(image_result.answer, DecodedTiles):
             self._current = None
-            return ImageFailure(
+            return _refused_image(
                 current.active,
                 image_result.answer.why if isinstance(image_result.answer, Rejected) else NOT_DECODED,
             )
@@ -649,8 +604,8 @@ class ImageEncoder:
         current.pieces = self._vision_config.tower.look(points.view(answer.count, 3, side, side))
         return None
 
-    def work(self, seconds: float) -> ImageFailure | None:
-        """Compute for `seconds`, but at least one piece. Returns whose image can't be encoded, if one can't."""
+    def work(self, seconds: float) -> RequestEnd | None:
+        """Compute for `seconds`, but at least one piece. Returns the end of a request whose image can't be encoded."""
         until = self._clock() + seconds
         while self.computes:
             current = self._current
@@ -664,7 +619,7 @@ class ImageEncoder:
                 if not is_out_of_memory(error):
                     raise
                 self._current = None
-                return ImageFailure(current.active, LITTLE_MEMORY)
+                return _refused_image(current.active, LITTLE_MEMORY)
             if self._clock() >= until:
                 break
         return None
@@ -674,11 +629,11 @@ class ImageEncoder:
         assert current.active.image_inputs is not None  # noqa: S101 - only requests with images are here
         current.active.image_inputs.add_states(current.number, states)
         self._states[current.active.image_inputs.image(current.number).digest] = states
-        self._enqueue(current.active)
+        self.add(current.active)
         for one in [*self._queue]:  # some of these may have waited for the same image
-            self._enqueue(one)
+            self.add(one)
 
-    def _enqueue(self, active: ActiveRequest) -> None:
+    def add(self, active: ActiveRequest) -> None:
         """Let a request wait for its next image, or let it be computed if no image is missing."""
         number = self._missing(active)
         active.request.waits_for_images = number is not None

@@ -38,7 +38,7 @@ class ReplyFactory:
         markers = () if format_ is None else format_.markers
         self._hidden = tuple(mark for mark in markers if mark in vocabulary.special_names)
 
-    def begin(self, request: Request, beginning: ReplyPrefix) -> StartedReply:
+    def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
         """Return the reply to a request, with log-probabilities if the request asks for them.
 
         A reply to a raw prompt is only text.
@@ -63,14 +63,7 @@ class ReplyFactory:
             one_call = not request.spec.parallel_calls
             reply = ParsedReply(detokenizer, parser, stops, logprobs, one_call=one_call)
         reply.resume(beginning.token_ids)
-        return StartedReply(reply, logprobs)
-
-
-class StartedReply(NamedTuple):
-    """A reply that begins, and the log-probabilities of its tokens, if they were asked for."""
-
-    reply: ReplyText
-    logprobs: ReplyLogprobs | None
+        return reply
 
 
 class ReplyPrefix(NamedTuple):
@@ -128,8 +121,8 @@ class ParsedReply(ReplyText):
         """Tell a segment that is not text. Text and reasoning that waited before it come first."""
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
         pieces_before = self._rest(thinks=thinks)
-        if self._logprobs is not None:
-            self._logprobs.skip(self._text_chars, len(segment.raw))
+        if self.logprobs is not None:
+            self.logprobs.skip(self._text_chars, len(segment.raw))
         if thinks:
             shown = self._thoughts.push(segment.raw)
             return [*pieces_before, Thought(shown)] if shown else pieces_before

@@ -430,7 +430,7 @@ class ReplyText:
         `logprobs`: gets each token's text; it must have a score for each.
         """
         self._detokenizer = detokenizer
-        self._logprobs = logprobs
+        self.logprobs = logprobs
         self._text = ShownText(stops)
         self._stopped = False
 
@@ -442,8 +442,8 @@ class ReplyText:
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token. After a stop, push no more."""
         text = self._detokenizer.push(token_id)
-        if self._logprobs is not None:
-            self._logprobs.made(text, holds=self._detokenizer.holds)
+        if self.logprobs is not None:
+            self.logprobs.made(text, holds=self._detokenizer.holds)
         pieces = self._take(text) if text else ()
         return ReplyStep(pieces, self._stopped) if pieces or self._stopped else NOTHING
 
@@ -456,8 +456,8 @@ class ReplyText:
         if self._stopped:
             return ()
         text = self._detokenizer.flush()
-        if self._logprobs is not None:
-            self._logprobs.finish(text)
+        if self.logprobs is not None:
+            self.logprobs.finish(text)
         return self._end(text)
 
     def _begin(self, text: str) -> None:

@@ -524,80 +524,6 @@ def _is_object(text: str) -> bool:
         return False
 
 
-class UpstreamPieces:
-    """Makes the pieces of one reply. Their numbers of tokens are filled in later."""
-
-    def __init__(self, request_id: str, upstream: str, *, logprobs: bool = False) -> None:
-        """Take the request's id, the upstream's name, and whether log-probabilities were asked for."""
-        self._request_id = request_id
-        self._logprobs = UpstreamLogprobs() if logprobs else None
-        self._calls = ToolCallAssembler(request_id, upstream)
-        self._waiting = ""
-        self._thinks = False  # what waits is a thought
-
-    def take(self, choice: Choice) -> Iterator[Piece]:
-        """Take a chunk, and yield the pieces that are ready now. Raises EngineLost if there are too many calls."""
-        news = choice.news
-        if news.thought:
-            yield from self._extend(news.thought, thinks=True)
-        if self._logprobs is not None:
-            self._add_logprobs(choice)
-        if news.content:
-            yield from self._extend(news.content, thinks=False)
-        if news.tool_calls:
-            yield from self._flush()
-            for call in self._calls.take(news.tool_calls):
-                yield from self._call(call)
-
-    def finish(self) -> Iterator[Piece]:
-        """Yield the pieces that were held back, since the reply has ended."""
-        yield from self._close_call()
-        yield from self._flush()
-
-    def _add_logprobs(self, choice: Choice) -> None:
-        assert self._logprobs is not None  # noqa: S101 - the caller has checked
-        news = choice.news
-        if news.thought or news.tool_calls:
-            self._logprobs.pass_over(news.content or "")
-        else:
-            self._logprobs.add(news.content or "", choice.logprobs)
-
-    def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
-        yield from self._close_call()
-        if thinks is not self._thinks:
-            yield from self._flush()
-        self._thinks = thinks
-        self._waiting += text
-        yield from self._emit(whole_length(self._waiting))
-
-    def _close_call(self) -> Iterator[Piece]:
-        for call in self._calls.close():
-            yield from self._call(call)
-
-    def _call(self, call: ToolCallOutput | str) -> Iterator[Piece]:
-        if isinstance(call, ToolCallOutput):
-            yield call
-            return
-        self._thinks = False
-        if self._logprobs is not None:
-            self._logprobs.pass_over(call)
-        self._waiting += call
-        yield from self._flush()
-
-    def _flush(self) -> Iterator[Piece]:
-        yield from self._emit(len(self._waiting))
-
-    def _emit(self, length: int) -> Iterator[Piece]:
-        text, self._waiting = self._waiting[:length], self._waiting[length:]
-        if not text:
-            return
-        if self._thinks:
-            yield Reasoning(self._request_id, text, 0)
-        else:
-            logprobs = self._logprobs.leave(text) if self._logprobs is not None else ()
-            yield Chunk(self._request_id, text, 0, logprobs)
-
-
 _NOTHING = Choice()
 
 
@@ -626,7 +552,10 @@ class UpstreamReply:
         """
         self._most_tokens = most_tokens
         self._request_id = request_id
-        self._pieces = UpstreamPieces(request_id, upstream, logprobs=logprobs)
+        self._logprobs = UpstreamLogprobs() if logprobs else None
+        self._calls = ToolCallAssembler(request_id, upstream)
+        self._waiting = ""
+        self._thinks = False  # what waits is a thought
         self._shown_tokens = 0
         self._chunks = 0
         self._reason: FinishReason | None = None
@@ -671,7 +600,7 @@ class UpstreamReply:
 
     def rest(self) -> list[Output]:
         """Return what was held back, since the reply has ended."""
-        return self._counted(self._pieces.finish())
+        return self._counted([*self._close_call(), *self._flush()])
 
     def finished(
         self,
@@ -692,7 +621,64 @@ class UpstreamReply:
             self.generated_tokens = max(self.generated_tokens, self._chunks)
             if self._chunks > self.max_new_tokens:
                 return []
-        return list(self._pieces.take(choice))
+        return list(self._ready(choice))
+
+    def _ready(self, choice: Choice) -> Iterator[Piece]:
+        """Yield the pieces of a chunk that are ready now. Raises EngineLost if there are too many calls."""
+        news = choice.news
+        if news.thought:
+            yield from self._extend(news.thought, thinks=True)
+        if self._logprobs is not None:
+            self._add_logprobs(choice)
+        if news.content:
+            yield from self._extend(news.content, thinks=False)
+        if news.tool_calls:
+            yield from self._flush()
+            for call in self._calls.take(news.tool_calls):
+                yield from self._call(call)
+
+    def _add_logprobs(self, choice: Choice) -> None:
+        assert self._logprobs is not None  # noqa: S101 - the caller has checked
+        news = choice.news
+        if news.thought or news.tool_calls:
+            self._logprobs.pass_over(news.content or "")
+        else:
+            self._logprobs.add(news.content or "", choice.logprobs)
+
+    def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
+        yield from self._close_call()
+        if thinks is not self._thinks:
+            yield from self._flush()
+        self._thinks = thinks
+        self._waiting += text
+        yield from self._emit(whole_length(self._waiting))
+
+    def _close_call(self) -> Iterator[Piece]:
+        for call in self._calls.close():
+            yield from self._call(call)
+
+    def _call(self, call: ToolCallOutput | str) -> Iterator[Piece]:
+        if isinstance(call, ToolCallOutput):
+            yield call
+            return
+        self._thinks = False
+        if self._logprobs is not None:
+            self._logprobs.pass_over(call)
+        self._waiting += call
+        yield from self._flush()
+
+    def _flush(self) -> Iterator[Piece]:
+        yield from self._emit(len(self._waiting))
+
+    def _emit(self, length: int) -> Iterator[Piece]:
+        text, self._waiting = self._waiting[:length], self._waiting[length:]
+        if not text:
+            return
+        if self._thinks:
+            yield Reasoning(self._request_id, text, 0)
+        else:
+            logprobs = self._logprobs.leave(text) if self._logprobs is not None else ()
+            yield Chunk(self._request_id, text, 0, logprobs)
 
     def _counted(self, pieces: Iterable[Piece]) -> list[Output]:
         """Return the pieces. The first one carries all tokens that were generated since the last piece."""

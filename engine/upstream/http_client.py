@@ -11,8 +11,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
@@ -26,7 +25,7 @@ from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
 from engine.fair_queue import Running, Waiting, WaitingQueue
 from engine.messages import ErrorCode, Message, ReplySpec, Request
 from engine.upstream.completions import MOST_TOKENS, Completion, body_of, path_of, prompt_of, session_of
-from engine.upstream.options import Features, ServerOptions, UpstreamOptions
+from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamHttpClient:
@@ -35,7 +34,6 @@ class UpstreamHttpClient:
     def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
         self._client = client
         self._options = options
-        self._sessions = RouterSessions(options.features)
 
     async def reply(
         self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
@@ -52,7 +50,7 @@ class UpstreamHttpClient:
             headers={
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream",
-                **self._sessions.headers_of(request),
+                **session_headers(request, options.features.affinity_header),
                 **request.trace.headers,
             },
             extensions={"trace": _request_sent_trace(on_sent)},
@@ -63,7 +61,6 @@ class UpstreamHttpClient:
             try:
                 if response.status_code != httpx.codes.OK:
                     raise await listening.in_time(refusal_of(options.name, response))
-                self._sessions.update(request, response.headers)
                 await listening.read_to_end(response)
             finally:
                 await response.aclose()
@@ -126,11 +123,6 @@ _BOM = b"\xef\xbb\xbf"
 AFTER_END_S = 2.0
 """Seconds to wait for the totals after the finish reason."""
 
-KEPT_TOKENS = 16_384
-"""The most conversations whose router's token is remembered. The one that was silent for longest is dropped first."""
-
-TOKEN_CHARS = 1024
-"""The longest token that is remembered."""
 _DONE = "[DONE]"
 _MOST_COMPLAINT = 64 * 1024
 _MOST_FETCHED = 1024 * 1024
@@ -419,33 +411,10 @@ async def fetch(
     return response, bytes(body)
 
 
-class RouterSessions:
-    """Makes the header by which a router recognizes a conversation. If the router names it, that token is remembered."""
-
-    def __init__(self, features: Features) -> None:
-        self._header = features.session_header
-        self._gives = features.session_token
-        self._tokens: OrderedDict[str, str] = OrderedDict()
-
-    def headers_of(self, request: Request) -> dict[str, str]:
-        """Return the headers that keep a conversation with one replica of the upstream."""
-        session = session_of(request)
-        if self._header is None or session is None:
-            return {}
-        value = self._tokens.get(session) if self._gives else session
-        return {} if value is None else {self._header: value}
-
-    def update(self, request: Request, headers: Mapping[str, str]) -> None:
-        """Remember the token that a router gave to a conversation."""
-        session = session_of(request)
-        if not self._gives or self._header is None or session is None:
-            return
-        token = headers.get(self._header)
-        if token and len(token) <= TOKEN_CHARS and token.isascii() and token.isprintable():
-            self._tokens[session] = token
-            self._tokens.move_to_end(session)
-            if len(self._tokens) > KEPT_TOKENS:
-                self._tokens.popitem(last=False)
+def session_headers(request: Request, header: str | None) -> dict[str, str]:
+    """Return the header that keeps a conversation with one replica behind a router."""
+    session = session_of(request)
+    return {} if header is None or session is None else {header: session}
 
 
 async def refusal_of(name: str, response: httpx.Response) -> EngineError:

@@ -1,4 +1,4 @@
-"""Keeps track of whether an upstream takes requests, by checks, and by how it answers requests."""
+"""Keeps track of whether an upstream takes requests, by checks, and by how it answers requests; lists a server's models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Annotated
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
-from msgspec import Meta
 
 from engine.api import EngineState
 from engine.errors import EngineBusy, EngineError, EngineUnavailable
@@ -249,13 +249,17 @@ REST_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _ListedModel(msgspec.Struct, frozen=True):
+    """A model as servers list it. vLLM and Midstream report `max_model_len`, OpenRouter `context_length`."""
+
     id: str
-    max_model_len: Annotated[int, Meta(ge=1, le=MOST_TOKENS)] | None = None  # vLLM's word for the window
+    owned_by: str = ""
+    max_model_len: int | None = None
+    context_length: int | None = None
 
 
 class _Models(msgspec.Struct, frozen=True):
-    data: tuple[_Model, ...] = ()
+    data: tuple[_ListedModel, ...]
 
 
 async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
@@ -286,7 +290,8 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
         return None
     if options.model not in {model.id for model in models}:
         return None
-    return next((model.max_model_len for model in models if model.max_model_len), None)  # adapters have none
+    windows = (model.max_model_len or 0 for model in models)  # vLLM's adapters have none
+    return next((window for window in windows if 0 < window <= MOST_TOKENS), None)
 
 
 def backoff_s(attempt: int, longest_s: float = LONGEST_PAUSE_S) -> float:
@@ -316,3 +321,98 @@ def _facts_of(options: UpstreamOptions) -> ModelFacts:
         lacks=options.features.lacks,
         features=options.features.of_specs,
     )
+
+
+LIST_S = 10.0
+"""How long a server may take to list its models."""
+UNKNOWN_WINDOW = 4096
+"""Tokens of context of a model whose server does not report it."""
+_SERVERS = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llama-server",
+    "library": "ollama",
+    "midstream": "midstream",
+    "openai": "openai",
+    "system": "openai",
+}
+"""Kinds of servers, by what each writes into `owned_by` of its models."""
+
+
+class ListingFailed(Exception):
+    """A server's models are not known. The message is for the operator."""
+
+
+class _Generation(msgspec.Struct, frozen=True):
+    n_ctx: int
+
+
+class _LlamaServer(msgspec.Struct, frozen=True):
+    """What llama-server reports of itself: the window that each of its slots has."""
+
+    default_generation_settings: _Generation
+
+
+def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[str, Any]]:
+    """Return an operator's table (`UpstreamOptions`) for each model of a server. Raises ListingFailed.
+
+    `url`: with its base path; `key_variable`: where the tables say the key is.
+    """
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        with httpx.Client(headers=headers, timeout=LIST_S) as client:
+            answer = client.get(f"{url}/models")
+            if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+                raise ListingFailed(
+                    f"{url} answers {answer.status_code}: give its API key in the variable {key_variable}."
+                )
+            models = msgspec.json.decode(answer.raise_for_status().content, type=_Models).data
+            is_llama = any(model.owned_by == "llamacpp" for model in models)
+            slot = _slot_window(client, url) if is_llama else None
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        raise ListingFailed(
+            f"{url}/models answers {status}. The URL needs its base path, which is usually /v1."
+        ) from error
+    except (httpx.HTTPError, OSError) as error:
+        why = error or type(error).__name__
+        raise ListingFailed(f"{url} does not answer: {why}. Is it running there?") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ListingFailed(f"{url}/models is not a list of models: {error}.") from error
+    if not models:
+        raise ListingFailed(f"{url} lists no models.")
+    windows = [slot or model.max_model_len or model.context_length for model in models]
+    largest = max(
+        (window for window in windows if window), default=None
+    )  # vLLM's adapters have none of their own
+    if largest is None:
+        log.warning(
+            "%s does not report the context of its models: %d tokens are assumed", url, UNKNOWN_WINDOW
+        )
+    return [
+        _table(url, model, window or largest or UNKNOWN_WINDOW, key_variable=key_variable if key else None)
+        for model, window in zip(models, windows, strict=True)
+    ]
+
+
+def _table(url: str, model: _ListedModel, window: int, *, key_variable: str | None) -> dict[str, Any]:
+    table: dict[str, Any] = {
+        "name": f"{urlsplit(url).netloc} {model.id}",
+        "url": url,
+        "model": model.id,
+        "context_tokens": window,
+    }
+    if (server := _SERVERS.get(model.owned_by)) is not None:
+        table["server"] = server
+    if key_variable is not None:
+        table["key_variable"] = key_variable
+    return table
+
+
+def _slot_window(client: httpx.Client, url: str) -> int | None:
+    """Return the window of llama-server's slots; None if it does not report it. Raises httpx.HTTPError."""
+    answer = client.get(f"{url.removesuffix('/v1')}/props")
+    try:
+        return msgspec.json.decode(answer.content, type=_LlamaServer).default_generation_settings.n_ctx
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -18,20 +18,6 @@ Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-RouterName = Literal["dynamo", "llm-d", "production-stack", "sglang", "litellm"]
-
-SESSION_HEADERS: dict[str, str] = {
-    "dynamo": "X-Dynamo-Session-ID",  # --router-session-affinity-ttl-secs
-    "llm-d": "x-session-token",  # session-affinity-filter or -scorer
-    "production-stack": "x-user-id",  # --routing-logic session; the --session-key of its documentation
-    "sglang": "X-SMG-Routing-Key",  # --policy manual or consistent_hashing, or --sticky-sessions
-    "litellm": "x-litellm-session-id",  # optional_pre_call_checks: ["session_affinity"]
-}
-"""The header by which each kind of router recognizes a session, and the router's option that enables it."""
-TOKEN_ROUTERS = frozenset({"llm-d"})
-"""Routers that name a session themselves. The first answer has a token, which the next requests send back."""
-
-
 FormatFields = Literal["off", "json_object", "json_schema", "sglang", "guided", "structured_outputs"]
 
 _TOOLS: dict[str, tuple[str, ...]] = {"off": (), "auto": ("tools.auto",), "all": ("tools",)}
@@ -54,9 +40,8 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `usage`: a last chunk with totals, asked for by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
     `cache_salt`: prompts share keys and values only within one salt (vLLM, SGLang); a digest of ours is sent.
-    `router`: the kind of inference router, whose header keeps a conversation with one replica. `affinity_header`: the
-    header that does so behind any other router; a digest of owner and conversation is sent. `prompt_cache_key`: OpenAI's
-    field for the same, with the same digest.
+    `affinity_header`: the header by which an inference router keeps a conversation with one replica; a digest of owner and
+    conversation is sent. `prompt_cache_key`: OpenAI's field for the same, with the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
     `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
 
@@ -79,7 +64,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_completion_tokens: bool = False
     priority: Literal["off", "low_first", "high_first"] = "off"
     cache_salt: bool = False
-    router: RouterName | None = None
     affinity_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] | None = None
     prompt_cache_key: bool = False
     tokenize: str | None = None
@@ -131,16 +115,6 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "special_tokens": self.special_tokens,
         }
         return tuple(name for name, takes in by_field.items() if not takes)
-
-    @property
-    def session_header(self) -> str | None:
-        """The header that names the session; None if none does."""
-        return self.affinity_header or (SESSION_HEADERS[self.router] if self.router else None)
-
-    @property
-    def session_token(self) -> bool:
-        """Whether the router itself names the session in its answers, and expects the name back."""
-        return self.router in TOKEN_ROUTERS
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -43,7 +43,7 @@ url = "{big}"
 model = "model"
 served_name = "big"
 context_tokens = 4096
-features = {{top_k = true, router = "dynamo", prompt_cache_key = true}}
+features = {{top_k = true, affinity_header = "X-Dynamo-Session-ID", prompt_cache_key = true}}
 """
 
 

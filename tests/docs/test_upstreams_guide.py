@@ -33,7 +33,7 @@ def test_several_models_have_their_names_and_who_answers_for_them(tmp_path: Path
 
 def test_features_are_told_below_the_server_that_has_them(tmp_path: Path) -> None:
     file = read(tmp_path, ONE + "\n" + FEATURES)
-    assert file.upstream[0].features.router == "dynamo"
+    assert file.upstream[0].features.affinity_header == "X-Dynamo-Session-ID"
     assert file.upstream[0].features.prompt_cache_key
 
 

@@ -109,7 +109,7 @@ async def test_a_conversation_is_not_sent_to_a_home_that_forgot_it(fleet: Engine
     fleet.generate(mine)
     fleet.parts[0]._life.died("It was killed.")
     fleet.parts[0]._life.loaded(FACTS)
-    assert fleet._router._routes.home(("", "mine")) is None
+    assert fleet._router._homes.get(("", "mine")) is None
 
 
 async def test_each_owner_has_conversations_of_that_name(fleet: EngineFleet) -> None:

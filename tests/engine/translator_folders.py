@@ -18,12 +18,9 @@ from transformers import (
     MarianTokenizer,
     NllbTokenizer,
     PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
-    T5Tokenizer,
 )
 
-from tests.engine.translators import SIZES, T5_SIZES, sharpened
+from tests.engine.translators import SIZES, sharpened
 
 ENGLISH = (
     "Good morning!",
@@ -98,21 +95,6 @@ def nllb(folder: Path) -> Path:
     tokenizer = NllbTokenizer(vocab=vocabulary, merges=[])
     tokenizer.save_pretrained(folder)
     return _many(folder, len(tokenizer))
-
-
-def t5(folder: Path, *, tasks: dict[str, dict[str, str]] | None = None) -> Path:
-    """Save a model that takes its task in words. `tasks`: those that its configuration names."""
-    _begin(folder)
-    letters = sorted({letter for sentence in ENGLISH + CHINESE for letter in sentence.replace(" ", "")})
-    scores = [(name, 0.0) for name in ("<pad>", "</s>", "<unk>")]
-    scores += [("\u2581", -2.0), *((letter, -3.0) for letter in letters)]
-    tokenizer = T5Tokenizer(vocab=scores, extra_ids=0)
-    tokenizer.save_pretrained(folder)
-    config = T5Config(**T5_SIZES | {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": 1})
-    config.decoder_start_token_id = 0
-    if tasks:
-        config.task_specific_params = tasks
-    return _saved(T5ForConditionalGeneration(config), folder)
 
 
 def _begin(folder: Path) -> None:

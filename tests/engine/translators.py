@@ -14,11 +14,7 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
-    MT5Config,
-    MT5ForConditionalGeneration,
     PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from engine.execution.executor import LoadedModel, TranslationConfig
@@ -26,7 +22,6 @@ from engine.kv_cache import KVBudget
 from engine.loading.loader import TRANSLATION_PAGE as PAGE
 from engine.loading.loader import PreparedTranslator
 from engine.messages import Languages, Params
-from engine.model.encoder_decoder import T5_TYPES
 from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.tiny_models import GREEDY, Numbers
@@ -52,22 +47,6 @@ SIZES: dict[str, Any] = {
     "eos_token_id": END,
     "bos_token_id": None,
     "forced_eos_token_id": None,
-}
-
-T5_SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 64,
-    "num_layers": 3,  # in both halves, since `generate` of transformers 5.23 makes a cache for the encoder's number
-    "num_heads": 4,
-    "initializer_factor": 4.0,
-    # So few that several distances in a short text share one.
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-    "decoder_start_token_id": START,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
 }
 
 
@@ -107,21 +86,11 @@ def _mbart() -> PreTrainedModel:
     return module
 
 
-def _t5() -> PreTrainedModel:
-    return T5ForConditionalGeneration(T5Config(**T5_SIZES))
-
-
-def _mt5() -> PreTrainedModel:
-    return MT5ForConditionalGeneration(MT5Config(**T5_SIZES))
-
-
 KINDS = {
     "marian": _marian,
     "two vocabularies": _two_vocabularies,
     "m2m100": _m2m,
     "mbart": _mbart,
-    "t5": _t5,
-    "mt5": _mt5,
 }
 
 
@@ -133,8 +102,6 @@ def model_of(kind: str) -> PreTrainedModel:
 
 def sharpened(module: Any) -> PreTrainedModel:
     """Change weights so that translations depend on attention, and a word does not repeat itself."""
-    if isinstance(module, T5_TYPES):
-        return _sharpened_t5(module)
     is_marian = isinstance(module, MarianMTModel)
     # Marian's norms behind sums multiply what is rounded: with more, the trial of a model is at its tolerance.
     factors = dict.fromkeys(("q_proj.weight", "k_proj.weight"), 3.0 if is_marian else 4.0)
@@ -146,15 +113,6 @@ def sharpened(module: Any) -> PreTrainedModel:
         for name, weight in module.named_parameters():
             weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
     return cast("PreTrainedModel", module)
-
-
-def _sharpened_t5(module: PreTrainedModel) -> PreTrainedModel:
-    """Make distances count as much as words, and a word by itself say little about the next one."""
-    factors = {"shared.weight": 0.05, "relative_attention_bias.weight": 4.0, ".q.weight": 2.0}
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            weight.mul_(next((factor for end, factor in factors.items() if name.endswith(end)), 1.0))
-    return module
 
 
 @cache

@@ -82,40 +82,6 @@ def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
     assert facts.context_tokens == 2 * facts.languages.source_tokens
 
 
-def test_t5_is_told_in_words_what_to_do(tmp_path: Path) -> None:
-    tasks = {
-        "translation_en_to_zh": {"prefix": "translate English to Chinese: "},
-        "summarization": {"prefix": "summarize: "},
-    }
-    folder = folders.t5(tmp_path / "t5", tasks=tasks)
-    known, tokenizer = language_codes(folder), AutoTokenizer.from_pretrained(folder)
-    assert (known.sources, known.targets) == (("en",), ("zh",))
-    requested = tokenizer(f"translate English to Chinese: {TEXT}")["input_ids"]
-    assert known.source(TEXT, "", "zh") == known.source(TEXT, "en", "zh") == requested
-    assert known.source(f"summarize: {TEXT}", "", "") == tokenizer(f"summarize: {TEXT}")["input_ids"]
-    started, prefix = known.beginning("zh", "我叫")
-    assert (started[0], prefix) == (0, len(started) - 1)
-    for source, target, why in (
-        ("", "fr", r"no target language 'fr'; it has zh\."),
-        ("de", "zh", r"translates into 'zh' from en alone\."),
-        ("en", "", r"Say the target language, too, or leave both out\."),
-    ):
-        with pytest.raises(PromptRejected, match=why):
-            known.source(TEXT, source, target)
-    model = load(str(folder), device="cpu", dtype="float32")
-    facts = model.facts().languages
-    assert facts is not None
-    assert (facts.targets, facts.source_tokens) == (("zh",), 512)
-
-
-def test_t5_without_tasks_takes_a_text_as_it_is(tmp_path: Path) -> None:
-    known = language_codes(folders.t5(tmp_path / "t5"))
-    assert (known.sources, known.targets) == ((), ())
-    assert known.source(TEXT, "", "")
-    with pytest.raises(PromptRejected, match="say in the text what to do"):
-        known.source(TEXT, "", "zh")
-
-
 def test_a_draft_is_spelled_as_the_whole_is_behind_its_prefix(tmp_path: Path) -> None:
     known = language_codes(folders.nllb(tmp_path / "nllb"))
     whole, _ = known.beginning("zho_Hans", "早上好。我叫安娜。")

@@ -10,8 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.channel import BlockingChannel, Unpacker, pack
-from engine.messages import Cancel, CountRequest, Message, Params, Ping, Pong, Request, ToEngine
+from engine.messages import (
+    BlockingChannel,
+    Cancel,
+    CountRequest,
+    Message,
+    Params,
+    Ping,
+    Pong,
+    Request,
+    ToEngine,
+    Unpacker,
+    pack,
+)
 
 messages = st.one_of(
     st.builds(Cancel, st.text()),

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from engine.channel import BlockingChannel, Unpacker, pack
 from engine.errors import PromptRejected
 from engine.messages import (
+    BlockingChannel,
     Cancel,
     CancelCount,
     CountRequest,
@@ -27,12 +27,14 @@ from engine.messages import (
     Request,
     ToEngine,
     Tool,
+    Unpacker,
+    pack,
 )
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
 from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
-from engine.text.parser import ReplyPrefix, StartedReply
+from engine.text.parser import ReplyPrefix
 from engine.text.reply_text import ReplyText
 from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
@@ -88,8 +90,8 @@ class InlinePromptBuilder:
 class NoText:
     """Begins replies that have no text."""
 
-    def begin(self, request: Request, beginning: ReplyPrefix) -> StartedReply:
-        return StartedReply(ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer()))), None)
+    def begin(self, request: Request, beginning: ReplyPrefix) -> ReplyText:
+        return ReplyText(ByteLevelDetokenizer(Vocabulary(small_tokenizer())))
 
 
 class Gateway:

@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 import pytest
 
-from engine.channel import Unpacker
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Cancel,
@@ -21,6 +20,7 @@ from engine.messages import (
     Request,
     Started,
     ToEngine,
+    Unpacker,
 )
 from engine.process.client import PendingRequests
 

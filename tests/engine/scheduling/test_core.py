@@ -418,14 +418,6 @@ def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(co
     assert end_of(run_out(core), "b").cached_tokens == 39
 
 
-def test_requests_that_ended_leave_no_deadline_behind(core: EngineCore) -> None:
-    slow = msgspec.structs.replace(GREEDY, max_new_tokens=1, max_time_s=1e9)
-    for n in range(20):
-        core.submit(prepared_request(f"r{n}", prompt(5), slow))
-    run_out(core)
-    assert len(core._deadlines) == 0
-
-
 def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
     clock = Clock()
     core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)

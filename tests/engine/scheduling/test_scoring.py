@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.execution.executor import LaunchedStep
-from engine.execution.sampler import VERY_UNLIKELY, LogprobScorer
+from engine.execution.sampler import VERY_UNLIKELY, scores_of
 from engine.loading.loader import load
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.prompts.prompt import PromptBuilder
@@ -209,18 +209,14 @@ def test_the_demo_models_scores_are_those_of_generate() -> None:
 
 
 def test_a_token_of_no_probability_is_very_unlikely_in_numbers_that_json_has() -> None:
-    scoring = LogprobScorer()
-    scoring.join(1, 3)
     logits = torch.tensor([[0.0, 0.0, 0.0], [-torch.inf, 0.0, -torch.inf]])
-    ((_, one),) = scoring.score(logits, [0, 1], [0, 1]).items()
+    ((_, one),) = scores_of(logits, [0, 1], [0, 1], {1: 3}).items()
     assert (one.token, one.logprob, one.top[0]) == (1, 0.0, (1, 0.0))
     assert [score for _, score in one.top[1:]] == [VERY_UNLIKELY] * 2
 
 
 def test_a_row_that_gave_no_token_has_no_score() -> None:
-    scoring = LogprobScorer()
-    scoring.join(0, 1)
-    scoring.join(1, 1)
     logits = torch.tensor([[torch.nan, 0.0], [0.0, 1.0]])
-    assert list(scoring.score(logits, [0, 1], [None, 1])) == [1]
-    assert scoring.score(logits[:1], [0], [None]) == {}
+    tops = {0: 1, 1: 1}
+    assert list(scores_of(logits, [0, 1], [None, 1], tops)) == [1]
+    assert scores_of(logits[:1], [0], [None], tops) == {}

@@ -36,7 +36,7 @@ def written(
     """A reply that a model of a family writes, by its tokens, and what is told of it."""
     replies = ReplyFactory(tokenizer(name), detect_format(tokenizer(name)))
     request = Request("r", (Message("user", "hi"),), params, spec=spec)
-    reply, _ = replies.begin(request, begins)
+    reply = replies.begin(request, begins)
     reported: list[Piece] = []
     for token_id in tokenizer(name).encode(text, add_special_tokens=False):
         reported += reply.push(token_id).pieces

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,15 +23,13 @@ from engine.upstream.completions import (
     most_new_tokens,
 )
 from engine.upstream.http_client import (
-    KEPT_TOKENS,
-    TOKEN_CHARS,
     RequestRefused,
-    RouterSessions,
     error_inside,
     parse_error_body,
     retry_after,
+    session_headers,
 )
-from engine.upstream.options import SESSION_HEADERS, TOKEN_ROUTERS, Features, UpstreamOptions
+from engine.upstream.options import Features, UpstreamOptions
 
 HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(
@@ -100,47 +97,19 @@ def test_limits_and_priorities_have_other_words_elsewhere() -> None:
 
 
 def test_a_conversation_keeps_to_one_replica() -> None:
-    sessions = RouterSessions(Features(affinity_header="x-session-id"))
-    one, other = (sessions.headers_of(Request("r", HELLO, conversation=name)) for name in "ab")
-    assert one != other
-    assert sessions.headers_of(Request("r", HELLO)) == {}
-    assert RouterSessions(Features()).headers_of(Request("r", HELLO, conversation="a")) == {}
-
-
-@pytest.mark.parametrize("router", sorted(SESSION_HEADERS.keys() - TOKEN_ROUTERS))
-def test_each_router_is_told_the_session_in_its_own_header(router: Any) -> None:
-    """As a digest of owner and conversation: the same every time, of the same length, and of nobody else's."""
-    headers_of = RouterSessions(Features(router=router)).headers_of
+    """By a digest of owner and conversation: the same every time, of the same length, and of nobody else's."""
     request = Request("r", HELLO, cache_salt="acme/alice", conversation="secret-plan")
-    ((name, value),) = headers_of(request).items()
-    assert name == SESSION_HEADERS[router]
+    ((name, value),) = session_headers(request, "X-Dynamo-Session-ID").items()
+    assert name == "X-Dynamo-Session-ID"
     assert re.fullmatch("[0-9a-f]{64}", value)
-    assert headers_of(request) == headers_of(msgspec.structs.replace(request, request_id="s"))
-    assert headers_of(request) != headers_of(msgspec.structs.replace(request, cache_salt="acme/bob"))
-
-
-def test_a_router_that_names_sessions_itself_is_given_its_name_back() -> None:
-    sessions = RouterSessions(Features(router="llm-d"))
-    request, other = (Request("r", HELLO, cache_salt="alice", conversation=name) for name in "ab")
-    assert sessions.headers_of(request) == {}
-    sessions.update(request, httpx.Headers({"X-Session-Token": "pod-7"}))
-    assert sessions.headers_of(request) == {"x-session-token": "pod-7"}
-    assert sessions.headers_of(other) == {}
-
-
-@pytest.mark.parametrize("token", ["x" * (TOKEN_CHARS + 1), "p\u00f6d", "a\tb", ""])
-def test_a_routers_name_that_no_header_should_have_is_not_kept(token: str) -> None:
-    sessions = RouterSessions(Features(router="llm-d"))
-    sessions.update(Request("r", HELLO, conversation="a"), {"x-session-token": token})
-    assert sessions.headers_of(Request("r", HELLO, conversation="a")) == {}
-
-
-def test_a_routers_names_are_kept_of_the_newest_conversations() -> None:
-    sessions = RouterSessions(Features(router="llm-d"))
-    requests = [Request("r", HELLO, conversation=str(number)) for number in range(KEPT_TOKENS + 1)]
-    for request in requests:
-        sessions.update(request, {"x-session-token": "pod"})
-    assert [bool(sessions.headers_of(request)) for request in requests[:2]] == [False, True]
+    for change, is_same in (
+        ({"request_id": "s"}, True),
+        ({"cache_salt": "acme/bob"}, False),
+        ({"conversation": "b"}, False),
+    ):
+        other: Any = msgspec.structs.replace(request, **change)
+        assert (session_headers(other, name) == {name: value}) is is_same
+    assert session_headers(Request("r", HELLO), name) == session_headers(request, None) == {}
 
 
 def test_the_prompts_cache_is_told_a_digest_of_owner_and_conversation() -> None:
