@@ -287,7 +287,7 @@ def test_a_recording_that_can_not_be_had_is_refused_by_a_sentence(
 @pytest.mark.parametrize(
     ("params", "status", "why"),
     [
-        ({"voice": "nobody"}, 400, "It has en-us, en-029, en-gb"),
+        ({"voice": "nobody"}, 400, "Available: en-us, en-029, en-gb"),
         ({"voice": "en-us; id"}, 400, "Unknown voice"),
         ({"response_format": "ac3"}, 400, "must be one of wav, pcm, mp3"),
         ({"speed": 4.0}, 400, "0.5 to 2.5"),

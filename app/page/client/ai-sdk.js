@@ -171,7 +171,7 @@ export class MidstreamChatTransport {
     const answered = new Set(message.parts.map(({ toolCallId }) => toolCallId));
     const replies = this.#client.repliesOf(chatId);
     const reply = replies.find(({ calls }) => calls.some((call) => call.open && answered.has(call.callId)));
-    if (reply === undefined) throw new ChatError("not_found", "None of the calls that are answered is open; load the chat again.");
+    if (reply === undefined) throw new ChatError("not_found", "None of the calls that are answered is open; reload the chat.");
     const answers = message.parts.flatMap((part) => {
       const call = reply.callOf(part.toolCallId);
       return call !== undefined && isAnswer(part, call) ? [{ call, part }] : [];

@@ -16,8 +16,8 @@ const CALL_ENDS = {
   lost: "The call was started; its outcome is unknown.",
 };
 
-const GONE = "The reply ended while there was no connection; load the chat again.";
-const LOST = "A part of this reply did not arrive; load the chat again.";
+const GONE = "The reply ended while there was no connection; reload the chat.";
+const LOST = "A part of this reply did not arrive; reload the chat.";
 const INTERRUPTED = "The reply was interrupted.";
 
 /** Whether a call waits for its client. @param {Call} call */
