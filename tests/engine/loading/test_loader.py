@@ -218,7 +218,7 @@ OTHERS = {
     "quantized (in some way)": lambda: LlamaConfig(**SMALL, quantization_config={"bits": 4}),
 }
 WORDS = {
-    "no language model": "no causal language model",
+    "no language model": "not a causal language model",
     "falcon": "can't be replaced",
     "mamba2": "keeps a state",
     "recurrent gemma": "keeps a state",

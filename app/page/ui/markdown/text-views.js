@@ -22,7 +22,7 @@ export class TextView {
 
   /** @param {{text: string}} block */
   show({ text }) {
-    const texts = piecesOf(text);
+    const texts = piecesOf(text.trimEnd());
     const differs = texts.findIndex((piece, index) => piece !== this.#pieces[index]?.text);
     for (const { nodes } of this.#pieces.splice(differs === -1 ? texts.length : differs)) for (const node of nodes) node.remove();
     for (const piece of texts.slice(this.#pieces.length)) this.#pieces.push({ text: piece, nodes: this.#put(piece, null) });
