@@ -446,7 +446,7 @@ async def test_engines_here_and_upstreams_serve_side_by_side(tmp_path: Path) -> 
     ("more", "complaint"),
     [
         ('[[model]]\nname = "huge"', "served by no"),
-        ('[[model]]\nname = "big"\nfallbacks = ["huge"]', "no model that is served"),
+        ('[[model]]\nname = "big"\nfallbacks = ["huge"]', "is not a served model"),
         ('[[model]]\nname = "big"\nfallbacks = ["big"]', "as a fallback"),
         ('[[model]]\nname = "big"\naliases = ["tiny"]', "two models have the name 'tiny'"),
         ('[[model]]\nname = "big"\n[[model]]\nname = "big"', "two tables"),

@@ -96,7 +96,7 @@ async def test_who_never_had_a_key_is_told_where_it_comes_from_and_nothing_of_a_
     await meet(chat, peer)
     await refuse(peer)
     prompt = chat.page.get_by_role("dialog", name="This chat needs a key")
-    await expect(prompt).to_have_accessible_description(re.compile("from whoever runs this service"))
+    await expect(prompt).to_have_accessible_description(re.compile("from the operator of this service"))
     field = chat.page.get_by_label("Key", exact=True)
     await expect(field).not_to_have_attribute("aria-invalid", "true")
     await expect(chat.page.locator("#connection-text")).to_have_text("A key is needed")

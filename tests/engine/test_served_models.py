@@ -107,7 +107,7 @@ async def test_an_engine_without_a_name_serves_one_model(big: ScriptedEngine) ->
     [
         ({"aliases": ("small",)}, "two models have the name 'small'"),
         ({"aliases": ("big",)}, "two models have the name 'big'"),
-        ({"fallbacks": ("huge",)}, "no model that is served"),
+        ({"fallbacks": ("huge",)}, "is not a served model"),
         ({"fallbacks": ("big",)}, "as a fallback"),
         ({"fallbacks": ("small", "small")}, "as a fallback"),
     ],

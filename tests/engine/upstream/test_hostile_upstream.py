@@ -134,7 +134,7 @@ async def test_a_chunk_that_is_too_deep_is_no_chunk(server: UpstreamServer) -> N
     async with serving(server, retries=0) as engine:
         server.answers = [Answer(fail_after=0, raw=f"data: {DEEP.decode()}\n\n")]
         _, error = await failing(engine.generate(make_request()))
-    assert "no chunk of a reply" in str(error)
+    assert "not a chunk of a reply" in str(error)
 
 
 async def test_nobody_is_shown_the_words_of_an_upstreams_error(
