@@ -62,8 +62,6 @@ test-long: $(DEV) ## what takes a processor a quarter of a minute or more: model
 	@$(PYTEST) -m '$(HERE) and long' $(ARGS)
 
 coverage: $(DEV) ## all of both, with branch coverage of 95 % or more; takes half as long again
-	@echo "Left out of coverage, each for its reason (pyproject.toml):"
-	@sed -n '/^omit = \[/,/^\]/{/^omit/d;/^\]/d;p;}' pyproject.toml
 	@$(PYTEST) -m '$(HERE)' --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 test-deep: $(DEV) ## what takes a minute of a processor and changes seldom: each family of models, the page a minute in the background

@@ -56,7 +56,7 @@ def connections(
     target: tuple[str, str | None], principal: str | None, client_id: str | None, *, as_json: bool
 ) -> None:
     """List all connections, on all replicas."""
-    columns = ("connection_id", "door", "principal", "client_id", "opened_at", "waiting_bytes", "replica")
+    columns = ("connection_id", "api", "principal", "client_id", "opened_at", "waiting_bytes", "replica")
     with _admin_client(target) as service:
         _show(service.rows("connections", _query(principal, client_id)), columns, as_json=as_json)
 

@@ -286,7 +286,7 @@ def _of_refusals(refusals: RefusalCounters) -> Iterable[Metric]:
     for refusal, count in refusals.statistics().items():
         reasons.add_metric([refusal.value], count)
     errors = CounterMetricFamily(
-        "midstream_errors", "Errors sent to clients, by door and code.", labels=["door", "code"]
+        "midstream_errors", "Errors sent to clients, by API and code.", labels=["api", "code"]
     )
     for endpoint, sent in refusals.sent().items():
         for code, count in {**_FROM_THE_START, **sent}.items():

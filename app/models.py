@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import click
 import msgspec
+import structlog
 from msgspec import Meta
 
 from app.settings import (
@@ -47,9 +48,11 @@ from engine.messages import Languages, ModelFacts, Params
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.served_models import EngineFleet, InvalidModels, ServedModel, ServedModels
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
-from engine.upstream.monitor import ListingFailed, listed_models
+from engine.upstream.monitor import ListingFailed, ServerAway, listed_models
 from engine.upstream.options import EmbedderOptions, Features, Timeouts, UpstreamOptions, with_preset
 from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
+
+_log = structlog.get_logger("midstream.models")
 
 UPSTREAM_KEY = "UPSTREAM_API_KEY"
 """The variable with the API key of the servers that `--upstream` names."""
@@ -155,10 +158,23 @@ def with_upstreams(settings: Settings) -> Settings:
     if not settings.upstream:
         return settings
     key = secret_of(UPSTREAM_KEY, setting=called("upstream")) if variable(UPSTREAM_KEY) else None
+    urls = dict.fromkeys(url.rstrip("/") for url in settings.upstream)
+    if key is not None and len(urls) > 1:
+        raise SettingsError(
+            f"{called('upstream')}: {UPSTREAM_KEY} would be sent to all {len(urls)} servers. "
+            "Name them in tables of a file (--config), each with its key_variable."
+        )
     tables: list[dict[str, Any]] = []
-    for url in dict.fromkeys(url.rstrip("/") for url in settings.upstream):
+    away: ServerAway | None = None
+    for url in urls:
         with naming("upstream", ListingFailed):
-            tables += listed_models(url, key=key, key_variable=UPSTREAM_KEY)
+            try:
+                tables += listed_models(url, key=key, key_variable=UPSTREAM_KEY)
+            except ServerAway as error:
+                _log.warning("upstream left out until the next start", why=str(error))
+                away = error
+    if not tables and away is not None:
+        raise SettingsError(f"{called('upstream')}: {away}") from away
     return msgspec.structs.replace(settings, tables=settings.tables | {"upstream": tables})
 
 

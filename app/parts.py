@@ -155,7 +155,9 @@ class LimitsReload:
 
     def __init__(self, settings: Settings, limiters: Limiters) -> None:
         self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
-        self._state = None if self._path is None else file_state(self._path)
+        self._state: tuple[int, int, int] | None = (
+            None  # the first look rereads it: it may have changed since the settings were read
+        )
         self._limits = settings.limits
         self._limiters = limiters
 

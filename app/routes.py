@@ -340,7 +340,7 @@ class ServedPaths(NamedTuple):
         """Return a sentence; for Anthropic's clients a short one, since programs show it."""
         if anthropics.is_anthropic_request(scope):
             theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
-            return f"Of Anthropic's API it serves {listed(theirs)}."
+            return f"This server supports these endpoints of Anthropic's API: {listed(theirs)}."
         return f"It serves {', '.join(self.requests)}, and the WebSockets {listed(self.sockets)}."
 
 

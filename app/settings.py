@@ -320,7 +320,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="Parts of speech to serve: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the part `speech`. auto: the installed parts, with the bundled model."
+            description="Parts of speech to serve: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the extra `speech`. auto: what is installed, with the bundled model."
         ),
     ] = "auto"
     speech_recognizer: Annotated[
@@ -527,6 +527,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             tables[name] = value
         elif name in known:
             settings[name] = value
+        elif name in TABLES:
+            raise SettingsError(f"{path}: {name} is a table: write [{name}] or [[{name}]].")
         else:
             raise SettingsError(f"{path}: unknown setting {name}.{_meant(name, [*known, *TABLES])}")
     return settings, tables
@@ -534,7 +536,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def limits_in(path: Path) -> Limits:
     """Return the limits of a file. Raises SettingsError."""
-    named = read_file(path)[0].get("limits", {})
+    named = parsed("limits", read_file(path)[0].get("limits", {}), option_kinds())
     try:
         return msgspec.convert(named, Limits, strict=False)
     except msgspec.ValidationError as error:

@@ -170,7 +170,12 @@ def _options(settings: Settings, model: str) -> Options:
     device = settings.devices[0]
     with naming("device", *_UNUSABLE):
         check_device(device)
-    return Options(model=model, device=device, pickled_weights=settings.pickled_weights)
+    folder = Path(model).expanduser()
+    return Options(
+        model=str(folder) if folder.is_dir() else model,
+        device=device,
+        pickled_weights=settings.pickled_weights,
+    )
 
 
 def _name(model: str) -> str:

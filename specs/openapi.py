@@ -211,7 +211,7 @@ def _account() -> Part:
     }
     line = {"oneOf": [of_type(kind) for kind in (ExportedConversation, ExportedMessage, ExportEnd)]}
     lines = response_of("One of these a line; the last one is an `end`.", "application/x-ndjson", line)
-    export = operation("All that is kept of whoever asks.", {"200": lines, **why})
+    export = operation("All that is kept of the caller.", {"200": lines, **why})
     erase = operation("Erases it.", {"200": as_json("How much there was.", of_type(Erased)), **why})
     security = {"parameters": [client], "security": [{}, {"bearer": []}]}
     return {"/v1/export": {"get": export | security}, "/v1/me": {"delete": erase | security}}
@@ -303,7 +303,7 @@ def _events() -> Part:
             "description": "The last event that was read.",
         },
     ]
-    read = operation("A conversation as it goes on.", answers) | {"parameters": parameters}
+    read = operation("A conversation as it continues.", answers) | {"parameters": parameters}
     return {EVENTS_PATH: {"get": read | {"security": [{}, {"bearer": []}, {"ticket": []}]}}}
 
 
@@ -402,7 +402,7 @@ def _openai() -> Part:
             "Replies to messages.", ChatRequest, hello, openai_chat.Completion, why
         ),
         "/v1/completions": _replies(
-            "Texts that go on from prompts.", CompletionRequest, once, openai_chat.TextCompletion, why
+            "Texts that continue prompts.", CompletionRequest, once, openai_chat.TextCompletion, why
         ),
         "/v1/models": {"get": operation("The models.", every) | BEARER},
         "/v1/models/{model}": {"get": operation("One model.", one) | {"parameters": [model]} | BEARER},
@@ -437,7 +437,9 @@ def _responses() -> Part:
 
     read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
     read["responses"]["200"]["content"]["text/event-stream"] = {"schema": event("An event, or `[DONE]`.")}
-    delete = one("Deletes a response.", "It is gone.", Deleted, _409="The conversation went on from it.")
+    delete = one(
+        "Deletes a response.", "It is gone.", Deleted, _409="The conversation has continued from it."
+    )
     return {
         "/v1/responses": create,
         "/v1/responses/input_tokens": _input_endpoint("How long an input is.", hello, Counted, why),

@@ -1,12 +1,12 @@
-"""Why sound is not recognized, or words are not spoken. Messages are for the sender, except for ModelLoadError's.
+"""Errors of recognition and speech. Messages are for the client, except ModelLoadError's.
 
 SpeechError
-├── BadSound            the file is not a supported kind of sound
-│   └── TooMuchSound    it lasts too long
-├── RecognizerLost      the recognizer's process ended, or is not ready yet
-├── RecognitionOverload        more sound came than can be processed
-├── VoiceFailed         the voice's process ended, or is not ready yet
-└── ModelLoadError       the operator's model can't be served
+├── BadSound              the file is not a supported kind of sound
+│   └── TooMuchSound      it lasts too long
+├── RecognizerLost        the recognizer's process ended, or is not ready yet
+├── RecognitionOverload   more sound came than can be processed
+├── VoiceFailed           the voice's process ended, or is not ready yet
+└── ModelLoadError        the operator's model can't be served
 """
 
 from __future__ import annotations

@@ -39,8 +39,6 @@ _SEARCHED = 1 / 3
 """The last part of the longest window, in which it may be cut."""
 _SILENT = 1e-3
 """A window with no louder sample is skipped, since models invent words for it."""
-
-
 TOKENS_A_SECOND, TOKENS_AT_LEAST = 15, 8
 """Most tokens a second in a window. The makers name 6.5 for English and 13 for other scripts; more is repetition."""
 
@@ -51,7 +49,7 @@ TICK_S = 0.02
 FRAMES_A_TICK = 2
 
 MOST_TRIES = 15
-"""How often a stretch of a window's length may be recognized. A model could advance by 0.02 s each time."""
+"""How many times one window may be recognized. A model could advance by 0.02 s each time."""
 
 
 def load(options: Options) -> RecognitionModel[Any]:

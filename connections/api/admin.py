@@ -420,7 +420,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A connection. `opened_at`: Unix milliseconds; `waiting_bytes`: the bytes that wait for its reader."""
 
     connection_id: str
-    door: str
+    api: str
     principal: str
     client_id: str
     opened_at: int
@@ -432,7 +432,7 @@ class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
         """Describe a connection. `opened_at`: Unix seconds."""
         return cls(
             connection_id=one.connection_id,
-            door=one.endpoint,
+            api=one.endpoint,
             principal=one.caller.client.principal,
             client_id=one.caller.client.client_id,
             opened_at=int(opened_at * 1000),

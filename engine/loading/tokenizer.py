@@ -58,7 +58,9 @@ class TranslationTokenizer:
         self._codes = _codes(tokenizer)
         self._spoken = self._tokenizer_language("src_lang")  # before any request sets another one
         self._knows_beginnings = bool(getattr(config, "unfinished_sources", False))
-        self.source_tokens: int = config.max_position_embeddings
+        self.source_tokens: int = getattr(
+            config, "max_position_embeddings", 0
+        )  # T5, which the engine refuses, has none
         self.sources, self.targets = self._languages()
 
     @classmethod

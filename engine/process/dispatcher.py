@@ -218,6 +218,8 @@ class Dispatcher:
     def _postpone(self, item: Request | CountRequest) -> bool:
         """Postpone a prompt whose grammar is still being compiled; return False if nobody waits for it any more."""
         with self._changed:
+            if not len(self._waiting):
+                self._changed.wait(TRIAL_PAUSE_S)
             if self._current is None:
                 return False
             priority = item.priority if isinstance(item, Request) else 0
@@ -427,6 +429,8 @@ GRAMMAR_COST = 20_000
 MAX_LOST_IMAGES = 1024
 """How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
 
+TRIAL_PAUSE_S = 0.05
+"""How long the trial of a grammar is left alone if nothing else waits: each look makes the prompt again."""
 POSTPONED_COST = 4_000
 """The cost of each further attempt while a prompt's grammar is being compiled."""
 STATISTICS_EVERY_S = 1.0

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
-    """Asks for the prompt of messages, or with `counts` only for its length. One is asked for at a time.
+    """Asks for the prompt of messages, or with `counts` only for its length. Jobs run one at a time.
 
     `window`: a prompt of so many tokens does not fit. `shares_system`: the answer has the length of the system prompt.
     `spec`: the spec of the reply; its grammar is tried, too. `number`: counts the jobs, so that one can be given up.

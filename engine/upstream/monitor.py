@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,8 +19,8 @@ from engine.errors import EngineBusy, EngineError, EngineUnavailable
 from engine.messages import ModelFacts, Params
 from engine.process.supervision import Lifecycle
 from engine.upstream.completions import MOST_TOKENS
-from engine.upstream.http_client import RequestRefused, UpstreamUnreachable, fetch
-from engine.upstream.options import UpstreamOptions
+from engine.upstream.http_client import RequestRefused, UpstreamUnreachable, fetch, http_client
+from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamMonitor:
@@ -253,13 +253,13 @@ class _ListedModel(msgspec.Struct, frozen=True):
     """A model as servers list it. vLLM and Midstream report `max_model_len`, OpenRouter `context_length`."""
 
     id: str
-    owned_by: str = ""
-    max_model_len: int | None = None
-    context_length: int | None = None
+    owned_by: str | None = None
+    max_model_len: int | float | None = None
+    context_length: int | float | None = None
 
 
 class _Models(msgspec.Struct, frozen=True):
-    data: tuple[_ListedModel, ...]
+    data: tuple[_ListedModel, ...] | None
 
 
 async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
@@ -273,7 +273,7 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
     try:
-        names = {model.id for model in msgspec.json.decode(body, type=_Models).data}
+        names = {model.id for model in msgspec.json.decode(body, type=_Models).data or ()}
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None  # not OpenAI's list: an answer has to be enough
     if names and options.model not in names:
@@ -285,12 +285,12 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
     """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
-        models = msgspec.json.decode(body, type=_Models).data
+        models = msgspec.json.decode(body, type=_Models).data or ()
     except (httpx.HTTPError, msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if options.model not in {model.id for model in models}:
         return None
-    windows = (model.max_model_len or 0 for model in models)  # vLLM's adapters have none
+    windows = (int(model.max_model_len or 0) for model in models)  # vLLM's adapters have none
     return next((window for window in windows if 0 < window <= MOST_TOKENS), None)
 
 
@@ -343,42 +343,39 @@ class ListingFailed(Exception):
     """A server's models are not known. The message is for the operator."""
 
 
-class _Generation(msgspec.Struct, frozen=True):
-    n_ctx: int
+class ServerAway(ListingFailed):
+    """The server does not answer."""
 
 
 class _LlamaServer(msgspec.Struct, frozen=True):
-    """What llama-server reports of itself: the window that each of its slots has."""
+    """What llama-server reports of itself. `n_ctx` is the window that each of its slots has."""
 
-    default_generation_settings: _Generation
+    default_generation_settings: dict[str, msgspec.Raw]
 
 
 def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[str, Any]]:
     """Return an operator's table (`UpstreamOptions`) for each model of a server. Raises ListingFailed.
 
-    `url`: with its base path; `key_variable`: where the tables say the key is.
+    `url`: with its base path; `key_variable`: where the tables say the key is. Not for an event loop's thread.
     """
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        with httpx.Client(headers=headers, timeout=LIST_S) as client:
-            answer = client.get(f"{url}/models")
-            if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-                raise ListingFailed(
-                    f"{url} answers {answer.status_code}: give its API key in the variable {key_variable}."
-                )
-            models = msgspec.json.decode(answer.raise_for_status().content, type=_Models).data
-            is_llama = any(model.owned_by == "llamacpp" for model in models)
-            slot = _slot_window(client, url) if is_llama else None
-    except httpx.HTTPStatusError as error:
-        status = error.response.status_code
+        response, body, slot = asyncio.run(_listed(url, key))
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise ServerAway(f"{url} does not answer: {why}. Is it running there?") from error
+    if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         raise ListingFailed(
-            f"{url}/models answers {status}. The URL needs its base path, which is usually /v1."
-        ) from error
-    except (httpx.HTTPError, OSError) as error:
-        why = error or type(error).__name__
-        raise ListingFailed(f"{url} does not answer: {why}. Is it running there?") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            f"{url} answers {response.status_code}: give its API key in the variable {key_variable}."
+        )
+    if response.status_code != httpx.codes.OK:
+        raise ListingFailed(
+            f"{url}/models answers {response.status_code}. The URL needs its base path, which is usually /v1."
+        )
+    try:
+        listed = msgspec.json.decode(body, type=_Models).data or ()
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ListingFailed(f"{url}/models is not a list of models: {error}.") from error
+    models = tuple({model.id: model for model in listed}.values())
     if not models:
         raise ListingFailed(f"{url} lists no models.")
     windows = [slot or model.max_model_len or model.context_length for model in models]
@@ -390,9 +387,24 @@ def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[
             "%s does not report the context of its models: %d tokens are assumed", url, UNKNOWN_WINDOW
         )
     return [
-        _table(url, model, window or largest or UNKNOWN_WINDOW, key_variable=key_variable if key else None)
+        _table(
+            url, model, int(window or largest or UNKNOWN_WINDOW), key_variable=key_variable if key else None
+        )
         for model, window in zip(models, windows, strict=True)
     ]
+
+
+async def _listed(url: str, key: str | None) -> tuple[httpx.Response, bytes, int | None]:
+    """Return a server's answer with its models, and the window of llama-server's slots. Raises httpx.HTTPError."""
+    async with http_client(ServerOptions(name=url, url=url, model=""), key) as client:
+        response, body = await fetch(client, "GET", "models", within_s=LIST_S)
+        slot: int | None = None
+        if b"llamacpp" in body:
+            _, props = await fetch(client, "GET", f"{url.removesuffix('/v1')}/props", within_s=LIST_S)
+            with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+                slots = msgspec.json.decode(props, type=_LlamaServer).default_generation_settings
+                slot = msgspec.json.decode(slots.get("n_ctx", b""), type=int)
+        return response, body, slot
 
 
 def _table(url: str, model: _ListedModel, window: int, *, key_variable: str | None) -> dict[str, Any]:
@@ -402,17 +414,8 @@ def _table(url: str, model: _ListedModel, window: int, *, key_variable: str | No
         "model": model.id,
         "context_tokens": window,
     }
-    if (server := _SERVERS.get(model.owned_by)) is not None:
+    if (server := _SERVERS.get(model.owned_by or "")) is not None:
         table["server"] = server
     if key_variable is not None:
         table["key_variable"] = key_variable
     return table
-
-
-def _slot_window(client: httpx.Client, url: str) -> int | None:
-    """Return the window of llama-server's slots; None if it does not report it. Raises httpx.HTTPError."""
-    answer = client.get(f"{url.removesuffix('/v1')}/props")
-    try:
-        return msgspec.json.decode(answer.content, type=_LlamaServer).default_generation_settings.n_ctx
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

@@ -3,7 +3,7 @@
 A pattern has `re`'s syntax, if a match has a known maximum length: no unbounded repeats, lookaround or back references. The
 matches are those of `re`, but the algorithm is another (K. Thompson, "Regular expression search algorithm",
 CACM 11 (6), 1968). The work for each character is bounded by the size of the patterns, and it is known at
-each character whether a match is still possible. Backtracking engines offer neither, RE2 not the latter.
+each character whether a match is still possible. Backtracking engines offer neither; RE2 offers only the first.
 """
 
 from __future__ import annotations

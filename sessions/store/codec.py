@@ -83,6 +83,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     usage: _Usage | None
     model: str | None = None
     reasoning: str = ""
+    unused: str = ""  # format 3: the reply as the model spelled it
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
@@ -146,6 +147,7 @@ def encode_message(message: MessageRecord) -> bytes:
             usage,
             message.model,
             message.reasoning,
+            "",
             None if message.languages is None else msgspec.structs.astuple(message.languages),
             message.images,
         )

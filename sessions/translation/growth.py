@@ -1,4 +1,4 @@
-"""Takes more of a source, wherever its turn runs: once, in order, filtered and stored before it is published."""
+"""Appends text to the source of a live translation, on whichever replica runs it: once, in order, filtered and stored before it is published."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ async def test_connections_of_all_replicas_are_listed_in_pages(
         status, whole = await call_api(first_replica, operator, "GET", "/connections")
         assert (status, whole["next"], whole["silent"]) == (200, None, [])
         rows = whole["connections"]
-        assert {(row["principal"], row["client_id"], row["door"]) for row in rows} == {
+        assert {(row["principal"], row["client_id"], row["api"]) for row in rows} == {
             ("jwt:ann", "laptop", "native"),
             ("jwt:ann", "phone", "native"),
             ("jwt:bob", "laptop", "native"),

@@ -64,7 +64,7 @@ async def test_connections_and_turns_are_shown_and_ended(tmp_path: Path, keys: P
             turn_id = (await begin(socket, running))["turn_id"]
             shown = await run(*url, "connections", key=operator)
             head, row = (line.split() for line in shown.stdout.splitlines())
-            assert head[:4] == ["connection_id", "door", "principal", "client_id"]
+            assert head[:4] == ["connection_id", "api", "principal", "client_id"]
             assert row[:4] == [socket.ready["connection_id"], "native", "jwt:ann", "laptop"]
             result = await run(*url, "turns", "--json", "--principal", "jwt:ann", key=operator)
             assert [json.loads(line)["turn_id"] for line in result.stdout.splitlines()] == [turn_id]

@@ -321,7 +321,7 @@ async def test_what_cant_be_done_is_refused_by_a_sentence(running: InProcessServ
             assert words in answer.text
             assert answer.headers["content-type"].startswith("text/plain")
         metrics = (await client.get("/metrics")).text
-    assert 'midstream_errors_total{code="bad_params",door="ai_sdk"} 5.0' in metrics
+    assert 'midstream_errors_total{api="ai_sdk",code="bad_params"} 5.0' in metrics
 
 
 async def test_an_abort_on_the_socket_is_a_stop_and_a_lost_socket_is_not(by_hand: InProcessService) -> None:

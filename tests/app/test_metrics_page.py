@@ -45,7 +45,7 @@ async def test_no_label_grows_with_the_number_of_people(running: InProcessServic
         "kind",
         "cause",
         "outcome",
-        "door",
+        "api",
         "code",
         "bound",
         "server",

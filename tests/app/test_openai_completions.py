@@ -137,4 +137,4 @@ async def test_refusals_are_counted_at_this_door(sdk: AsyncOpenAI, running: InPr
     with pytest.raises(openai.BadRequestError):
         await sdk.completions.create(model=MODEL, prompt="")
     _, _, metrics = await running.get("/metrics")
-    assert 'door="completions"' in metrics
+    assert 'api="completions"' in metrics

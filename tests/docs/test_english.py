@@ -33,7 +33,7 @@ DIALECT = {
 """Phrases that a reader stumbles over, and what to write instead."""
 PHRASES = re.compile("|".join(rf"\b(?:{phrase})\b" for phrase in DIALECT), re.IGNORECASE)
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
-LAYERS = ("app", "sessions", "engine", "speech", "midstream", "midstream_server")
+LAYERS = ("app", "connections", "specs", "sessions", "engine", "speech", "midstream", "midstream_server")
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout.split()

@@ -312,8 +312,8 @@ def test_refusals_are_counted_by_their_door(speaking: ServerProcess, sdk: OpenAI
     with pytest.raises(openai.NotFoundError):
         sdk.audio.speech.create(model="tts-9", voice="en-us", input="Hello!")
     figures = httpx.get(f"{speaking.url}/metrics").text.splitlines()
-    assert any('door="transcriptions"' in line and 'code="invalid_value"' in line for line in figures)
-    assert any('door="speech"' in line and 'code="model_not_found"' in line for line in figures)
+    assert any('api="transcriptions"' in line and 'code="invalid_value"' in line for line in figures)
+    assert any('api="speech"' in line and 'code="model_not_found"' in line for line in figures)
 
 
 @pytest.mark.parametrize("text", ["--help", "-w /tmp/never", "$(id) `id`; id", "\x01250s\0 hello", "你好 👋"])

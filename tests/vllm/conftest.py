@@ -47,8 +47,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[Se
 @pytest.fixture
 def adapted(tmp_path: Path, made: None) -> Iterator[ServerProcess]:
     """Another gateway, whose vLLM has the model on two devices, as processors are to it, and an adapter for it."""
-    arguments = f"enforce-eager max-model-len=2048 enable-lora max-lora-rank=8 lora-modules=support={adapter(tmp_path)}"
-    with vllm_below(tmp_path, arguments, {"MIDSTREAM_TENSOR_PARALLEL": "2"}) as server:
+    arguments = f"enforce-eager max-model-len=2048 enable-lora max-lora-rank=8 lora-modules=support={adapter(tmp_path)} tensor-parallel-size=2"
+    with vllm_below(tmp_path, arguments, {}) as server:
         yield server
 
 

@@ -121,7 +121,7 @@ def test_it_is_refused_to_show_tools_to_a_model_that_cannot_be_shown_any() -> No
 
 @pytest.mark.parametrize("parameters", ["{", "[]", "1", '{"a": ' * 5000])
 def test_a_schema_that_is_none_is_refused(parameters: str) -> None:
-    with pytest.raises(PromptRejected, match=r"no (valid )?JSON Schema") as refused:
+    with pytest.raises(PromptRejected, match=r"not a (valid )?JSON Schema") as refused:
         prompt("qwen", HELLO, spec=ReplySpec(tools=(Tool("add", parameters=parameters),)))
     assert refused.value.field == "tools"
 
