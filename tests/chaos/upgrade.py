@@ -27,7 +27,7 @@ from tests.chaos.store_server import store_server
 from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
-BEFORE = "3d0711791b96cef80e5d0b9ce4c2afc0146ae84d"
+BEFORE = "f7da1b7184a4c826d055ae88bb6803c20e874c99"
 """The first commit that writes what today's version reads."""
 TOO_OLD = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
 """A commit that can't read what today's version writes."""
