@@ -9,7 +9,17 @@ import click
 import pytest
 
 from app import cli
-from app.settings import DEMO_MODEL, Fixed, Limits, Settings, SettingsError, option_kinds, with_unit
+from app.settings import (
+    DEMO_MODEL,
+    Fixed,
+    Limits,
+    Settings,
+    SettingsError,
+    limits_in,
+    option_kinds,
+    read_file,
+    with_unit,
+)
 
 NAMES = option_kinds()
 
@@ -383,3 +393,17 @@ def test_servers_of_an_option_take_the_place_of_those_in_the_file(tmp_path: Path
     settings = Settings.read(environ, {"upstream": ("http://127.0.0.1:8001/v1",)})
     assert settings.tables.keys() == {"filters"}
     assert settings.lists_models
+
+
+def test_limits_in_a_line_of_the_file_are_read_as_those_in_a_table(tmp_path: Path) -> None:
+    line, table = tmp_path / "line.toml", tmp_path / "table.toml"
+    line.write_text('limits = "message_rate=5, tokens_per_day=100"')
+    table.write_text("[limits]\nmessage_rate = 5\ntokens_per_day = 100")
+    assert limits_in(line) == limits_in(table)
+
+
+@pytest.mark.parametrize("name", ["filters", "embedder"])
+def test_a_table_that_is_no_table_is_refused_with_what_to_write(tmp_path: Path, name: str) -> None:
+    (file := tmp_path / "midstream.toml").write_text(f'{name} = "x"')
+    with pytest.raises(SettingsError, match=rf"{name} is a table: write \[{name}\]"):
+        read_file(file)

@@ -417,6 +417,30 @@ def test_a_server_that_is_not_there_stops_the_start() -> None:
         with_models(Settings(upstream=("http://127.0.0.1:1/v1",)))
 
 
+async def test_a_list_of_models_is_bounded_and_a_model_that_it_repeats_is_one() -> None:
+    one = {"id": "m", "owned_by": None, "max_model_len": 4096.0}
+    async with listing({"/v1/models": {"data": [one, one]}}) as url:
+        settings = await asyncio.to_thread(with_models, Settings(upstream=(f"{url}/v1",)))
+    assert [(table.model, table.context_tokens) for table in tables_of(settings).upstream] == [("m", 4096)]
+    async with listing({"/v1/models": {"data": [one | {"owned_by": "x" * 2_000_000}]}}) as url:
+        with pytest.raises(SettingsError, match="too long"):
+            await asyncio.to_thread(with_models, Settings(upstream=(f"{url}/v1",)))
+
+
+async def test_a_server_that_is_away_stops_no_start_if_another_one_serves() -> None:
+    async with listing({"/v1/models": {"data": [{"id": "m"}]}}) as url:
+        both = ("http://127.0.0.1:1/v1", f"{url}/v1")
+        settings = await asyncio.to_thread(with_models, Settings(upstream=both))
+    assert [table.model for table in tables_of(settings).upstream] == ["m"]
+
+
+def test_a_key_is_sent_to_one_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM_API_KEY", "sk-secret")
+    with pytest.raises(SettingsError, match="would be sent to all 2 servers") as refused:
+        with_models(Settings(upstream=("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1")))
+    assert "sk-secret" not in str(refused.value)
+
+
 @asynccontextmanager
 async def listing(answers: dict[str, object]) -> AsyncIterator[str]:
     """A server with these answers in JSON, or these statuses."""

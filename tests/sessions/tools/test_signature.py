@@ -107,9 +107,9 @@ def undecidable(a: list[int] | list[str]) -> None: ...
         (several, "parameter a can't be given by name"),
         (any_named, "parameter a can't be given by name"),
         (by_place, "parameter a can't be given by name"),
-        (no_json, "parameter a has a type that is no JSON"),
+        (no_json, "parameter a has a type that JSON does not have"),
         (no_type, "name 'Nowhere' is not defined"),
-        (undecidable, "parameter a has a type that is no JSON"),
+        (undecidable, "parameter a has a type that JSON does not have"),
     ],
 )
 def test_a_function_that_can_not_be_a_tool_is_refused_with_the_reason(
