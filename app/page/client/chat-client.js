@@ -477,7 +477,7 @@ export class ChatClient extends EventTarget {
 
   /**
    * Sends the stop that the user asked for without a connection. Replies at the server end, and waiting messages are not sent.
-   * False if the server refuses, and all goes on.
+   * False if the server refuses, and everything continues.
    * @param {string} conversationId
    * @param {number} seenOff
    */
