@@ -31,8 +31,8 @@ async def error_counts(running: InProcessService) -> dict[str, float]:
     found = {}
     for line in lines:
         labels, _, count = line.removeprefix("midstream_errors_total{").partition("} ")
-        code, endpoint = (label.split('"')[1] for label in labels.split(","))
-        found[f"{endpoint} {code}"] = float(count)
+        values = dict(label.split("=") for label in labels.replace('"', "").split(","))
+        found[f"{values['api']} {values['code']}"] = float(count)
     return {name: count for name, count in found.items() if count}
 
 
@@ -45,7 +45,7 @@ async def post(running: InProcessService, body: object, **headers: str) -> int:
         return int((await client.rest()).split()[1])
 
 
-async def test_what_is_overloaded_is_counted_at_every_door(tmp_path: Path) -> None:
+async def test_what_is_overloaded_is_counted_at_every_endpoint(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     async with serving(tmp_path, engine, max_turns=1) as running, running.socket() as socket:
         await socket.ask(**send("one"))

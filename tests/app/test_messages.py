@@ -178,7 +178,7 @@ async def test_what_is_not_served_is_refused_in_anthropics_shape(
     assert reported["request_id"] == answer.headers["request-id"]
     assert len(reported["error"]["message"]) < 150
     if status == 404:
-        assert reported["error"]["message"].endswith("serves /v1/messages and /v1/messages/count_tokens.")
+        assert reported["error"]["message"].endswith(": /v1/messages and /v1/messages/count_tokens.")
 
 
 @pytest.mark.parametrize("path", [MESSAGES, "/v1/messages/batches"])

@@ -64,7 +64,7 @@ FILES = [
     (f'{SERVER}headers_from = {{A = "NOT_SET_AT_ALL"}}\n', "shop: the variable NOT_SET_AT_ALL is not set."),
     (f'{SERVER}headers_from = {{A = "MIDSTREAM_X"}}\n', "shop: MIDSTREAM_X would be a setting"),
     (f'{SERVER}ca_file = "/nowhere/at/all"\n', "shop: its ca_file can't be used"),
-    ("mcp_server = 5", "unknown setting mcp_server"),
+    ("mcp_server = 5", "mcp_server is a table: write [mcp_server] or [[mcp_server]]."),
 ]
 
 
