@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.guide import Guide, masked
+from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cuda import operators
 from engine.model.devices import sent
 from engine.text.reply_text import SamplingParams, ScoredToken
@@ -75,6 +76,7 @@ class Sampler:
         self._vocabulary = vocabulary
         self._at_once = max(1, CACHED_SCORES // vocabulary) if device.type == "cpu" else slots
         self._rows: _Rows | None = None
+        self._room = torch.empty(0, device=device)
         self._adjustments = LogitsProcessors(slots=slots, vocabulary=vocabulary, device=device, ends=ends)
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         """The last token of each slot, on the device: that of slot s is `last[-1 - s]`."""
@@ -161,8 +163,14 @@ class Sampler:
         )
 
     def _scores(self, logits: Tensor, group: _Group) -> Tensor:
-        rows = logits[group.index].float()
-        return rows if group.changes is None else self._adjustments.changed(rows, group.changes)
+        """Return a group's changed scores, (rows, vocabulary) of float32, to be overwritten."""
+        shape = len(group.slots), logits.shape[1]
+        if self._room.numel() < math.prod(
+            shape
+        ):  # Kept: megabytes that are new each step are slow to write to.
+            self._room = torch.empty(math.prod(shape), device=self._device)
+        scores = self._room[: math.prod(shape)].view(shape).copy_(logits[group.index])
+        return scores if group.changes is None else self._adjustments.changed(scores, group.changes)
 
     def _remember(self, group: _Group, changes: LogitsChanges, tokens: Tensor) -> None:
         """Count tokens for the penalties. A row without a token ends now, so what is noted for it is never read."""
@@ -274,7 +282,7 @@ def _column(values: list[float] | list[int], device: torch.device) -> Tensor:
 
 
 def _choose(scores: Tensor, group: _Group) -> Tensor:
-    """Choose tokens, (rows, 1), with -1 in a row with NaN. Does not wait for a CUDA device."""
+    """Choose tokens, (rows, 1), with -1 in a row with NaN. Overwrites the scores. Does not wait for a CUDA device."""
     match group.way:
         case SamplingMethod.LIKELIEST:
             best, tokens = likeliest(scores)
@@ -283,18 +291,14 @@ def _choose(scores: Tensor, group: _Group) -> Tensor:
             tokens, usable = _from_shortlist(scores, group)
             return tokens.masked_fill_(~usable, -1)
         case SamplingMethod.WHOLE:
-            scaled, top_p = (
-                _without_tail(scores / group.limits.temperature, group.limits.top_k),
-                group.limits.top_p,
-            )
-            if scores.device.type == "cuda" and group.limits.min_p is None:
-                return operators.draw(scaled, top_p, group.randoms)
-            weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
-            if scores.device.type != "cuda":
-                return draw(weights, top_p, group.randoms)
-            # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
-            top_p = None if top_p is None else top_p / weights.sum(dim=-1, keepdim=True)
-            return operators.draw(weights.log(), top_p, group.randoms)
+            scaled = _without_tail(scores.div_(group.limits.temperature), group.limits.top_k)
+            top_p = group.limits.top_p
+            if group.limits.min_p is not None:
+                weights = _without_unlikely(scaled.softmax(dim=-1), group.limits.min_p)
+                # top-p is a share of the mass before min-p, so it is a larger share of the mass that is left.
+                top_p = None if top_p is None else top_p / weights.sum(dim=-1, keepdim=True)
+                scaled = weights.log()
+            return draw(scaled, top_p, group.randoms)
         case _:
             assert_never(group.way)
 
@@ -429,10 +433,10 @@ class LogitsProcessors:
         )
 
     def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
-        """Return rows of scores, (rows, vocabulary) of float32, with the changes. Does not wait for the device."""
+        """Return rows of scores, (rows, vocabulary) of float32, with the changes. Overwrites them; does not wait for the device."""
         if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
             return self._guided(scores, changes.guides)  # which returns a new tensor
-        scores = self._penalised(scores.clone(), changes)
+        scores = self._penalised(scores, changes)
         if changes.bias is not None:
             scores.scatter_add_(1, *changes.bias)
         if changes.may_not_end is not None and self._ends is not None:
@@ -513,13 +517,24 @@ def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores.gather(1, places), places
 
 
-def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1), -1 in a row with NaN.
+
+    `top_p`, (rows, 1) and above 0: infinite for a row without a nucleus; None if no row has one. What a row takes from its
+    own Random does not depend on its neighbors. Overwrites the scores. Does not wait for a CUDA device.
+    """
+    if scores.device.type == "cuda":
+        return operators.draw(scores, top_p, randoms)
+    if cpu_kernels.serve(scores):
+        return cpu_kernels.draw(scores, top_p, randoms)
+    return draw_weighted(scores.softmax(dim=-1), top_p, randoms)
+
+
+def draw_weighted(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
     """Draw a token of each row of `weights`, (rows, vocabulary) and none negative, from its nucleus: (rows, 1).
 
-    `top_p`, (rows, 1) and above 0, is in the unit of the weights: infinite for a row without a nucleus; None if no row
-    has one. Each row takes a number from its own Random, and one more for each time that it is drawn again, whatever
-    its neighbours do. A row with NaN gives -1. Overwrites the weights. Waits for the device once a round; on CUDA
-    `engine.model.cuda.operators` does the same without waiting.
+    `top_p` as in `draw`, in the unit of the weights. Each row takes a number from its own Random, and one more for each
+    time that it is drawn again. A row with NaN gives -1. Overwrites the weights. Waits for the device once a round.
     """
     places, usable = invert(weights, randoms)
     tokens = places.masked_fill(~usable, -1)
@@ -530,7 +545,7 @@ def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Te
     likelier, top_p = torch.threshold_(weights.div_(own), 1.0, 0.0), top_p / own
     rejected = (likelier.sum(dim=-1, keepdim=True) >= top_p).squeeze(1)
     if again := rejected.nonzero().flatten().tolist():
-        tokens[again] = draw(likelier[again], top_p[again], [randoms[row] for row in again])
+        tokens[again] = draw_weighted(likelier[again], top_p[again], [randoms[row] for row in again])
     return tokens
 
 

@@ -21,6 +21,7 @@ TESTS = (
     "tests/engine/model/test_cpu_decode.py",
     "tests/engine/model/test_cpu_prefill.py",
     "tests/engine/model/test_int8_linear.py",
+    "tests/engine/execution/test_cpu_draw.py",
 )
 SANITIZERS = (
     "-fsanitize=address,undefined",

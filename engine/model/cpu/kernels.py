@@ -11,9 +11,10 @@ Linear layers of few rows are bound by memory, so weights are read once, as they
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
+from random import Random
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams, Reference
 from engine.step_layout import StepLayout
 
-VERSION = 7
+VERSION = 8
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -38,6 +39,7 @@ _SIGNATURES = {
         (*_QUERIES, *3 * (_POINTER,), *9 * (_COUNT,), *_TERMS, _COUNT, _POINTER, _POINTER),
     ),
     "prompt_room": (_COUNT, (_COUNT, _COUNT, _COUNT)),
+    "draw": (None, (*3 * (_POINTER,), _COUNT, _COUNT, _POINTER)),
     "linear": (_FLAG, (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER)),
     "vectors": (_FLAG, (_FLAG,)),
     "has_pairs": (_FLAG, ()),
@@ -172,6 +174,23 @@ class PromptAttention:
                 *(self._room.data_ptr(), out.data_ptr()),
             )
         )
+
+
+def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
+    """Draw a token of each row of scores: `engine.execution.sampler.draw`. Each row takes 8 random bytes.
+
+    The scores are float32, and overwritten; `top_p` has a row for each.
+    """
+    scores = scores.contiguous()
+    shares = torch.full((len(scores),), torch.inf) if top_p is None else top_p.flatten()
+    seeds = torch.frombuffer(
+        bytearray(b"".join(random.randbytes(8) for random in randoms)), dtype=torch.int64
+    )
+    tokens = torch.empty(len(scores), 1, dtype=torch.int64)
+    library().midstream_draw(
+        *(scores.data_ptr(), shares.data_ptr(), seeds.data_ptr(), *scores.shape, tokens.data_ptr())
+    )
+    return tokens
 
 
 def has_pairs() -> bool:

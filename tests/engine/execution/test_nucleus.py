@@ -29,7 +29,7 @@ class Levels(Random):
 
 
 def draw(weights: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> list[int | None]:
-    tokens: list[int] = nucleus.draw(weights, top_p, randoms).flatten().tolist()
+    tokens: list[int] = nucleus.draw_weighted(weights, top_p, randoms).flatten().tolist()
     return [None if token < 0 else token for token in tokens]
 
 
