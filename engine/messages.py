@@ -129,18 +129,12 @@ class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
     forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
     is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
     text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
-
-    `draft`: how the reply may go on behind the prefix. It is computed in one pass, and what the model would have written is
-    kept: so the reply is the same with any draft, and takes fewer steps with a good one. `ahead`: how many tokens the reply has
-    behind what was right of the draft, at most; None: any number.
     """
 
     target: str = ""
     source: str = ""
     prefix: str = ""
     unfinished: bool = False
-    draft: str = ""
-    ahead: int | None = None
 
 
 TemplateValue = str | int | float | bool | None
@@ -399,9 +393,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
     `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
     where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
-    `generated_tokens` counts every token of the reply, the end token included; `accepted_tokens`: those of a draft
-    among them, which were computed in one step. `stop`: the stop string that ended it; None: none did, or an upstream does
-    not tell which.
+    `generated_tokens` counts every token of the reply, the end token included. `stop`: the stop string that ended it;
+    None: none did, or an upstream does not tell which.
     """
 
     request_id: str
@@ -413,7 +406,6 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     error: str | None = None
     error_code: ErrorCode = ErrorCode.INTERNAL
     stop: str | None = None
-    accepted_tokens: int = 0
 
 
 Output = Queued | Retried | Started | Prefilling | Chunk | Reasoning | ToolCallOutput | Finished

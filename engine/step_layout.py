@@ -52,7 +52,6 @@ class Span:
     A token may be `unknown(slot)` where the device has it.
     `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
     `shown`: from which of its tokens on an image stands, and what is computed with in their place, (tokens, hidden).
-    `drafted`: the last so many tokens are a draft: of a translation that samples, the logits before each are wanted, too.
     """
 
     slot: int
@@ -62,7 +61,6 @@ class Span:
     pages: Sequence[int]
     source: Source | None = None
     shown: tuple[tuple[int, Tensor], ...] = ()
-    drafted: int = 0
 
     @property
     def stop(self) -> int:
@@ -239,12 +237,8 @@ class TranslationLayout:
 def lay_out_targets(spans: Sequence[Span], *, page_size: int, device: torch.device) -> TranslationLayout:
     """Lay out the tokens of targets that spans have; one of them has some."""
     rows = [row for span in spans for row in _rows(span, page_size)]
-    sampled: list[int] = []
-    place = 0
-    for span in spans:
-        place += target_tokens(span)
-        if span.samples:
-            sampled += range(place - 1 - span.drafted, place)
+    ends = accumulate(map(target_tokens, spans))
+    sampled = [end - 1 for span, end in zip(spans, ends, strict=True) if span.samples]
     own, cross = (
         lay_out([pair[which] for pair in rows], page_size=page_size, device=device) for which in (0, 1)
     )

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import accumulate, takewhile
 from typing import assert_never, cast
 
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from engine.execution.guide import Guide, GuideState, MaskWorkers
-from engine.execution.sampler import Sampler, SamplerState, likeliest, scores_of
+from engine.execution.sampler import Sampler, SamplerState, scores_of
 from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
 from engine.messages import ErrorCode, Languages, ModelFacts, Params
@@ -150,9 +149,6 @@ class Executor:
             if self.feeds:
                 drawing = self._drawing(spans, logits, began)
                 return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing))
-            if any(span.drafted for span in spans):
-                logits, accepted = checked(spans, logits)
-                return LaunchedStep(spans, logits, began, accepted=accepted)
             return LaunchedStep(spans, logits, began)
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
@@ -216,10 +212,7 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedStep:
-    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them.
-
-    `accepted`: how many tokens of drafts were right, by slots.
-    """
+    """A step on its way: the logits of the spans that sample are there, or will be once the device gets to them."""
 
     spans: Sequence[Span]
     logits: Tensor
@@ -227,7 +220,6 @@ class LaunchedStep:
     drawing: SamplingBatch | None = None
     chosen: PendingTokens | None = None
     """The tokens, where they are chosen on the device while the host does other things."""
-    accepted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,37 +489,6 @@ class TranslationRunner:
         # Where keys and values are wanted alone, the head computes something small.
         step.sampled = step.sampled or [0]
         return module.decode(step.own.input_ids[0], step, cache, self._backend)[:wanted]
-
-
-def checked(spans: Sequence[Span], logits: Tensor) -> tuple[Tensor, dict[int, int]]:
-    """Compare the drafts of spans with the logits that were computed for them, and wait for that.
-
-    Returns the logits that each span that samples goes on from, (some, vocabulary), and how many tokens of each draft
-    were right, by slots. Raises RuntimeError where there are other logits than those.
-
-    Speculative decoding (Leviathan et al. 2023) where nothing is drawn, so a reply is the same with any draft.
-    """
-    sampled = [span for span in spans if span.samples]
-    *starts, end = accumulate((1 + span.drafted for span in sampled), initial=0)
-    if len(logits) != end:
-        raise RuntimeError(f"{len(logits)} rows of logits were computed where drafts take {end}")
-    drafted = zip(sampled, starts, strict=True)
-    places = [start + place for span, start in drafted for place in range(span.drafted)]
-    _, tokens = likeliest(_rows(logits, places).float())
-    predicted = iter(tokens.squeeze(1).tolist())
-    right = {span.slot: _right(span, [next(predicted) for _ in range(span.drafted)]) for span in sampled}
-    rows = [start + right[span.slot] for span, start in zip(sampled, starts, strict=True)]
-    return _rows(logits, rows), right
-
-
-def _right(span: Span, predicted: Sequence[int]) -> int:
-    draft = span.tokens[len(span.tokens) - span.drafted :]
-    pairs = zip(draft, predicted, strict=True)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _rows(logits: Tensor, places: Sequence[int]) -> Tensor:
-    return logits[sent(torch.tensor(places), logits.device)]
 
 
 FIRST_TRIALS = 3

@@ -98,17 +98,6 @@ class TranslationTokenizer:
         tokens = self._spelled(prefix.rstrip())
         return first + tokens, len(tokens)
 
-    def draft(self, prefix: str, draft: str) -> list[int]:
-        """Return the tokens of a draft behind a prefix; none where the two are spelled otherwise together than alone.
-
-        The languages are those of `beginning`, which comes before.
-        """
-        if not draft.strip():
-            return []
-        begun = self._spelled(prefix.rstrip())
-        whole = self._spelled((prefix + draft).rstrip())
-        return whole[len(begun) :] if whole[: len(begun)] == begun else []
-
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself, without control tokens."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])

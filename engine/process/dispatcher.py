@@ -396,8 +396,6 @@ class RequestBuilder:
             grammar=made.grammar,
             source=prompt.source,
             shown=[PlacedImage(images[digest], starts) for digest, starts in prompt.shown],
-            draft=prompt.draft,
-            ahead=None if request.spec.translation is None else request.spec.translation.ahead,
             trace=request.trace,
         )
 

@@ -62,7 +62,7 @@ def characters(messages: tuple[Message, ...], spec: ReplySpec) -> int:
         for one in messages
     )
     shown = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in spec.shown_tools)
-    prefix = 0 if spec.translation is None else len(spec.translation.prefix) + len(spec.translation.draft)
+    prefix = 0 if spec.translation is None else len(spec.translation.prefix)
     return written + shown + prefix + sum(len(one) for one in spec.template.values() if isinstance(one, str))
 
 
@@ -104,8 +104,7 @@ class Prompt(msgspec.Struct, frozen=True):
     """A prompt. `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
 
     `continued`: the last so many tokens are the beginning of a reply that is continued. `source`: what is translated, if
-    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin. `draft`: how the reply
-    may begin.
+    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
     """
 
     token_ids: list[int]
@@ -113,7 +112,6 @@ class Prompt(msgspec.Struct, frozen=True):
     continued: int = 0
     source: list[int] = []
     shown: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    draft: list[int] = []
 
 
 class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):

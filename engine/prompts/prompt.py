@@ -600,7 +600,7 @@ class TranslationBuilder:
         return cls(TranslationTokenizer.of(model, tokenizer))
 
     def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
-        """Return the source of a translation, the tokens that it begins with, and its draft. Raises PromptRejected."""
+        """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
         _refuse_others(spec)
         translation = spec.translation or Translation()
         source = self._translation_tokenizer.source(
@@ -616,8 +616,7 @@ class TranslationBuilder:
                 field="content",
             )
         begun, continued = self._translation_tokenizer.beginning(translation.target, translation.prefix)
-        draft = self._translation_tokenizer.draft(translation.prefix, translation.draft)
-        return Prompt(begun, continued=continued, source=source, draft=draft)
+        return Prompt(begun, continued=continued, source=source)
 
     def rendered(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> str:
         """Return the text that is tokenized. Raises PromptRejected."""

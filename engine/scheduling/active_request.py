@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import assert_never
 
 from engine.execution.executor import LoadedModel
@@ -74,19 +73,6 @@ class ActiveRequest:
         return full or self.request.generated >= self.prepared.sampling.max_new_tokens
 
     @property
-    def is_far_enough(self) -> bool:
-        """Whether the reply has all the tokens that it may have behind what was right of its draft."""
-        request = self.request
-        behind = request.generated - request.accepted
-        return request.ahead is not None and not request.draft and behind >= request.ahead
-
-    @property
-    def accepted(self) -> list[int]:
-        """The tokens of its draft that were right."""
-        request = self.request
-        return request.tokens[request.prompt_tokens : request.prompt_tokens + request.accepted]
-
-    @property
     def prompt_tokens(self) -> int:
         """How many tokens the prompt has, without the padding of a source's last page."""
         return self.request.prompt_tokens - self.request.padding
@@ -109,16 +95,8 @@ class ActiveRequest:
         tokens = request.tokens[segment.start : segment.start + segment.count]
         if request.in_flight:
             tokens.append(unknown(segment.slot))
-        tokens += request.draft if segment.drafted else ()
-        made = Span(
-            segment.slot,
-            segment.start,
-            tokens,
-            segment.samples,
-            request.table.pages,
-            request.source,
-            drafted=segment.drafted,
-        )
+        pages, source = request.table.pages, request.source
+        made = Span(segment.slot, segment.start, tokens, segment.samples, pages, source)
         return made if self.image_inputs is None else self.image_inputs.span(made)
 
     def started(self) -> Started:
@@ -169,16 +147,11 @@ class ActiveRequest:
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             generated_tokens=self.request.generated,
-            accepted_tokens=self.request.accepted,
             steps_after=self.steps_after,
             error=error,
             error_code=code,
             stop=self.prepared.reply.stop_string if reason is FinishReason.STOP else None,
         )
-
-
-MOST_DRAFTED = 64
-"""Tokens of a draft: it is computed in one step, beside those of others. What lies behind is made as if nobody had guessed it."""
 
 
 def scheduled_request(request: PreparedRequest, model: LoadedModel) -> ScheduledRequest:
@@ -187,7 +160,6 @@ def scheduled_request(request: PreparedRequest, model: LoadedModel) -> Scheduled
     before = [] if source is None else [*request.source, *[0] * (source.reserved - source.length)]
     tokens = model.vision_config.tiling.tokens if model.vision_config is not None else 0
     most = min(room_for(request, model), len(before) + len(request.prompt) + request.sampling.max_new_tokens)
-    draft = _draft_of(request, model)[: max(0, most - len(before) - len(request.prompt) - 1)]
     return ScheduledRequest(
         request.request_id,
         [*before, *keyed(request.prompt, request.shown, tokens)],
@@ -200,27 +172,6 @@ def scheduled_request(request: PreparedRequest, model: LoadedModel) -> Scheduled
         if request.grammar
         else most,  # a grammar shows only behind its last token whether it is complete
         source=source,
-        draft=draft,
-        # without what was right of a draft, a hypothesis must be free to come to its end
-        ahead=request.ahead if _checks_drafts(request) and (draft or not request.draft) else None,
-    )
-
-
-def _checks_drafts(request: PreparedRequest) -> bool:
-    """Whether a draft would be checked: only of a translation that always takes the likeliest token."""
-    is_free = not request.grammar and not request.logprobs
-    return bool(request.source) and is_free and request.sampling.takes_the_likeliest
-
-
-def _draft_of(request: PreparedRequest, model: LoadedModel) -> Sequence[int]:
-    """Return as much of a request's draft as is checked."""
-    if not _checks_drafts(request):
-        return ()
-    return list(
-        takewhile(
-            lambda token: 0 <= token < model.vocabulary and token not in model.eos_ids,
-            request.draft[:MOST_DRAFTED],
-        )
     )
 
 

@@ -280,7 +280,7 @@ class EngineCore:
             return self._make_memory(flight.active)
         self._counters.made_at = self._clock()
         if not self._executor.feeds:
-            self._scheduler.complete(flight.plan, flight.launched_step.accepted)
+            self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
         for one, segment, outcome in zip(flight.active, flight.plan.segments, outcomes, strict=True):
             if self._serves(one):
@@ -340,20 +340,9 @@ class EngineCore:
             case SpanFailure(error, code, valid):
                 return self._end(RequestEnd(active, FinishReason.ERROR, error, code, keep=valid))
             case int() | ScoredToken():
-                outputs = self._emit_accepted(active, segment)
-                return (
-                    [*outputs, *self._take_token(active, segment, outcome)]
-                    if self._serves(active)
-                    else outputs
-                )
+                return self._take_token(active, segment, outcome)
             case _:
                 assert_never(outcome)
-
-    def _emit_accepted(self, active: ActiveRequest, segment: Segment) -> list[Output]:
-        """Tell what was right of a draft that was computed with a segment."""
-        accepted = active.accepted if segment.drafted else ()
-        serving = (token for token in accepted if self._serves(active))
-        return [output for token in serving for output in self._emit(active, token, last=False)]
 
     def _take_token(
         self, active: ActiveRequest, segment: Segment, outcome: int | ScoredToken
@@ -363,7 +352,7 @@ class EngineCore:
             # Its last token made it long enough. If its grammar were complete, it would have ended as COMPLETE.
             return self._end(RequestEnd(active, FinishReason.LENGTH))
         token = outcome.token if isinstance(outcome, ScoredToken) else outcome
-        is_first = request.generated == request.accepted
+        is_first = not request.generated
         self._scheduler.take(segment, token)
         if is_first:
             self._scheduler.share(request)
@@ -377,8 +366,6 @@ class EngineCore:
         elif active.is_long_enough:
             if self._model.translation_config is not None and self._model.translation_config.forced_end:
                 return self._end(RequestEnd(active, FinishReason.LENGTH))
-            return self._emit(active, token, last=True)
-        elif active.is_far_enough:
             return self._emit(active, token, last=True)
         self._pending_text.append((active, token))
         return []
@@ -508,9 +495,7 @@ class Counters:
         self.steps += 1
         self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
         self.prefill_steps += bool(plan.prefills)
-        self.prompt_tokens += sum(
-            segment.count - segment.padding for segment in plan.prefills
-        )  # drafts are none
+        self.prompt_tokens += plan.prefill_tokens
 
     def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
         """Return all numbers, with what the scheduler and its pool hold now."""

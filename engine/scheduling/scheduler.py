@@ -6,15 +6,12 @@ Pure bookkeeping in tokens and pages: knows no tensors, no text and no clock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from engine.fair_queue import Running, WaitingQueue
 from engine.kv_cache import NOTHING, SHARED_SALT, SHORTEST, BlockTable, Match, PagePool, PrefixCache
 from engine.step_layout import Source
-
-NONE_ACCEPTED: Mapping[int, int] = MappingProxyType({})
 
 
 class Scheduler:
@@ -97,18 +94,11 @@ class Scheduler:
             segment.request.steps += 1
         return plan
 
-    def complete(
-        self, plan: StepPlan, accepted: Mapping[int, int] = NONE_ACCEPTED, *, in_flight: bool = False
-    ) -> None:
-        """Note that a plan ran, even if requests left. `in_flight`: it was launched, and its tokens are not known yet.
-
-        `accepted`: how many tokens of its drafts were right, by their slots.
-        """
+    def complete(self, plan: StepPlan, *, in_flight: bool = False) -> None:
+        """Note that a plan ran, even if requests left. `in_flight`: it was launched, and its tokens are not known yet."""
         for segment in plan.segments:
             segment.request.computed += segment.count
             segment.request.in_flight += in_flight and segment.samples
-            if segment.drafted:
-                segment.request.accept(accepted.get(segment.slot, 0))
         for segment in plan.prefills:
             if segment.samples and segment.request.slot is not None:
                 del self._prefilling[segment.slot]
@@ -131,7 +121,7 @@ class Scheduler:
         request.tokens.append(token)
         request.in_flight = max(0, request.in_flight - 1)
         if request.slot is not None:
-            request.valid = segment.start + segment.count + (request.accepted if segment.drafted else 0)
+            request.valid = segment.start + segment.count
 
     def repeat(self, request: ScheduledRequest) -> None:
         """Have a request's last token computed once more, since the next one could not be drawn behind it yet."""
@@ -184,8 +174,7 @@ class Scheduler:
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it goes to the oldest prompt, the rest to the shortest ones first.
 
-        Drafts count, too. A source is computed in one piece, and the last token of a prompt with its draft. It waits if the
-        rest of the budget is less, but the oldest may exceed the budget.
+        A source is computed in one piece. It waits if the rest of the budget is less, but the oldest may exceed the budget.
         """
         ready = [request for request in self._prefilling.values() if not request.waits_for_images]
         if not ready:
@@ -201,8 +190,12 @@ class Scheduler:
                 left -= request.rows_of(counts[request.arrival])
         counts[oldest.arrival] = oldest.within(kept + left)
         return tuple(
-            _prefill(request, count)
-            for request in self._prefilling.values()
+            Segment(
+                *(request, slot, request.computed, count),
+                samples=count == request.remaining,
+                padding=request.padding_ahead,
+            )
+            for slot, request in self._prefilling.items()
             if (count := counts.get(request.arrival, 0))
         )
 
@@ -263,10 +256,11 @@ class Scheduler:
         return match if match.tokens >= request.first else NOTHING
 
     def _fits(self, request: ScheduledRequest, table: BlockTable, known: int) -> bool:
-        """Take pages for all tokens of a request and its draft, if those that run can still grow."""
+        """Take pages for all tokens of a request, if those that run can still grow."""
         growth = self.running * self.pool.pages_for(HEADROOM)
-        needed = self.pool.pages_for(request.extent) - len(table.pages)
-        return needed + growth <= self.pool.available and self.pool.extend(table, known, request.extent)
+        tokens = len(request.tokens)
+        needed = self.pool.pages_for(tokens) - len(table.pages)
+        return needed + growth <= self.pool.available and self.pool.extend(table, known, tokens)
 
     def _waits_for_others(self, request: ScheduledRequest, cached: int) -> bool:
         """Whether another request is computing what this one could share, so that it is computed only once."""
@@ -322,7 +316,7 @@ class StepPlan:
 
     @property
     def prefill_tokens(self) -> int:
-        """How many tokens of prompts and drafts the step computes."""
+        """How many tokens of prompts the step computes."""
         return sum(segment.rows for segment in self.prefills)
 
 
@@ -330,8 +324,7 @@ class StepPlan:
 class Segment:
     """Neighbouring tokens of one request that run in one step: positions `start` to `start + count`.
 
-    `samples`: whether the next token can be drawn after these. `drafted`: tokens of a draft that run behind them.
-    `padding`: how many of the positions are never computed.
+    `samples`: whether the next token can be drawn after these. `padding`: how many of the positions are never computed.
     """
 
     request: ScheduledRequest
@@ -339,13 +332,12 @@ class Segment:
     start: int
     count: int
     samples: bool
-    drafted: int = 0
     padding: int = 0
 
     @property
     def rows(self) -> int:
         """How many rows the step computes for it."""
-        return self.count - self.padding + self.drafted
+        return self.count - self.padding
 
 
 @dataclass(slots=True, eq=False)
@@ -359,9 +351,6 @@ class ScheduledRequest:
     behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
     it is computed in one piece, or known as a whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is
     computed until what it shows was looked at.
-
-    `draft`: how the reply may begin, computed with the end of the prompt; then `accepted` of these tokens were right, and
-    are the reply's. `ahead`: tokens that it may have behind them; None: any number.
     """
 
     request_id: str
@@ -384,16 +373,11 @@ class ScheduledRequest:
     source: Source | None = None
     images_end: int = 0
     waits_for_images: bool = False
-    draft: Sequence[int] = ()
-    accepted: int = 0
-    ahead: int | None = None
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
         if self.shared_tokens < SHORTEST:
             self.shared_tokens = 0
-        if not self.draft:
-            self._bound()
 
     @property
     def generated(self) -> int:
@@ -402,13 +386,8 @@ class ScheduledRequest:
 
     @property
     def remaining(self) -> int:
-        """How many tokens are to be computed before the next one can be drawn; a draft comes with the last of them."""
+        """How many tokens are to be computed before the next one can be drawn."""
         return len(self.tokens) + self.in_flight - self.computed
-
-    @property
-    def extent(self) -> int:
-        """The position behind all that is to be computed before the next token can be drawn."""
-        return len(self.tokens) + len(self.draft)
 
     @property
     def first(self) -> int:
@@ -427,48 +406,26 @@ class ScheduledRequest:
 
     @property
     def rows(self) -> int:
-        """How many rows are to be computed before the next token can be drawn: the remaining tokens and the draft."""
+        """How many rows are to be computed before the next token can be drawn."""
         return self.rows_of(self.remaining)
 
     @property
     def least(self) -> int:
-        """How many rows its next step computes at least: its source, or its last token with the draft."""
-        if self.source is not None and not self.computed:
-            return self.source.length
-        return self.rows if self.remaining == 1 else 0
+        """How many rows its next step computes at least: those of its source."""
+        return self.source.length if self.source is not None and not self.computed else 0
 
     def rows_of(self, count: int) -> int:
         """Return how many rows so many of the remaining tokens take."""
-        return count - self.padding_ahead + self.drafted_behind(count) if count else 0
-
-    def drafted_behind(self, count: int) -> int:
-        """Return how many tokens of the draft are computed with so many of the remaining tokens: with the last one, all."""
-        return len(self.draft) if count == self.remaining else 0
+        return count - self.padding_ahead if count else 0
 
     def within(self, rows: int) -> int:
         """Return how many of the remaining tokens a step with so many rows left computes."""
-        if rows >= self.rows:
-            return self.remaining
-        if rows < self.least:
-            return 0
-        return min(rows + self.padding_ahead, self.remaining - bool(self.draft))
+        return min(rows + self.padding_ahead, self.remaining) if rows >= self.least else 0
 
     @property
     def is_full(self) -> bool:
         """Whether the token that is coming is its last one."""
         return self.most is not None and len(self.tokens) + self.in_flight >= self.most
-
-    def accept(self, right: int) -> None:
-        """Note that the draft was computed, and that so many of its tokens were right."""
-        self.tokens += self.draft[:right]
-        self.computed += right
-        self.accepted, self.draft = right, ()
-        self._bound()
-
-    def _bound(self) -> None:
-        if self.ahead is not None:
-            most = len(self.tokens) + self.ahead
-            self.most = most if self.most is None else min(self.most, most)
 
 
 FIRST_BUDGET = 128
@@ -599,17 +556,3 @@ class _StepTimes:
             of_decode - decoding * of_decode**2 / doubt,
             of_token - (tokens * of_token) ** 2 / doubt,
         )
-
-
-def _prefill(request: ScheduledRequest, count: int) -> Segment:
-    """Return so many tokens of a prompt, and behind its last one the draft."""
-    assert request.slot is not None  # noqa: S101 - those that run have one
-    return Segment(
-        request,
-        request.slot,
-        request.computed,
-        count,
-        samples=count == request.remaining,
-        drafted=request.drafted_behind(count),
-        padding=request.padding_ahead,
-    )

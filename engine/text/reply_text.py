@@ -53,12 +53,6 @@ class SamplingParams(msgspec.Struct, frozen=True):
     min_tokens: int = 0
     ignore_eos: bool = False
 
-    @property
-    def takes_the_likeliest(self) -> bool:
-        """Whether each token is the likeliest one by the model alone."""
-        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
-        return not (self.do_sample or penalties or self.logit_bias or self.min_tokens)
-
 
 class Reply(Protocol):
     """Turns one reply's tokens into pieces: text, reasoning, calls."""
@@ -81,8 +75,7 @@ class PreparedRequest:
     `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
     scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
     None where it is free. `source`: what is translated; the prompt is then what the translation begins with. `shown`: its
-    images, in order. `draft`: how its reply may begin; `ahead`: how many tokens it has behind what is right of that, at most.
-    The rest as in `messages.Request`.
+    images, in order. The rest as in `messages.Request`.
     """
 
     request_id: str
@@ -97,8 +90,6 @@ class PreparedRequest:
     grammar: GrammarSource | None = None
     source: Sequence[int] = ()
     shown: Sequence[PlacedImage] = ()
-    draft: Sequence[int] = ()
-    ahead: int | None = None
     trace: Trace = NO_TRACE
 
     @property

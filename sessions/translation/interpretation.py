@@ -106,16 +106,13 @@ def _without_end(found: list[str]) -> list[str]:
 class SegmentDecode(msgspec.Struct, frozen=True):
     """A segment to decode. `prefix`: the published part of its target; `src_end`: how much of the source it covers.
 
-    `is_closed`: the segment no longer grows, so all that is decoded is published. `draft`: how the last hypothesis
-    continues after the prefix, as far as is known. `ahead`: the most tokens to make after the correct part of that.
+    `is_closed`: the segment no longer grows, so all that is decoded is published.
     """
 
     text: str
     prefix: str
     src_end: int
     is_closed: bool
-    draft: str = ""
-    ahead: int | None = None
 
 
 class Alignment(msgspec.Struct, frozen=True, array_like=True):
@@ -128,8 +125,6 @@ class Alignment(msgspec.Struct, frozen=True, array_like=True):
 _START = Alignment()
 AHEAD = 4
 """Words of a hypothesis, or characters, after the published ones: more would be made again before they are agreed on."""
-AHEAD_TOKENS = 1
-"""So many more tokens than new words of the source, after the correct part of the draft."""
 
 
 class Target:
@@ -140,7 +135,7 @@ class Target:
         "_current",
         "_hypothesis",
         "_k",
-        "_longest_hypothesis",
+        "_last",
         "_policy",
         "_read",
         "_segment",
@@ -158,7 +153,7 @@ class Target:
         self._text = text
         self._segment = text[alignment.off :].lstrip()  # of the target, what belongs to the segment at hand
         self._before: list[str] = []
-        self._read = self._hypothesis = self._longest_hypothesis = ""
+        self._read = self._hypothesis = self._last = ""
         self._current: SegmentDecode | None = None
         self.alignments = [alignment]
         self.src_off = alignment.src
@@ -172,6 +167,12 @@ class Target:
     def hypothesis_chars(self) -> int:
         """The length of the current hypothesis, with the published part of its segment."""
         return len(self._hypothesis)
+
+    @property
+    def repeated_chars(self) -> int:
+        """How many characters the current hypothesis begins with that the one before had, too."""
+        pairs = zip(self._last, self._hypothesis, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
     def committed_in_segment(self) -> int:
@@ -193,23 +194,7 @@ class Target:
             text = text if source.text[segment.end :] else text[: whole_words(text)].rstrip()
             if not text or text == self._read or not self._may_commit(text):
                 return None
-        ahead = None if segment.is_closed or self._policy != "agreement" else self._ahead(text)
-        return SegmentDecode(
-            text, self._segment, segment.start + len(text), segment.is_closed, self._draft, ahead
-        )
-
-    @property
-    def _draft(self) -> str:
-        """How the last hypothesis continues after the published text."""
-        return (
-            self._longest_hypothesis[len(self._segment) :]
-            if self._longest_hypothesis.startswith(self._segment)
-            else ""
-        )
-
-    def _ahead(self, text: str) -> int:
-        """How many tokens of a hypothesis are worth their making: the next one is held against them."""
-        return len(units(text)) - len(units(self._read)) + AHEAD_TOKENS
+        return SegmentDecode(text, self._segment, segment.start + len(text), segment.is_closed)
 
     def _may_commit(self, text: str) -> bool:
         """Return whether any more words of an incomplete sentence may be published."""
@@ -242,6 +227,8 @@ class Target:
 
     def begin(self, segment_decode: SegmentDecode) -> None:
         """Note the current decode."""
+        if not self._last.startswith(self._hypothesis):  # one that was cut off early says less, nothing else
+            self._last = self._hypothesis
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
     def extend(self, text: str, source: GrowingText) -> str:
@@ -258,7 +245,7 @@ class Target:
     def end(self, source: GrowingText, *, finished: bool, enough: bool = False) -> str:
         """End the hypothesis, at its own end if `finished`; return what is published after it.
 
-        `enough`: it was cut off where as much was made as is worth its making.
+        `enough`: it was cut off at the most tokens that it may have.
         """
         segment_decode = self._current_decode()
         end = (
@@ -273,14 +260,13 @@ class Target:
             stable = "".join(whole_units(self._hypothesis, finished=finished))
             if is_whole or not _has_no_new_word(stable, self._before):
                 self._before = [*self._before, stable][1 - AGREEING :]
-            self._longest_hypothesis = _longer(self._longest_hypothesis, self._hypothesis, finished=finished)
         self._current = None
         return committed
 
     def settle(self, segment_decode: SegmentDecode) -> None:
         """Note that a closed segment is completely translated."""
         self.alignments.append(Alignment(segment_decode.src_end, len(self._text)))
-        self._segment = self._read = self._longest_hypothesis = ""
+        self._segment = self._read = self._hypothesis = self._last = ""
         self._before = []
         self.src_off = max(self.src_off, segment_decode.src_end)
 
@@ -310,11 +296,6 @@ class Target:
 
 def _blank_at(source: str, start: int) -> str:
     return "".join(takewhile(str.isspace, source[start:]))
-
-
-def _longer(before: str, now: str, *, finished: bool) -> str:
-    """How a sentence may continue: a hypothesis that was cut off says nothing against words that it did not reach."""
-    return before if not finished and before.startswith(now) else now
 
 
 def _has_no_new_word(stable: str, before: list[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import ceil
 from time import monotonic
@@ -74,10 +74,7 @@ def segment_request(
     else:
         messages = (Message("user", ask.text),)
         translation = msgspec.structs.replace(
-            _translation(interpreting, languages, ask.prefix),
-            unfinished=not ask.is_closed,
-            draft=ask.draft,
-            ahead=ask.ahead,
+            _translation(interpreting, languages, ask.prefix), unfinished=not ask.is_closed
         )
         spec = ReplySpec(translation=translation)
     spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
@@ -251,11 +248,13 @@ class _TurnUsage:
         before, self.committed = self.committed, max(self.committed, tokens)
         return self.committed - before
 
-    def add(self, finished: Finished, *, stopping: bool) -> None:
-        """A decode has ended. What it said as the one before did was made once."""
+    def add(self, finished: Finished, *, stopping: bool, repeated_chars: int = 0) -> None:
+        """Note the end of a hypothesis. Tokens of characters that it repeats were counted with the one before."""
         self.prompt += finished.prompt_tokens
         self.cached += finished.cached_tokens
-        self.generated += finished.generated_tokens - finished.accepted_tokens
+        last = bisect_right(self._ends, repeated_chars)
+        repeated = self._tokens[last - 1] - self._tokens[0] if last else 0
+        self.generated += finished.generated_tokens - repeated
         self.steps_after = finished.steps_after if stopping else 0
 
     def count(self) -> EngineCount:
@@ -414,7 +413,9 @@ class Translator:
             has_end = whole and (ask.is_closed or finished.reason is FinishReason.STOP)
         finally:
             rest = interpretation.end(finished=has_end, enough=whole)
-        usage.add(finished, stopping=run.engine.stopping.is_set())
+        is_translator = engine_request.spec.translation is not None
+        repeated = interpretation.translation.repeated_chars if is_translator else 0
+        usage.add(finished, stopping=run.engine.stopping.is_set(), repeated_chars=repeated)
         if whole:
             await self._publish(run, pieces, rest, usage)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed

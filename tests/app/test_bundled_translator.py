@@ -24,7 +24,7 @@ from app.settings import Settings
 from engine.api import EngineState
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions
-from engine.messages import Chunk, Finished, Message, ReplySpec, Request, Translation
+from engine.messages import Chunk, Message, ReplySpec, Request, Translation
 from engine.process.client import EngineClient, EngineOnDemand
 from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
@@ -125,35 +125,6 @@ async def test_it_translates_out_of_the_box_for_who_names_no_model(
         assert (await chat.wait())["model"] == "midstream-demo"
     known = await engine.ready()
     assert msgspec.structs.replace(known, dtype=TRANSLATOR_FACTS.dtype) == TRANSLATOR_FACTS
-
-
-async def translated(engine: EngineOnDemand, name: str, text: str, draft: str = "") -> tuple[str, Finished]:
-    """A translation into Chinese, and its end."""
-    translation = Translation("zho_Hans", "eng_Latn", draft=draft)
-    request = Request(name, (Message("user", text),), spec=ReplySpec(translation=translation))
-    outputs = [output async for output in engine.generate(request)]
-    end = outputs[-1]
-    assert isinstance(end, Finished)
-    return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
-
-
-@pytest.mark.parametrize("skill", tuple(SENTENCES))
-async def test_with_the_last_hypothesis_as_draft_a_text_that_grows_is_translated_as_anew(
-    engine: EngineOnDemand, skill: str
-) -> None:
-    """And what is said once more takes one step."""
-    for number, pair in enumerate(SENTENCES[skill][:4]):
-        draft, words = "", pair.english.split()
-        for count in range(1, len(words) + 1):
-            text, name = " ".join(words[:count]), f"{skill} {number} {count}"
-            anew, _ = await translated(engine, f"{name} anew", text)
-            assert (await translated(engine, f"{name} drafted", text, draft))[0] == anew
-            again, end = await translated(engine, f"{name} again", text, anew)
-            assert again == anew
-            assert (
-                not anew or end.generated_tokens - end.accepted_tokens == 1
-            )  # without words there is no draft
-            draft = anew
 
 
 async def test_many_interpretations_at_once_say_what_each_says_alone(service: InProcessService) -> None:

@@ -66,6 +66,6 @@ def test_flicker_is_as_its_paper_defines_it() -> None:
     screen = Screen()
     screen.show("Guten Tag", delay=1, elapsed=2)
     screen.show("Guten Morgen", delay=3, elapsed=4)
-    seen = screen.emission_times(source_ms=10, work=5)
+    seen = screen.emission_times(source_ms=10)
     assert (seen.text, seen.erased, seen.delays) == ("Guten Morgen", 3, [1] * 6 + [3] * 6)
     assert flicker([seen]) == 0.25

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from app.models import TRANSLATOR
 from engine.errors import PromptRejected
 from engine.loading.loader import load
 from engine.loading.tokenizer import TranslationTokenizer, is_translator
@@ -80,22 +79,3 @@ def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
     assert facts.languages is not None
     assert (facts.languages.sources, facts.languages.targets) == (("en",), ("zh",))
     assert facts.context_tokens == 2 * facts.languages.source_tokens
-
-
-def test_a_draft_is_spelled_as_the_whole_is_behind_its_prefix(tmp_path: Path) -> None:
-    known = language_codes(folders.nllb(tmp_path / "nllb"))
-    whole, _ = known.beginning("zho_Hans", "早上好。我叫安娜。")
-    started, _ = known.beginning("zho_Hans", "早上好。")
-    assert started + known.draft("早上好。", "我叫安娜。 ") == whole
-    assert known.draft("早上好。", " ") == known.draft("早上好。", "") == []
-
-
-def test_a_draft_that_changes_how_its_prefix_is_spelled_is_none() -> None:
-    """What was told is forced as it was spelled."""
-    known = language_codes(TRANSLATOR)
-
-    def spelled(text: str) -> list[int]:
-        return known.beginning("zho_Hans", text)[0]
-
-    assert spelled("Alan")[: len(spelled("A"))] != spelled("A")
-    assert known.draft("A", "lan") == []

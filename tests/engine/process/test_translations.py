@@ -102,13 +102,6 @@ async def test_what_follows_a_prefix_is_that_of_generate(engine: EngineClient, f
     assert prefix + text_of(outputs) == generated(folder, prefix)
 
 
-async def test_a_draft_changes_no_word(engine: EngineClient, folder: Path) -> None:
-    whole = generated(folder)
-    for number, draft in enumerate((whole, f"{whole[:3]}天气", "天气")):
-        requested = make_request(f"drafted {number}", Translation("zh", "en", draft=draft))
-        assert text_of(await outputs_of(engine.generate(requested))).strip() == whole
-
-
 async def test_what_a_model_is_tells_its_languages(engine: EngineClient) -> None:
     facts = await engine.ready()
     assert facts.features == ("translate",)

@@ -61,6 +61,32 @@ def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget", [1, 13, 40])
+def test_translations_that_wait_for_room_in_a_step_are_those_of_generate(
+    kind: str, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.scheduling.scheduler.PrefillBudget.budget_beside", lambda *_: budget)
+    core = EngineCore(served(kind))
+    wholes = [generated(kind, text_of(number), LENGTH) for number in range(6)]
+    for number, whole in enumerate(wholes):
+        started = beginning(kind, whole[:2])
+        core.submit(translating(f"{number}", text_of(number), started, SOME))
+    outputs = run_out(core)
+    for number, whole in enumerate(wholes):
+        assert tokens_of(outputs, f"{number}") == generated(kind, text_of(number), LENGTH, whole[:2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_that_grows_is_translated_behind_what_was_published(kind: str) -> None:
+    core, text, published = EngineCore(served(kind)), source(40), list[int]()
+    for length in (3, 16, 17, 40):
+        core.submit(translating(f"{length}", text[:length], beginning(kind, published), SOME))
+        tokens = tokens_of(run_out(core), f"{length}")
+        assert tokens == generated(kind, text[:length], LENGTH, published)
+        published += tokens[:2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_forced_prefix_is_that_of_generate(kind: str) -> None:
     whole = generated(kind, text_of(5), LENGTH)
     other = [23, 42, 64]

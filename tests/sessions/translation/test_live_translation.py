@@ -378,13 +378,12 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
         chat.engine.script(reply)
     await grow(chat, 0, "Good ")
     await engine_inputs(chat, 1)
-    unfinished = Translation("de_DE", "en", unfinished=True, ahead=2)
+    unfinished = Translation("de_DE", "en", unfinished=True)
     assert chat.engine.requests[0].spec.translation == unfinished
     await play(chat)
     await grow(chat, 5, "morning ")
     await engine_inputs(chat, 2)
-    drafted = msgspec.structs.replace(unfinished, draft="Guten Tag")
-    assert chat.engine.requests[1].spec.translation == drafted
+    assert chat.engine.requests[1].spec.translation == unfinished
     await play(chat)
     await grow(chat, 13, "to ")
     await engine_inputs(chat, 3)
@@ -394,8 +393,7 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
 
     await grow(chat, 16, "all.", final=True)
     assert await engine_inputs(chat, 4) == ["Good morning to all."]
-    closed = Translation("de_DE", "en", "Guten", draft=" Morgen ihr")
-    assert chat.engine.requests[3].spec.translation == closed
+    assert chat.engine.requests[3].spec.translation == Translation("de_DE", "en", "Guten")
     await to_the_end(chat)
 
 
@@ -519,10 +517,10 @@ async def test_a_hundred_thousand_characters_are_refused_at_once_and_nothing_of_
 
 def test_what_a_translator_says_again_is_counted_once() -> None:
     work = _TurnUsage()
-    for made, accepted in ((5, 0), (7, 4), (6, 5)):
+    for made, repeated_chars in ((5, 0), (7, 9), (6, 10)):
         work.begin(0, most=100)
-        work.add(
-            Finished("one", FinishReason.STOP, 10, 0, made, accepted_tokens=accepted),
-            stopping=False,
-        )
+        for chars in range(2, 2 * made + 1, 2):
+            work.extend(chars, 1)
+        finished = Finished("one", FinishReason.STOP, 10, 0, made)
+        work.add(finished, stopping=False, repeated_chars=repeated_chars)
     assert (work.count().generated_tokens, work.count().prompt_tokens) == (9, 30)

@@ -118,37 +118,19 @@ def test_who_goes_on_later_goes_on_within_the_segment() -> None:
     assert first.text + "".join(reported or []) == second.text == "Eins. Zwei drei."
 
 
-def test_the_next_hypothesis_is_held_against_the_last_ones_words_behind_what_was_told() -> None:
+def test_of_a_sentence_that_grows_enough_is_made_once() -> None:
     translation = Target("agreement", wait=0)
-    decode(translation, grown("one "), "eins zwei drei vier fünf")
-    decode(translation, grown("one two "), "eins zwei drei vier fünf")
-    decode(translation, grown("one two three "), "eins zwei drei acht neun zehn", cut=24)
-    ask = translation.next(grown("one two three four "))
-    assert ask is not None
-    assert (ask.prefix, ask.prefix + ask.draft) == (translation.text, "eins zwei drei acht neun")
-    assert ask.prefix
-
-
-def test_of_a_sentence_that_grows_as_many_tokens_are_made_as_words_came_and_one() -> None:
-    translation = Target("agreement", wait=0)
-    ask = translation.next(grown("one two three "))
-    assert ask is not None
-    assert ask.ahead == 4
     decode(translation, grown("one two three "), "eins zwei", cut=9, enough=True)
-    assert translation.next(grown("one two three ")) is None  # that was enough
-    ask = translation.next(grown("one two three four "))
-    assert ask is not None
-    assert (ask.ahead, ask.draft) == (2, "eins zwei")
-    ask = translation.next(grown("one two three four. "))
-    assert ask is not None
-    assert (ask.is_closed, ask.ahead) == (True, None)
-    decode(translation, grown("one two three four. "), "eins zwei drei vier.")
-    ask = translation.next(grown("one two three four. Five "))
-    assert ask is not None
-    assert ask.draft == ""
+    assert translation.next(grown("one two three ")) is None
+    assert translation.next(grown("one two three four ")) is not None
 
 
-def test_who_waits_makes_as_much_as_may_be_told() -> None:
-    ask = Target("wait", wait=1).next(grown("one two three "))
-    assert ask is not None
-    assert ask.ahead is None
+def test_what_a_hypothesis_repeats_is_known_though_one_was_cut_off_between() -> None:
+    translation, source = Target("agreement", wait=0), grown("one ")
+    decode(translation, source, "eins zwei drei")
+    decode(translation, grown("one two "), "ei", cut=2)
+    assert translation.repeated_chars == 2
+    decode(translation, grown("one two three "), "eins zwei vier")
+    assert translation.repeated_chars == len("eins zwei ")
+    decode(translation, grown("one two three.", final=True), "eins zwei vier.")
+    assert translation.repeated_chars == 0  # another sentence begins
