@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from itertools import chain
 from time import monotonic
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, Self, TypeVar, assert_never
 
 import msgspec
 
@@ -186,26 +187,22 @@ def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str |
     return "role" if any(message.role == "tool" for message in messages) else None
 
 
-class Runnable(Protocol):
-    """Something that runs until it is cancelled."""
+class Runnable(ABC):
+    """Something that serves as long as its `run` runs: put that into a task group, or use `running`."""
 
+    @abstractmethod
     async def run(self) -> None:
-        """Serve until this is cancelled."""
-        ...
+        """Serve until this is cancelled, or can't continue."""
 
-
-R = TypeVar("R", bound=Runnable)
-
-
-@asynccontextmanager
-async def running(one: R, name: str) -> AsyncIterator[R]:
-    """Run it inside the block, and stop it at the end."""
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(one.run(), name=name)
-        try:
-            yield one
-        finally:
-            serving.cancel()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Run it inside the block, and stop it at the end."""
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(self.run(), name=type(self).__name__)
+            try:
+                yield self
+            finally:
+                serving.cancel()
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -236,96 +233,6 @@ Piece = Chunk | Reasoning | ToolCallOutput
 """The pieces of a reply."""
 
 T = TypeVar("T", Chunk, Reasoning)
-
-
-class OutputBuffer:
-    """The outputs that wait for one reader: a retry, the start, the text in few pieces, the end or the last report.
-
-    A report (`Queued`, `Prefilling`) is superseded by the next output. `made_at`: when the oldest part of the last taken
-    piece was made.
-    """
-
-    __slots__ = ("_last", "_made", "_pieces", "_retried", "_started", "made_at")
-
-    def __init__(self) -> None:
-        self._retried: Retried | None = None
-        self._started: Started | None = None
-        self._pieces: deque[Piece] = deque()
-        self._made: deque[float] = deque()
-        self.made_at: float | None = None
-        self._last: Queued | Prefilling | Finished | None = None
-
-    @property
-    def pieces(self) -> int:
-        """The number of waiting pieces."""
-        return len(self._pieces)
-
-    def put_nowait(self, output: Output, made_at: float = 0.0) -> None:
-        """Add an output. Nothing may come after `Finished`."""
-        match output:
-            case Chunk() | Reasoning() | ToolCallOutput():
-                self._pieces.append(output)
-                self._made.append(made_at)
-                self._last = None
-            case Started():
-                # it may be repeated after a preemption: its facts may come before the waiting text
-                self._started = output
-                self._last = None
-            case Retried():
-                self._retried = output
-                self._started = self._last = None
-            case Queued() | Prefilling() | Finished():
-                self._last = output
-            case _:
-                assert_never(output)
-
-    def get_nowait(self) -> Output | None:
-        """Take the oldest output, or None; neighbours of one kind are taken together."""
-        if self._retried is not None:
-            retried, self._retried = self._retried, None
-            return retried
-        if self._started is not None:
-            started, self._started = self._started, None
-            return started
-        if self._pieces:
-            self.made_at = self._made[0]
-            piece = self._take_piece()
-            while len(self._made) > len(self._pieces):
-                self._made.popleft()
-            return piece
-        last, self._last = self._last, None
-        return last
-
-    def _take_piece(self) -> Piece:
-        first = self._pieces.popleft()
-        if not self._pieces:
-            return first
-        match first:
-            case Chunk():
-                chunks = self._neighbours(first)
-                logprobs = tuple(chain.from_iterable(chunk.logprobs for chunk in chunks))
-                return Chunk(first.request_id, *_joined(chunks), logprobs)
-            case Reasoning():
-                return Reasoning(first.request_id, *_joined(self._neighbours(first)))
-            case ToolCallOutput():
-                return first
-            case _:
-                assert_never(first)
-
-    def _neighbours(self, first: T) -> list[T]:
-        """Take the following pieces of the same kind, up to a total length."""
-        merged, chars = [first], len(first.text)
-        while self._pieces and isinstance(piece := self._pieces[0], type(first)):
-            chars += len(piece.text)
-            if chars > MERGED_CHARS:
-                break
-            self._pieces.popleft()
-            merged.append(piece)
-        return merged
-
-
-def _joined(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
-    return "".join(piece.text for piece in pieces), sum(piece.tokens for piece in pieces)
 
 
 class DeliveryTimes:
@@ -368,7 +275,12 @@ class Streamer:
         self.deadline: float | None = None
         self._on_cancel = on_cancel
         self._deliveries = deliveries
-        self._collector = OutputBuffer()
+        self._retried: Retried | None = None
+        self._started: Started | None = None
+        self._pieces: deque[tuple[Piece, float]] = deque()  # and when they were made
+        self._last: Queued | Prefilling | Finished | None = None
+        self.made_at: float | None = None
+        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
         self._wakeup: asyncio.Future[None] | None = None  # the reader waits for it
         self._closed = False
         self._cancelled = False
@@ -378,11 +290,6 @@ class Streamer:
     def closed(self) -> bool:
         """Whether the engine has ended this stream. Its last outputs may still wait for the reader."""
         return self._closed
-
-    @property
-    def made_at(self) -> float | None:
-        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
-        return self._collector.made_at
 
     def redirect(self, on_cancel: Callable[[str], None], deliveries: DeliveryTimes | None = None) -> None:
         """Redirect the cancel, and what is measured: another engine answers from now on."""
@@ -394,7 +301,21 @@ class Streamer:
         if self._closed:
             return
         self._closed = isinstance(output, Finished)
-        self._collector.put_nowait(output, monotonic() if made_at is None else made_at)
+        match output:
+            case Chunk() | Reasoning() | ToolCallOutput():
+                self._pieces.append((output, monotonic() if made_at is None else made_at))
+                self._last = None
+            case Started():
+                # it may be repeated after a preemption: its facts may come before the waiting text
+                self._started = output
+                self._last = None
+            case Retried():
+                self._retried = output
+                self._started = self._last = None
+            case Queued() | Prefilling() | Finished():
+                self._last = output
+            case _:
+                assert_never(output)
         self._wake()
 
     def lose(self, why: str) -> None:
@@ -413,7 +334,7 @@ class Streamer:
 
         Raises StopAsyncIteration after the end, EngineLost (or the error given to `fail`) after a loss, at every call.
         """
-        output = self._collector.get_nowait()
+        output = self._take()
         if output is None and self._error is not None:
             raise self._error
         if output is None and self._closed:
@@ -440,3 +361,47 @@ class Streamer:
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
+
+    def _take(self) -> Output | None:
+        """Take the oldest output, or None; neighbours of one kind are taken together."""
+        if self._retried is not None:
+            retried, self._retried = self._retried, None
+            return retried
+        if self._started is not None:
+            started, self._started = self._started, None
+            return started
+        if self._pieces:
+            return self._take_piece()
+        last, self._last = self._last, None
+        return last
+
+    def _take_piece(self) -> Piece:
+        first, self.made_at = self._pieces.popleft()
+        if not self._pieces:
+            return first
+        match first:
+            case Chunk():
+                chunks = self._neighbours(first)
+                logprobs = tuple(chain.from_iterable(chunk.logprobs for chunk in chunks))
+                return Chunk(first.request_id, *_joined(chunks), logprobs)
+            case Reasoning():
+                return Reasoning(first.request_id, *_joined(self._neighbours(first)))
+            case ToolCallOutput():
+                return first
+            case _:
+                assert_never(first)
+
+    def _neighbours(self, first: T) -> list[T]:
+        """Take the following pieces of the same kind, up to a total length."""
+        merged, chars = [first], len(first.text)
+        while self._pieces and isinstance(piece := self._pieces[0][0], type(first)):
+            chars += len(piece.text)
+            if chars > MERGED_CHARS:
+                break
+            self._pieces.popleft()
+            merged.append(piece)
+        return merged
+
+
+def _joined(pieces: Sequence[Chunk | Reasoning]) -> tuple[str, int]:
+    return "".join(piece.text for piece in pieces), sum(piece.tokens for piece in pieces)

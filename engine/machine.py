@@ -182,28 +182,16 @@ def kernel_text(path: str | Path) -> str:
         return ""
 
 
-def no_device() -> tuple[int, int]:
-    """Return zeros, for a process without a device."""
-    return 0, 0
-
-
-class ResourceUsage:
-    """Adds the use of the machine to the counters."""
-
-    def __init__(self, device_memory: DeviceMemory = no_device) -> None:
-        """Take the function that returns the device's memory."""
-        self._device_memory = device_memory
-
-    def __call__(self, counted: EngineStatistics) -> EngineStatistics:
-        """Return the counters with the current use."""
-        free, total = self._device_memory()
-        return msgspec.structs.replace(
-            counted,
-            cpu_seconds=time.process_time(),
-            resident_bytes=resident_bytes(),
-            device_used_bytes=total - free,
-            device_total_bytes=total,
-        )
+def with_usage(counted: EngineStatistics, device_memory: DeviceMemory | None = None) -> EngineStatistics:
+    """Return the counters with this process's current use of the machine."""
+    free, total = (0, 0) if device_memory is None else device_memory()
+    return msgspec.structs.replace(
+        counted,
+        cpu_seconds=time.process_time(),
+        resident_bytes=resident_bytes(),
+        device_used_bytes=total - free,
+        device_total_bytes=total,
+    )
 
 
 def resident_bytes() -> int:

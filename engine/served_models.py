@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial, reduce
 from hashlib import blake2b
 from itertools import chain
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer, running
+from engine.api import Engine, EngineState, EngineStatus, Runnable, Streamer
 from engine.errors import EngineError, EngineUnavailable
 from engine.machine import EngineOptions
 from engine.messages import PLAIN, EngineStatistics, Message, ModelFacts, ReplySpec, Request, current_trace
@@ -42,7 +41,7 @@ class InvalidModels(ValueError):
     """The models can't be served under these names. The message is for the operator."""
 
 
-class ServedModels:
+class ServedModels(Runnable):
     """An `Engine` that passes each request to the model that it names, by default the first."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
@@ -144,10 +143,6 @@ class ServedModels:
     def statistics(self) -> EngineStatistics:
         """Return the sums of the engines' latest statistics."""
         return reduce(summed, (model.engine.statistics() for model in self.models))
-
-    def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run the engines inside the block, and stop them at the end."""
-        return running(self, "models")
 
     async def run(self) -> None:
         """Serve until this is cancelled, or no engine can go on."""
@@ -300,23 +295,12 @@ class Member(Engine, Protocol):
         """Whether a request of this id is open."""
         ...
 
-    def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        ...
-
-    async def run(self) -> None:
-        """Serve until this is cancelled, or can't continue."""
-        ...
-
 
 M = TypeVar("M", bound=Member)
 
 
-class Fleet(ABC, Generic[M]):
-    """Serves requests by several engines, as long as one of them serves.
-
-    Nothing runs before `run`: put it into a task group, or use `running`.
-    """
+class Fleet(Runnable, Generic[M]):
+    """Serves requests by several engines, as long as one of them serves."""
 
     def __init__(
         self, engines: Sequence[M], *, names: Sequence[str] | None = None, patience_s: float | None = None
@@ -381,10 +365,6 @@ class Fleet(ABC, Generic[M]):
     def statistics(self) -> EngineStatistics:
         """Return the sums of the engines' latest numbers; see `parts` for each."""
         return reduce(summed, (engine.statistics() for engine in self._engines))
-
-    def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run the engines inside the block, and stop them at its end."""
-        return running(self, "engines")
 
     async def run(self) -> None:
         """Serve until this is cancelled, or no engine can continue. Leaves neither a process nor a connection."""

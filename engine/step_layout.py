@@ -192,11 +192,8 @@ def _counts(spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
 
 def _sampled_rows(spans: Sequence[Span]) -> Tensor:
     """Return the rows whose logits are wanted."""
-    rows, row = [], 0
-    for span in spans:
-        row += len(span.tokens)
-        if span.samples:
-            rows.append(row - 1)
+    ends = accumulate(len(span.tokens) for span in spans)
+    rows = [end - 1 for span, end in zip(spans, ends, strict=True) if span.samples]
     return torch.tensor(rows, dtype=torch.int64)
 
 
@@ -205,20 +202,18 @@ def salted(salt: str, source: Sequence[int]) -> str:
     return f"{salt}\x1f{sha256(' '.join(map(str, source)).encode()).hexdigest()}"
 
 
-def begins(span: Span) -> bool:
-    """Whether a span begins with its source."""
-    return span.source is not None and not span.start
-
-
-def source_of(span: Span) -> Span:
-    """Return the source that a span begins with, as a span of its own."""
-    assert span.source is not None  # noqa: S101 - who asks has looked
-    return Span(span.slot, 0, span.tokens[: span.source.length], samples=False, pages=span.pages)
+def sources_of(spans: Sequence[Span]) -> list[Span]:
+    """Return the sources that spans begin with, as spans of their own."""
+    return [
+        Span(span.slot, 0, span.tokens[: span.source.length], samples=False, pages=span.pages)
+        for span in spans
+        if span.source is not None and not span.start
+    ]
 
 
 def target_tokens(span: Span) -> int:
     """Return how many tokens of a target a span has: its last ones."""
-    return max(0, span.stop - max(span.start, _reserved(span)))
+    return max(0, span.stop - max(span.start, 0 if span.source is None else span.source.reserved))
 
 
 @dataclass(slots=True, eq=False)
@@ -243,10 +238,6 @@ def lay_out_targets(spans: Sequence[Span], *, page_size: int, device: torch.devi
         lay_out([pair[which] for pair in rows], page_size=page_size, device=device) for which in (0, 1)
     )
     return TranslationLayout(own, cross, sampled)
-
-
-def _reserved(span: Span) -> int:
-    return 0 if span.source is None else span.source.reserved
 
 
 def _rows(span: Span, page_size: int) -> Iterator[tuple[Span, Span]]:

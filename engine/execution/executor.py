@@ -32,12 +32,11 @@ from engine.model.fused_decoder import FusedDecoder, Paged, backend_for, gathere
 from engine.step_layout import (
     Span,
     StepLayout,
-    begins,
     fed,
     image_rows,
     lay_out,
     lay_out_targets,
-    source_of,
+    sources_of,
     target_tokens,
 )
 from engine.text.detokenizer import longest_token_bytes
@@ -148,7 +147,13 @@ class Executor:
             logits = self._runner.run(spans)
             if self.feeds:
                 drawing = self._drawing(spans, logits, began)
-                return LaunchedStep(spans, logits, began, drawing, self._chosen(drawing))
+                # the device chooses tokens behind the step, and begins to send them
+                chosen = (
+                    self._sampler.feed(drawing.logits, drawing.slots)
+                    if drawing.slots
+                    else logits.new_empty(0)
+                )
+                return LaunchedStep(spans, logits, began, drawing, PendingTokens(chosen))
             return LaunchedStep(spans, logits, began)
 
     def fetch(self, launched_step: LaunchedStep) -> list[Outcome]:
@@ -191,12 +196,6 @@ class Executor:
         rows = [row for row, slot in enumerate(sampled) if slot not in deferred]
         index = sent(torch.tensor(rows, dtype=torch.int64), self._device)
         return SamplingBatch(logits.index_select(0, index), [sampled[row] for row in rows], deferred)
-
-    def _chosen(self, drawing: SamplingBatch) -> PendingTokens:
-        """Have the device choose tokens behind the step, and begin to fetch them. Waits for nothing."""
-        if not drawing.slots:
-            return PendingTokens(drawing.logits.new_empty(0))
-        return PendingTokens(self._sampler.feed(drawing.logits, drawing.slots))
 
     def _tokens(self, chosen: PendingTokens | None, drawing: SamplingBatch) -> list[int | None]:
         if chosen is None:
@@ -477,8 +476,7 @@ class TranslationRunner:
     def run(self, spans: Sequence[Span]) -> Tensor:
         """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
         cache, module = self.cache, self._module
-        sources = [source_of(span) for span in spans if begins(span)]
-        if sources:
+        if sources := sources_of(spans):
             layout = lay_out(sources, page_size=cache.page_size, device=module.device)
             module.encode(layout, cache, self._backend)
         targets = [span for span in spans if target_tokens(span)]
@@ -563,7 +561,10 @@ class ComputeThreads:
 
     def choose(self, tokens: int) -> int:
         """Return the number of threads for a step of `tokens` tokens."""
-        size = self._sizes.setdefault(tokens.bit_length(), _Size(_halved(self.most)))
+        size = self._sizes.setdefault(
+            tokens.bit_length(),
+            _Size([_Trial(self.most >> halvings) for halvings in range(self.most.bit_length())]),
+        )
         self._trying = size, size.next()
         return self._trying[1].threads
 
@@ -576,7 +577,3 @@ class ComputeThreads:
         trial.observe(seconds)
         if size.best is not before:
             size.pause = size.until_next = SHORTEST_PAUSE if size.best is size.trials[0] else SOON
-
-
-def _halved(most: int) -> list[_Trial]:
-    return [_Trial(most >> halvings) for halvings in range(most.bit_length())]

@@ -22,14 +22,7 @@ import msgspec
 
 from engine import machine
 from engine.errors import ModelNotUsable
-from engine.machine import (
-    EngineOptions,
-    ResourceUsage,
-    most_memory,
-    no_device,
-    resident_bytes,
-    torch_settings,
-)
+from engine.machine import EngineOptions, most_memory, resident_bytes, torch_settings, with_usage
 from engine.messages import BlockingChannel, LoadFailed, Loading, ToEngine
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
 from engine.prompts.jobs import PromptProcess
@@ -136,8 +129,8 @@ def _load(
     )
     channel.send(msgspec.structs.replace(facts, features=(*facts.features, *features)))
     on_cuda = model.device.type == "cuda"
-    used = ResourceUsage(partial(torch.cuda.mem_get_info, model.device) if on_cuda else no_device)
-    return StepLoop(core, inbox, channel.send, used=used)
+    memory = partial(torch.cuda.mem_get_info, model.device) if on_cuda else None
+    return StepLoop(core, inbox, channel.send, used=partial(with_usage, device_memory=memory))
 
 
 def _log_memory(model: LoadedModel) -> None:

@@ -9,11 +9,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
-from typing import NamedTuple, Self, assert_never
+from typing import assert_never
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer, running
+from engine.api import Engine, EngineState, EngineStatus, Runnable, Streamer
 from engine.errors import EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -50,11 +50,8 @@ from engine.process.supervision import (
 log = logging.getLogger(__name__)
 
 
-class EngineClient:
-    """Serves requests by a separate process, which is restarted when it dies.
-
-    Nothing runs before `run`: put it into a task group, or use `running`.
-    """
+class EngineClient(Runnable):
+    """Serves requests by a separate process, which is restarted when it dies."""
 
     def __init__(
         self,
@@ -133,10 +130,6 @@ class EngineClient:
     def statistics(self) -> EngineStatistics:
         """Return the latest numbers of the running process; zeros before the first."""
         return self._statistics
-
-    def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run the engine inside the block, and stop it at the end."""
-        return running(self, "engine supervision")
 
     async def run(self) -> None:
         """Keep a process running until it has failed for good, or this is cancelled. Leaves no process behind."""
@@ -376,14 +369,8 @@ ASLEEP = EngineStatus(EngineState.ASLEEP, "starts when it is asked")
 STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is stopped.")
 
 
-class _PendingCount(NamedTuple):
-    """A requested count."""
-
-    future: asyncio.Future[int]
-    messages: tuple[Message, ...]
-    client: str
-    spec: ReplySpec
-    packed: bytes
+_COUNT_IDS = count()
+"""The ids of counts, the same for all engines: a count may be moved to another one."""
 
 
 class PendingRequests:
@@ -396,8 +383,7 @@ class PendingRequests:
         self._send: Send | None = None
         self._waiting: dict[str, tuple[Streamer, bytes]] = {}
         self._sent: dict[str, Streamer] = {}
-        self._counts: dict[int, _PendingCount] = {}
-        self._count_ids = count()
+        self._counts: dict[int, tuple[asyncio.Future[int], bytes]] = {}
 
     @property
     def waiting(self) -> int:
@@ -419,8 +405,8 @@ class PendingRequests:
             self._sent[request_id] = stream
             send(packed)
         self._waiting.clear()
-        for counting in self._counts.values():
-            send(counting.packed)
+        for _, packed in self._counts.values():
+            send(packed)
 
     def disconnect(self, why: str) -> None:
         """End the streams of requests that a dead process had."""
@@ -436,9 +422,9 @@ class PendingRequests:
         for stream, _ in waiting.values():
             stream.lose(why)
         counts, self._counts = self._counts, {}
-        for counting in counts.values():
-            if not counting.future.done():
-                counting.future.set_exception(EngineUnavailable(why))
+        for future, _ in counts.values():
+            if not future.done():
+                future.set_exception(EngineUnavailable(why))
 
     def move_waiting_to(self, other: PendingRequests) -> None:
         """Move the requests that wait for a process, and all counts, to another engine. Requests that a process has stay."""
@@ -447,8 +433,8 @@ class PendingRequests:
             stream.redirect(other._cancel)
             other._submit(request_id, stream, packed)
         counts, self._counts = self._counts, {}
-        for counting in counts.values():
-            other._submit_count(counting.future, counting.messages, counting.client, counting.spec)
+        for count_id, (future, packed) in counts.items():
+            other._submit_count(count_id, future, packed)
 
     def request(self, request: Request) -> Streamer:
         """Ask for a reply. Raises ValueError if a request of this id is open."""
@@ -469,10 +455,12 @@ class PendingRequests:
     async def count(self, messages: Sequence[Message], client: str = "", spec: ReplySpec = PLAIN) -> int:
         """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        count_id = next(_COUNT_IDS)
         try:
-            count_id = self._submit_count(future, tuple(messages), client, spec)
+            packed = pack(CountRequest(count_id, tuple(messages), client, spec))
         except UnicodeEncodeError as error:
             raise PromptRejected(f"The messages are not text: {error}") from error
+        self._submit_count(count_id, future, packed)
         try:
             return await future
         finally:
@@ -491,13 +479,13 @@ class PendingRequests:
 
     def counted(self, counted: CountResult) -> None:
         """Hand a prompt's length to its waiting caller, if it is still there."""
-        counting = self._counts.pop(counted.count_id, None)
-        if counting is None or counting.future.done():
+        future, _ = self._counts.pop(counted.count_id, (None, b""))
+        if future is None or future.done():
             return
         if counted.error is None:
-            counting.future.set_result(counted.tokens)
+            future.set_result(counted.tokens)
         else:
-            counting.future.set_exception(PromptRejected(counted.error, field=counted.field))
+            future.set_exception(PromptRejected(counted.error, field=counted.field))
 
     def _submit(self, request_id: str, stream: Streamer, packed: bytes) -> None:
         if self._send is None:
@@ -506,16 +494,10 @@ class PendingRequests:
             self._sent[request_id] = stream
             self._send(packed)
 
-    def _submit_count(
-        self, future: asyncio.Future[int], messages: tuple[Message, ...], client: str, spec: ReplySpec
-    ) -> int:
-        """Ask for a count, and return its id. Raises UnicodeEncodeError."""
-        count_id = next(self._count_ids)
-        packed = pack(CountRequest(count_id, messages, client, spec))
-        self._counts[count_id] = _PendingCount(future, messages, client, spec, packed)
+    def _submit_count(self, count_id: int, future: asyncio.Future[int], packed: bytes) -> None:
+        self._counts[count_id] = future, packed
         if self._send is not None:
             self._send(packed)
-        return count_id
 
     def _cancel(self, request_id: str) -> None:
         if self._send is not None:

@@ -272,8 +272,10 @@ class Inbox:
         self._changed = threading.Condition()
         self._arriving: dict[str, Request] = {}
         self._work = Work([], [], [])
-        self._cancelled_early = 0
-        self._progress = LoopProgress(True, 0)
+        self.cancelled_early = 0
+        """The number of requests that were cancelled during preparation, since the start."""
+        self.progress = True, 0
+        """Whether the step loop is working, and how often it has taken work: it shows a step that never ends."""
 
     def register(self, request: Request) -> None:
         """Note a request that will be prepared."""
@@ -309,34 +311,24 @@ class Inbox:
             if self._arriving.pop(request_id, None) is None:
                 self._work.cancels.append(request_id)
             else:
-                self._cancelled_early += 1
+                self.cancelled_early += 1
                 self._work.ends.append(Finished(request_id, FinishReason.CANCELLED, 0, 0, 0, steps_after=0))
             self._changed.notify()
 
     def take(self, wait_s: float | None) -> Work:
         """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
         with self._changed:
-            turns = self._progress.turns
-            self._progress = LoopProgress(False, turns)
+            turns = self.progress[1]
+            self.progress = False, turns
             self._changed.wait_for(lambda: any(self._work), wait_s)
-            self._progress = LoopProgress(True, turns + 1)
+            self.progress = True, turns + 1
             work, self._work = self._work, Work([], [], [])
             return work
-
-    @property
-    def progress(self) -> LoopProgress:
-        """The progress of the step loop: it shows a step that never ends."""
-        return self._progress
 
     @property
     def arriving(self) -> int:
         """The number of requests in preparation."""
         return len(self._arriving)
-
-    @property
-    def cancelled_early(self) -> int:
-        """The number of requests that were cancelled during preparation, since the start."""
-        return self._cancelled_early
 
 
 class Work(NamedTuple):
@@ -346,13 +338,6 @@ class Work(NamedTuple):
     cancels: list[str]
     ends: list[Finished]
     image_result: tuple[ImageResult, ...] = ()
-
-
-class LoopProgress(NamedTuple):
-    """Whether the step loop is working, and how often it has taken work."""
-
-    busy: bool
-    turns: int
 
 
 class RequestBuilder:

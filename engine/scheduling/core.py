@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import assert_never
 from weakref import WeakValueDictionary
 
@@ -87,6 +87,10 @@ class EngineCore:
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[RequestEnd | Finished] = []
         self._counters = Counters()
+        self.made_at = 0.0
+        """When the tokens of the last step's texts were fetched, by this core's clock."""
+        self._done_at = 0.0
+        self._queue_reported_at = float("-inf")
         self._image_encoder = ImageEncoder(model.vision_config, request_decode, clock)
         self._kv_idle_s = kv_idle_s
         self._sweeps_at = clock() + kv_idle_s
@@ -96,11 +100,6 @@ class EngineCore:
     def busy(self) -> bool:
         """Whether `step` has something to do."""
         return bool(self._leaving or (self._active and not self._image_encoder.paused))
-
-    @property
-    def made_at(self) -> float:
-        """When the tokens of the last step's texts were fetched, by this core's clock."""
-        return self._counters.made_at
 
     def statistics(self) -> EngineStatistics:
         """Return the numbers for metrics."""
@@ -278,7 +277,7 @@ class EngineCore:
         except OutOfMemory:
             self._give_up(flight)
             return self._make_memory(flight.active)
-        self._counters.made_at = self._clock()
+        self.made_at = self._clock()
         if not self._executor.feeds:
             self._scheduler.complete(flight.plan)
         outputs: list[Output] = []
@@ -314,9 +313,9 @@ class EngineCore:
         return outputs
 
     def _emit_queued(self, now: float) -> list[Output]:
-        if not self._scheduler.queued or now - self._counters.queue_reported_at < QUEUE_REPORT_EVERY_S:
+        if not self._scheduler.queued or now - self._queue_reported_at < QUEUE_REPORT_EVERY_S:
             return []
-        self._counters.queue_reported_at = now
+        self._queue_reported_at = now
         waiting = enumerate(self._scheduler.waiting(), start=1)
         return [output for place, one in waiting for output in self._active[one.request_id].queued(place)]
 
@@ -410,7 +409,8 @@ class EngineCore:
         if not self._active:
             self._flights.clear()  # a step that nobody waits for would count idle time as its own
         if end.reason is FinishReason.CANCELLED:
-            self._counters.cancelled(active.steps_after or 0)
+            self._counters.cancels += 1
+            self._counters.steps_after_cancel += active.steps_after or 0
         return last
 
     def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
@@ -421,7 +421,9 @@ class EngineCore:
 
     def _observe(self, flight: _LaunchedPlan) -> None:
         """Learn from the time that a step took, since its launch or since the step before was done."""
-        plan, seconds = flight.plan, self._counters.took(flight.began, self._clock())
+        plan, now = flight.plan, self._clock()
+        seconds, self._done_at = now - max(flight.began, self._done_at), now
+        self._counters.step_seconds += seconds
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
@@ -461,10 +463,7 @@ def last_outputs(end: RequestEnd) -> list[Output]:
 
 @dataclass(slots=True)
 class Counters:
-    """The numbers, which only rise. `step_seconds`: the time of all steps. `done_at`: when the last step was done.
-
-    `made_at`: when its tokens were fetched. `queue_reported_at`: when waiting requests were last sent their places.
-    """
+    """The numbers, which only rise, by their names in `EngineStatistics`."""
 
     steps: int = 0
     prefill_steps: int = 0
@@ -474,21 +473,6 @@ class Counters:
     cancels: int = 0
     steps_after_cancel: int = 0
     step_seconds: float = 0.0
-    done_at: float = 0.0
-    made_at: float = 0.0
-    queue_reported_at: float = float("-inf")
-
-    def took(self, began: float, now: float) -> float:
-        """Return how long a step took that is done now, since its launch or since the step before was done."""
-        seconds = now - max(began, self.done_at)
-        self.done_at = now
-        self.step_seconds += seconds
-        return seconds
-
-    def cancelled(self, steps_after: int) -> None:
-        """Count a cancel, and the steps that were started for its request after it."""
-        self.cancels += 1
-        self.steps_after_cancel += steps_after
 
     def count(self, plan: StepPlan) -> None:
         """Count a step that begins."""
@@ -502,17 +486,10 @@ class Counters:
         pool = scheduler.pool
         page_bytes = pool.size * bytes_per_token
         return EngineStatistics(
+            **asdict(self),
             running=scheduler.running,
             queued=scheduler.queued,
-            steps=self.steps,
-            prefill_steps=self.prefill_steps,
-            generated_tokens=self.generated_tokens,
-            prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
             preemptions=scheduler.preemptions,
-            cancels=self.cancels,
-            steps_after_cancel=self.steps_after_cancel,
-            step_seconds=self.step_seconds,
             kv_used_bytes=pool.used * page_bytes,
             kv_parked_bytes=pool.cached * page_bytes,
             kv_total_bytes=pool.total * page_bytes,

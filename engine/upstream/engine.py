@@ -11,11 +11,10 @@ import logging
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
-from typing import Self
 
 import httpx
 import msgspec
@@ -25,10 +24,10 @@ from engine.api import (
     Engine,
     EngineState,
     EngineStatus,
+    Runnable,
     Streamer,
     Texts,
     Vectors,
-    running,
 )
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
@@ -67,11 +66,10 @@ from engine.upstream.monitor import UpstreamMonitor, backoff_s
 from engine.upstream.options import EmbedderOptions, UpstreamOptions
 
 
-class UpstreamEngine:
+class UpstreamEngine(Runnable):
     """Serves requests by one upstream.
 
-    Nothing is asked before `run`: put it into a task group, or use `running`. The upstream is ready once it answers.
-    While it is away requests wait, up to `timeouts.patience_s`; then they end with EngineUnavailable.
+    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.patience_s`; then they end with EngineUnavailable.
     A request that failed before its first text goes to another engine, if there is one, else it is retried `retries`
     times. Then it ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
     """
@@ -225,10 +223,6 @@ class UpstreamEngine:
             delivery_seconds=deliveries.seconds,
             **counted,
         )
-
-    def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run inside the block. At its end no connection is open."""
-        return running(self, f"upstream {self.options.name}")
 
     async def run(self) -> None:
         """Serve, and check the upstream, until this is cancelled."""

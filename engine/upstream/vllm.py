@@ -13,13 +13,13 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
-from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, Streamer, running
+from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, Runnable, Streamer
 from engine.errors import EngineUnavailable
 from engine.messages import (
     PLAIN,
@@ -42,11 +42,10 @@ STALLED_S = 60.0
 """How long a vLLM that has served may answer nothing before it is killed."""
 
 
-class LaunchedEngine:
+class LaunchedEngine(Runnable):
     """Serves requests by a vLLM of its own.
 
-    Nothing runs before `run`: put it into a task group, or use `running`. Requests wait while vLLM starts, for the first
-    time or again. Requests that were sent to it are lost with it.
+    Requests wait while vLLM starts, for the first time or again. Requests that were sent to it are lost with it.
     """
 
     def __init__(
@@ -120,10 +119,6 @@ class LaunchedEngine:
         """Return the numbers of the running vLLM; zeros before the first."""
         latest = self._upstream.statistics() if self._upstream else EngineStatistics()
         return msgspec.structs.replace(latest, queued=latest.queued + len(self._waiting))
-
-    def running(self) -> AbstractAsyncContextManager[Self]:
-        """Run vLLM inside the block. At its end none of its processes is left."""
-        return running(self, "vLLM")
 
     async def run(self) -> None:
         """Keep a vLLM running until it fails for good, or until this is cancelled. Leaves no process behind."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import MERGED_CHARS, OutputBuffer, Streamer
+from engine.api import MERGED_CHARS, Streamer
 from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 
@@ -58,9 +59,12 @@ def output_sequences() -> st.SearchStrategy[list[Output]]:
     return runs.map(lambda parts: [*(one for run in parts for stage in run for one in stage), END])
 
 
-def take_outputs(collector: OutputBuffer, most: int) -> list[Output]:
-    outputs = (collector.get_nowait() for _ in range(most))
-    return [output for output in outputs if output is not None]
+def take_outputs(stream: Streamer, most: int) -> list[Output]:
+    taken: list[Output] = []
+    with suppress(StopAsyncIteration):
+        while len(taken) < most and (output := stream.get_nowait()) is not None:
+            taken.append(output)
+    return taken
 
 
 def text_and_count(outputs: list[Output]) -> tuple[str, int]:
@@ -72,11 +76,11 @@ def text_and_count(outputs: list[Output]) -> tuple[str, int]:
 def test_however_late_the_reader_is_text_and_end_are_whole(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector, got = OutputBuffer(), list[Output]()
+    stream, got = stream_of(), list[Output]()
     for output in outputs:
-        collector.put_nowait(output)
-        got += take_outputs(collector, data.draw(st.integers(0, 3)))
-    rest = take_outputs(collector, 4)
+        stream.put_nowait(output)
+        got += take_outputs(stream, data.draw(st.integers(0, 3)))
+    rest = take_outputs(stream, 4)
     assert len(rest) <= 3
     got += rest
 
@@ -88,19 +92,19 @@ def test_however_late_the_reader_is_text_and_end_are_whole(
 def test_a_report_is_told_while_it_is_the_newest_thing_known(
     outputs: list[Output], data: st.DataObject
 ) -> None:
-    collector = OutputBuffer()
+    stream = stream_of()
     for output in outputs:
-        collector.put_nowait(output)
-        for reported in take_outputs(collector, data.draw(st.integers(0, 3))):
+        stream.put_nowait(output)
+        for reported in take_outputs(stream, data.draw(st.integers(0, 3))):
             assert reported is output or not isinstance(reported, Queued | Prefilling)
 
 
 @given(output_sequences())
 def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -> None:
-    collector = OutputBuffer()
+    stream = stream_of()
     for output in outputs:
-        collector.put_nowait(output)
-        assert take_outputs(collector, 2) == [output]
+        stream.put_nowait(output)
+        assert take_outputs(stream, 2) == [output]
 
 
 async def test_a_prompt_reader_gets_each_chunk_by_itself() -> None:

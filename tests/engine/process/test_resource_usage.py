@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from engine import machine
-from engine.machine import ResourceUsage, most_memory, resident_bytes
+from engine.machine import most_memory, resident_bytes, with_usage
 from engine.messages import EngineStatistics
 
 
 def test_time_and_memory_are_added_to_what_was_counted() -> None:
-    reported = ResourceUsage(lambda: (30, 100))(EngineStatistics(steps=7))
+    reported = with_usage(EngineStatistics(steps=7), lambda: (30, 100))
     assert reported.steps == 7
     assert reported.cpu_seconds > 0
     assert reported.resident_bytes > 1 << 20
@@ -20,7 +20,7 @@ def test_time_and_memory_are_added_to_what_was_counted() -> None:
 
 
 def test_a_processor_has_no_memory_of_its_own() -> None:
-    reported = ResourceUsage()(EngineStatistics())
+    reported = with_usage(EngineStatistics())
     assert reported.device_used_bytes == reported.device_total_bytes == 0
 
 
