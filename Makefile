@@ -12,7 +12,7 @@ LLAMA   := .cache/llama/.installed
 KERNELS := $(wildcard engine/model/cpu/*.c engine/model/cpu/*.h)
 TORCH   := $(shell sed -n '/^torch==/p' constraints.txt)
 PARTS   := --editable midstream --editable distributions/gateway --editable
-EXTRAS  := gguf,images,mcp,otel,speech,translation
+EXTRAS  := cuda,gguf,images,mcp,otel,speech,translation
 PIP     := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
 # Where torch comes from. Default: CPU_INDEX on Linux without an NVIDIA GPU, unless pip's configuration names a source

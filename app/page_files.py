@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import posixpath
@@ -17,7 +18,6 @@ from pathlib import Path, PurePath
 from threading import Lock
 from time import monotonic
 
-import anyio.to_thread
 import msgspec
 import structlog
 from starlette.datastructures import Headers
@@ -142,7 +142,7 @@ class PageFiles(StaticFiles):
         """Return a build of the sources, checked at most so many seconds ago."""
         if self._build is not None and monotonic() - self._looked < seconds:
             return self._build
-        return await anyio.to_thread.run_sync(self._newest)
+        return await asyncio.to_thread(self._newest)
 
     def _newest(self) -> Build:
         """Return the build of the current sources."""
@@ -177,7 +177,7 @@ async def _answer(asset: Asset, keeping: str, scope: Scope) -> Response:
     if asset.ready(coding):
         content = asset.coded(coding)
     else:
-        content = await anyio.to_thread.run_sync(asset.coded, coding)
+        content = await asyncio.to_thread(asset.coded, coding)
     return Response(content, headers=headers, media_type=asset.media_type)
 
 

@@ -21,7 +21,8 @@ def install_command(extra: str) -> str:
     try:
         version("midstream-server")
     except PackageNotFoundError:
-        return f'pip install "midstream-gateway[{extra}]"'
+        if extra not in {"gguf", "images", "translation"}:  # the gateway has none of these
+            return f'pip install "midstream-gateway[{extra}]"'
     return f'pip install "midstream-server[{extra}]"'
 
 

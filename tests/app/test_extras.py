@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -21,6 +22,10 @@ from engine.machine import EngineOptions
 from tests.deploy.wheels import GATEWAY, PROJECT, ROOT
 from tests.engine.gguf_files import some_llama, write_gguf
 
+EXTRAS = {
+    project["project"]["name"]: set(project["project"]["optional-dependencies"])
+    for project in (GATEWAY, PROJECT)
+}
 LAYERS = ("app", "connections", "engine", "sessions", "speech")
 
 
@@ -36,23 +41,40 @@ def extras_named() -> set[str]:
     return named
 
 
-def test_each_extra_that_is_named_exists() -> None:
-    assert extras_named() == {"gguf", "images", "mcp", "otel", "speech", "translation"}
-    assert extras_named() == set(PROJECT["project"]["optional-dependencies"])
-
-
-def test_the_gateway_has_the_extras_that_need_no_engine() -> None:
-    assert set(GATEWAY["project"]["optional-dependencies"]) == {"fast", "mcp", "otel", "speech"}
-
-
-def test_the_installed_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert install_command("mcp") == 'pip install "midstream-server[mcp]"'
+@pytest.fixture
+def gateway_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if `midstream-server` were not installed."""
 
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(errors, "version", missing)
-    assert install_command("mcp") == 'pip install "midstream-gateway[mcp]"'
+
+
+def distribution_and_extra(command: str) -> tuple[str, str]:
+    named = re.fullmatch(r'pip install "(.+)\[(.+)\]"', command)
+    assert named is not None
+    return named[1], named[2]
+
+
+def test_refusals_name_every_extra_that_is_needed() -> None:
+    """Without `cuda`, torch's own operations do the work of the kernels; without `fast`, Python's event loop does."""
+    assert extras_named() == (EXTRAS["midstream-server"] | EXTRAS["midstream-gateway"]) - {"cuda", "fast"}
+
+
+@pytest.mark.parametrize("extra", sorted(extras_named()))
+def test_the_whole_names_its_own_extras(extra: str) -> None:
+    assert distribution_and_extra(install_command(extra)) == ("midstream-server", extra)
+    assert extra in EXTRAS["midstream-server"]
+
+
+@pytest.mark.parametrize("extra", sorted(extras_named()))
+@pytest.mark.usefixtures("gateway_alone")
+def test_the_gateway_alone_names_an_extra_that_exists(extra: str) -> None:
+    """With torch installed by hand it may need those of the whole, too."""
+    distribution, named = distribution_and_extra(install_command(extra))
+    assert named in EXTRAS[distribution]
+    assert distribution == "midstream-gateway" or extra not in EXTRAS["midstream-gateway"]
 
 
 @pytest.mark.parametrize("library", ["torch", "transformers"])
