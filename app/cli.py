@@ -65,7 +65,9 @@ _OPERATOR_ERRORS = (SettingsError, EmbeddedStoreFailed, EngineError, StoreDown)
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("midstream"), prog_name="midstream")
 def main() -> None:
-    """The conversation layer between a chat front end and a language model: what users saw is what the model reads next."""
+    """The conversation layer between a chat front end and a language model: users press Stop, reload, switch devices and
+    lose the network in mid-reply; the model's next prompt is exactly what they saw, once.
+    """  # noqa: D205 - click shows it as one sentence
 
 
 class _Grouped(click.Command):
