@@ -43,10 +43,10 @@ def markdown(report: AttackReport) -> str:
         trials = [trial for trial in report.trials if trial.attackers == attackers]
         met = sum(trial.met for trial in trials)
         summary += f" By {attackers}: {met} of {len(trials)} met."
-    of_most = [(trial.attack, *_exceptions(trial)) for trial in report.trials if trial.attackers == most]
-    rows = [("attack", "missed"), ("---", "---"), *((name, missed) for name, missed, _ in of_most if missed)]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    edges = ", ".join(f"`{name}` ({edge})" for name, _, edge in of_most if edge)
+    of_most = [trial for trial in report.trials if trial.attackers == most]
+    missed = [(trial.attack, values) for trial in of_most if (values := _missed(trial))]
+    lines = ["| " + " | ".join(row) + " |" for row in [("attack", "missed"), ("---", "---"), *missed]]
+    edges = ", ".join(f"`{trial.attack}`" for trial in of_most if _is_at_edge(trial))
     failures = (f"- Failed: {one.what}: {one.why}" for one in report.failures)
     blocks = ["\n".join(textwrap.wrap(summary, COLUMNS)), "\n".join(lines), *failures]
     if edges:
@@ -54,16 +54,18 @@ def markdown(report: AttackReport) -> str:
     return "\n\n".join(blocks)
 
 
-def _exceptions(trial: Trial) -> tuple[str, str]:
-    """The values that miss their limits, and those that are at the edge of them, with their columns' names."""
-    named = list(zip(HEADING[2:], trial.marks, strict=False))
-    missed = [f"{name} {_cell(mark, '{}')}" for name, mark in named if not mark.met]
-    edge = [
-        f"{name} {_cell(mark, '{}')}"
-        for name, mark in named
-        if mark.met and mark.value is not None and mark.limit and mark.value > EDGE * mark.limit
-    ]
-    return ", ".join(missed), ", ".join(edge)
+def _missed(trial: Trial) -> str:
+    """The values that miss their limits, with their columns' names."""
+    named = zip(HEADING[2:], trial.marks, strict=False)
+    return ", ".join(f"{name} {_cell(mark, '{}')}" for name, mark in named if not mark.met)
+
+
+def _is_at_edge(trial: Trial) -> bool:
+    """Whether a value meets its limit barely."""
+    return any(
+        mark.met and mark.value is not None and mark.limit and mark.value > EDGE * mark.limit
+        for mark in trial.marks
+    )
 
 
 def listed(attacks: Iterable[Attack]) -> str:

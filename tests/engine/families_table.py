@@ -1,4 +1,4 @@
-"""Writes the table of docs/models.md: `python -m tests.engine.families_table`, some minutes.
+"""Writes the list of families in docs/models.md: `python -m tests.engine.families_table`, some minutes.
 
 Each causal class of the installed transformers is tried with its own default configuration, as a small model with random
 weights, in the way that `midstream doctor` tries a model.
@@ -7,6 +7,7 @@ weights, in the way that `midstream doctor` tries a model.
 from __future__ import annotations
 
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,7 @@ from engine.loading.probe import NotTestable, check_kind, try_small_model
 
 PAPER = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"
-CELL = 54
-"""Columns of the second cell, so that no row is longer than a screen is wide."""
+COLUMNS = 100
 ANSWERS = {
     "": "Served",
     "keeps a state": "Refused: layers without a KV cache",
@@ -33,7 +33,7 @@ ANSWERS = {
     "can't be served": "Refused: the cache used otherwise",
     "untried": "Known once weights are loaded",
 }
-"""The beginning of each row, by what a refusal says."""
+"""The beginning of each item, by what a refusal says."""
 
 
 TYPICAL: dict[str, dict[str, Any]] = {
@@ -62,45 +62,32 @@ def answer(config_class: Any) -> str | None:
     return ""
 
 
-def table() -> str:
-    """Return the rows, none longer than a line of text."""
+def listed() -> str:
+    """Return an item for each answer, with its model types."""
     found: dict[str, set[str]] = {words: set() for words in ANSWERS}
     for config_class in AutoModelForCausalLM._model_mapping:
         words = answer(config_class)
         if words is not None:
             found[words].add(config_class.model_type)
-    lines = [
-        f"With transformers {transformers.__version__}, by the `model_type` of `config.json`:",
-        "",
-        "| In this engine | Model types |",
-        "|---|---|",
-    ]
-    for words, types in found.items():
-        begins = f"{ANSWERS[words]} ({len(types)})"
-        for row in _rows(sorted(types), CELL):
-            lines.append(f"| {begins} | {row} |")
-            begins = ""
-    return "\n".join(lines)
+    head = f"With transformers {transformers.__version__}, by the `model_type` of `config.json`:\n"
+    return "\n".join([head, *(_item(words, types) for words, types in found.items() if types)])
 
 
-def _rows(names: list[str], width: int) -> list[str]:
-    rows: list[str] = []
-    for name in names:
-        if rows and len(rows[-1]) + len(name) + 2 <= width:
-            rows[-1] += f", {name}"
-        else:
-            rows.append(name)
-    return rows
+def _item(words: str, types: set[str]) -> str:
+    text = f"- **{ANSWERS[words]}** ({len(types)}): {', '.join(sorted(types))}"
+    return textwrap.fill(
+        text, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def paper() -> str:
-    """Return docs/models.md with the table of today."""
+    """Return docs/models.md with the list of today."""
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     text = PAPER.read_text()
     before, _, rest = text.partition(START)
-    return f"{before}{START}\n{table()}\n{END}{rest.partition(END)[2]}"
+    return f"{before}{START}\n{listed()}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
