@@ -335,6 +335,10 @@ class Settings(Fixed, frozen=True, kw_only=True):
             description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS model, such as MMS."
         ),
     ] = "espeak-ng"
+    speech_device: Annotated[
+        Annotated[str, Meta(pattern=r"^\s*[^\s,]+\s*$")] | None,
+        Meta(description="Device of speech models: auto, cpu, cuda, cuda:1 …; unset: the first of `device`."),
+    ] = None
     conversation_ttl: Annotated[
         float,
         Meta(gt=0, extra=_DURATION, description="How long a conversation is kept after its last turn."),

@@ -166,9 +166,9 @@ def _model_voice(settings: Settings) -> ModelVoice:
 
 
 def _options(settings: Settings, model: str) -> Options:
-    """Return the options of a model on the first device of the settings."""
-    device = settings.devices[0]
-    with naming("device", *_UNUSABLE):
+    """Return the options of a model on the device for speech. Raises SettingsError."""
+    device = (settings.speech_device or settings.devices[0]).strip()
+    with naming("speech_device" if settings.speech_device else "device", *_UNUSABLE):
         check_device(device)
     folder = Path(model).expanduser()
     return Options(

@@ -6,6 +6,7 @@ It is only used as a program and never imported: its license is the GPL 3.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import socket
@@ -25,6 +26,9 @@ WORDS_A_MINUTE = 175
 
 SLOWEST, FASTEST = 0.5, 2.5
 """Its speeds, as multiples of the usual one."""
+
+NICENESS = 10
+"""Priority of the program, as of the thread that compresses its sound: others' replies come first."""
 
 PATIENCE_S = 20.0
 """How long it may make no progress; a minute of sound takes some tenths of a second."""
@@ -186,7 +190,7 @@ def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[byte
     loop's own way, copies this process's tables of pages first: all sockets would wait for 10 ms or more.
     """
     pace = str(round(WORDS_A_MINUTE * speed))
-    return subprocess.Popen(  # noqa: S603 - a program of the system
+    process = subprocess.Popen(  # noqa: S603 - a program of the system
         [shutil.which(PROGRAM) or PROGRAM, "-b", "1", "-v", voice, "-s", pace, "--stdin", "--stdout"],
         stdin=connection,
         stdout=connection,
@@ -194,6 +198,9 @@ def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[byte
         env=child_environment(),
         close_fds=False,  # Python's own are inherited by nobody (PEP 446)
     )
+    with suppress(PermissionError):  # the server may have a lower priority already
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+    return process
 
 
 async def _feed(pipe: asyncio.StreamWriter, text: str) -> None:

@@ -52,9 +52,10 @@ if TYPE_CHECKING:
 
 CONVERSATION = "terminal"
 """The default conversation of terminals; a pipe begins a new one."""
+INSTALL = 'pip install "midstream[terminal]"'
 PLAINLY = (
     "{} is not installed, so this is a plain chat: type a line for each message, Ctrl-D leaves. "
-    'For Markdown, line editing and questions about tools: pip install "midstream[terminal]"'
+    f"For Markdown, line editing and questions about tools: {INSTALL}"
 )
 EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as in shells."""
@@ -121,12 +122,12 @@ async def _chat(url: str, options: ChatOptions) -> int:
 
 def _ui(options: ChatOptions) -> Pipe | Screen:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return Pipe()
+        return Pipe("the input is not a terminal")
     try:
         from midstream.terminal.screen import Screen  # noqa: PLC0415 - a pipe needs no line editing, and no Markdown
     except ModuleNotFoundError as missing:
         print_error(PLAINLY.format(missing.name))
-        return Pipe()
+        return Pipe(f"{missing.name} is not installed ({INSTALL})")
     history, failure = None, ""
     if options.keeps_history:
         try:

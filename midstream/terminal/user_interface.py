@@ -30,7 +30,6 @@ from midstream.terminal.texts import (
 )
 
 _READ_BYTES = 64 * 1024
-_UNASKED = "needs approval, but the input is not a terminal: denied"
 FRAME_S = 0.04
 """Seconds between two frames while more text comes than can be shown."""
 
@@ -112,12 +111,13 @@ class UserInterface(ABC):
 class Pipe(UserInterface):
     """Files: lines come from the input, replies go to the output, failures to standard error.
 
-    `has_failed`: a line was refused, or a reply is incomplete.
+    `has_failed`: a line was refused, or a reply is incomplete. `why_unasked`: why nobody can be asked about calls.
     """
 
     is_watched = False
 
-    def __init__(self) -> None:
+    def __init__(self, why_unasked: str) -> None:
+        self._why_unasked = why_unasked
         self._lines = typed_lines(sys.stdin.fileno())
         self.has_failed = False
 
@@ -157,7 +157,7 @@ class Pipe(UserInterface):
 
     async def answer(self, call_prompt: CallPrompt) -> str | None:
         """Deny: nobody can be asked."""
-        print_error(f"{call_prompt.call.name} {_UNASKED}.")
+        print_error(f"{call_prompt.call.name} needs approval, but {self._why_unasked}: denied.")
         return None
 
     def ended(self, reason: str) -> None:

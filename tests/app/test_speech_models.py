@@ -72,6 +72,14 @@ async def synthesize(sdk: AsyncOpenAI, text: str, **more: Any) -> bytes:
     return answer.content
 
 
+async def test_speech_models_have_a_device_of_their_own(folder: Path) -> None:
+    settings = Settings(
+        speech="voice", speech_voice=str(folder / VOICE), device="cuda:99", speech_device=" cpu "
+    )
+    async with audio_of(settings) as audio:
+        assert audio.speaker is not None
+
+
 async def test_a_recording_becomes_words_with_times(sdk: AsyncOpenAI) -> None:
     reported = await sdk.audio.transcriptions.create(
         model=EARS,
@@ -176,6 +184,7 @@ async def test_what_can_not_be_spoken_is_refused_by_a_sentence(
             {"speech_voice": "{vits}", "device": "tpu"},
             "DEVICE .*'tpu' is not the name of a device",
         ),
+        ({"speech_voice": "{vits}", "speech_device": "tpu"}, "SPEECH_DEVICE .*'tpu' is not the name"),
         ({"speech_recognizer": "{classifier}"}, "ForAudioClassification, and one whose name ends with"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from speech.alignment import BITS
 from speech.errors import VoiceFailed
-from speech.espeak import Espeak
+from speech.espeak import NICENESS, Espeak, speaking
 
 pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 TEXT = 'I am Midstream, which has 1,234 words; he said - "of the [[end]]" in Zürich 😀.'
@@ -34,6 +35,18 @@ async def test_each_word_has_its_sound_and_there_is_silence_between_sentences() 
         part = samples[mark.start_ms * spoken.rate // 1000 : mark.end_ms * spoken.rate // 1000]
         assert np.abs(part).max() > 500
     assert not np.any(samples[spoken.marks[-1].end_ms * spoken.rate // 1000 :])
+
+
+def priorities_of_programs() -> list[int]:
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    programs = [int(pid) for pid in pids if "espeak" in Path(f"/proc/{pid}/comm").read_text()]
+    return [os.getpriority(os.PRIO_PROCESS, pid) for pid in programs]
+
+
+async def test_others_replies_come_before_the_program() -> None:
+    async with speaking("word " * 300, voice="en-us", speed=1.0) as stream:
+        assert priorities_of_programs() == [NICENESS]
+        assert sum([len(part) async for part in stream.parts()]) > 1_000_000
 
 
 async def test_a_voice_that_fails_says_so_in_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

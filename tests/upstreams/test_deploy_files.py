@@ -15,6 +15,7 @@ import yaml
 from app.models import tables_of
 from app.settings import Settings
 from engine.upstream.options import UpstreamOptions
+from tools.vllm_install import VERSION
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent
@@ -114,6 +115,9 @@ def test_each_vllm_is_an_upstream_that_says_what_it_was_started_with() -> None:
     documented = upstreams((DEPLOY / "midstream.toml").read_text())["vllm-a"]
     assert set(named) == set(servers)
     for name, upstream in named.items():
+        assert servers[name]["image"] == f"vllm/vllm-openai:${{VLLM_TAG:-v{VERSION}}}", (
+            "the one that is tested"
+        )
         words = servers[name]["command"].split()
         requested = dict(pairwise(words))
         assert upstream.url == f"http://{name}:8000/v1"

@@ -566,3 +566,16 @@ async def test_the_client_alone_chats_plainly_and_names_what_is_missing(
         await terminal.shows("Good *day*.")
         terminal.types(CTRL_D)
         assert await terminal.exit_code() == 0
+
+
+async def test_the_client_alone_denies_calls_and_names_what_would_ask(
+    tooled: InProcessService, tmp_path: Path
+) -> None:
+    tooled.engine.script(["I ask.", Call("ask_pay")])
+    tooled.engine.script(["Not paid."])
+    async with chatting(tooled.url, tmp_path, columns=300, run=without_line_editing) as terminal:
+        await terminal.shows("type a line for each message")
+        terminal.enters("Pay.")
+        await terminal.shows("Not paid.")
+        why = 'prompt_toolkit is not installed (pip install "midstream[terminal]")'
+        assert f"ask_pay needs approval, but {why}: denied." in terminal.text
