@@ -195,10 +195,6 @@ class UpstreamEngine(Runnable):
                 opened.task.cancel()
         return [(opened.request, opened.stream) for opened in waiting]
 
-    def failed(self, why: str) -> None:
-        """Note that the upstream is gone for good. Open requests end with these words, once `run` is cancelled."""
-        self.monitor.life.failed(why)
-
     def cancel(self, request_id: str) -> None:
         """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
         opened = self._open.get(request_id)
@@ -231,13 +227,21 @@ class UpstreamEngine(Runnable):
                 self._tasks = tasks
                 for opened in list(self._open.values()):
                     self._launch(opened, tasks)
-                await self.monitor.run()
+                await self._keep_ready()
         finally:
             self._tasks = None
-            self.monitor.life.stopped()
-            for opened in list(self._open.values()):
-                self._close(opened)
-                opened.stream.lose(self.status.message or "The engine is stopped.")
+            self._end_all()
+
+    async def _keep_ready(self) -> None:
+        """Know whether the upstream serves, until this is cancelled or it has failed for good."""
+        await self.monitor.run()
+
+    def _end_all(self, error: type[EngineError] = EngineLost) -> None:
+        """End all requests, and accept no more."""
+        self.monitor.life.stopped()
+        for opened in list(self._open.values()):
+            self._close(opened)
+            opened.stream.fail(error(self.status.message or "The engine is stopped."))
 
     def _launch(self, opened: OpenRequest, tasks: asyncio.TaskGroup) -> None:
         name = f"reply of {self.options.name}"
@@ -272,7 +276,7 @@ class UpstreamEngine(Runnable):
                 raise EngineUnavailable(str(error)) from error
             self._counts.retries += 1
             self._counts.count(opened.reply)
-            opened.begin_again()
+            opened.begin_again(self.options)
             await asyncio.sleep(backoff_s(retries))
             retries += 1
 
@@ -301,6 +305,7 @@ class UpstreamEngine(Runnable):
         """Send the request, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
         with self.monitor.attempt() as circuit:
             opened.running = True
+            opened.reply = reply_to(opened.request, self.options)
 
             def receive(chunk: Completion) -> StillNeeded:
                 wanted = opened.receive(chunk)
@@ -405,10 +410,9 @@ class OpenRequest:
 
     def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
-        self._options = options
         self.request = request
         self.stream = stream
-        self.reply = self._new_reply()
+        self.reply = reply_to(request, options)
         self.client, self.priority, self.arrival = request.client, request.priority, arrival
         self.task: asyncio.Task[None] | None = None
         self.running = False
@@ -424,9 +428,9 @@ class OpenRequest:
         """Note that the upstream may know of it from now on."""
         self.sent = True
 
-    def begin_again(self) -> None:
+    def begin_again(self, options: UpstreamOptions) -> None:
         """Forget the outputs of an attempt without text, and tell the reader to do so."""
-        self.reply = self._new_reply()
+        self.reply = reply_to(self.request, options)
         self.position = None
         self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
 
@@ -444,16 +448,18 @@ class OpenRequest:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))
 
-    def _new_reply(self) -> UpstreamReply:
-        estimate = estimated_tokens(self.request.messages, self._options.bytes_per_token, self.request.spec)
-        return UpstreamReply(
-            self.request.request_id,
-            prompt_tokens=estimate,
-            max_new_tokens=most_new_tokens(self.request.params.max_new_tokens, self._options, estimate),
-            most_tokens=self._options.context_tokens,
-            logprobs=self.request.params.top_logprobs is not None,
-            upstream=self._options.name,
-        )
+
+def reply_to(request: Request, options: UpstreamOptions) -> UpstreamReply:
+    """Return what takes the reply to a request. Raises PromptRejected."""
+    estimate = estimated_tokens(request.messages, options.bytes_per_token, request.spec)
+    return UpstreamReply(
+        request.request_id,
+        prompt_tokens=estimate,
+        max_new_tokens=most_new_tokens(request.params.max_new_tokens, options, estimate),
+        most_tokens=options.context_tokens,
+        logprobs=request.params.top_logprobs is not None,
+        upstream=options.name,
+    )
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from engine.api import EngineState
+from engine.api import EngineState, Runnable
 from engine.errors import EngineBusy, EngineError, EngineUnavailable
 from engine.messages import ModelFacts, Params
 from engine.process.supervision import Lifecycle
@@ -23,7 +23,7 @@ from engine.upstream.http_client import RequestRefused, UpstreamUnreachable, fet
 from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
-class UpstreamMonitor:
+class UpstreamMonitor(Runnable):
     """`life` is ready while the upstream answers. It `cooling_down` for a while after it shed a request."""
 
     def __init__(
@@ -31,8 +31,9 @@ class UpstreamMonitor:
     ) -> None:
         """Take a client for the upstream. `on_change` is called when it has entered another state; it must not raise."""
         self.life = Lifecycle(on_change)
+        self.note_away = self.life.died
         self._client = client
-        self._options = options
+        self.options = options
         self._misses = 0
         self._circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
@@ -56,7 +57,7 @@ class UpstreamMonitor:
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
-        name, left_s = self._options.name, self._cooldown_s
+        name, left_s = self.options.name, self._cooldown_s
         if self._cooldown_requested and left_s > 0:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
         if self.circuit_refuses:
@@ -64,6 +65,11 @@ class UpstreamMonitor:
             if self._cooldown_requested:  # another request tries
                 raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
             raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
+
+    def forget(self) -> None:
+        """Forget failures and pauses: another process answers from now on."""
+        self._misses, self._cooldown_until = 0, 0.0
+        self._succeed()
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
@@ -74,7 +80,7 @@ class UpstreamMonitor:
         try:
             yield self._circuit
         except RequestRefused as refusal:
-            log.warning("the engine %s refused a request: %s %s", self._options.name, refusal, refusal.words)
+            log.warning("the engine %s refused a request: %s %s", self.options.name, refusal, refusal.words)
             self._succeed()
             raise
         except EngineError as error:
@@ -87,9 +93,9 @@ class UpstreamMonitor:
 
     async def run(self) -> None:
         """Check the upstream at intervals until this is cancelled. While checks fail the pauses grow from a short one."""
-        health_s = self._options.timeouts.health_s
+        health_s = self.options.timeouts.health_s
         while True:
-            trouble = await health_error(self._client, self._options)
+            trouble = await health_error(self._client, self.options)
             if trouble is None:
                 self._seen()
                 pause_s = health_s
@@ -128,7 +134,7 @@ class UpstreamMonitor:
         was_open = self.circuit_open
         self._circuit.failed()
         if self.circuit_open and not was_open:
-            log.warning("circuit opened for engine %s", self._options.name)
+            log.warning("circuit opened for engine %s", self.options.name)
 
     def _cool_down(self, requested_s: float | None) -> None:
         until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
@@ -144,8 +150,8 @@ class UpstreamMonitor:
     def _seen(self) -> None:
         self._misses = 0
         if not self._is_ready:
-            log.info("the engine %s is ready", self._options.name)
-            self.life.loaded(_facts_of(self._options))
+            log.info("the engine %s is ready", self.options.name)
+            self.life.loaded(_facts_of(self.options))
 
     def _missed(self, trouble: str) -> None:
         self._misses += 1
@@ -155,8 +161,8 @@ class UpstreamMonitor:
             self._went_away(trouble)
 
     def _went_away(self, why: str) -> None:
-        log.warning("engine %s unreachable: %s", self._options.name, why)
-        self.life.died(why)
+        log.warning("engine %s unreachable: %s", self.options.name, why)
+        self.note_away(why)
 
 
 class Circuit:

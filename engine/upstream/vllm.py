@@ -19,21 +19,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.api import DeliveryTimes, Engine, EngineState, EngineStatus, Runnable, Streamer
+from engine.api import EngineState
 from engine.errors import EngineUnavailable
-from engine.messages import (
-    PLAIN,
-    EngineStatistics,
-    Finished,
-    FinishReason,
-    Message,
-    ModelFacts,
-    ReplySpec,
-    Request,
-)
-from engine.process.supervision import Lifecycle, RestartLedger, RestartPolicy, terminate_process
+from engine.process.supervision import RestartLedger, RestartPolicy, terminate_process
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.http_client import http_client
 from engine.upstream.monitor import context_window
 from engine.upstream.options import PRESETS, Features, Timeouts, UpstreamOptions
 from engine.upstream.vllm_keeper import SIGNALLED
@@ -42,10 +31,11 @@ STALLED_S = 60.0
 """How long a vLLM that has served may answer nothing before it is killed."""
 
 
-class LaunchedEngine(Runnable):
+class LaunchedEngine(UpstreamEngine):
     """Serves requests by a vLLM of its own.
 
-    Requests wait while vLLM starts, for the first time or again. Requests that were sent to it are lost with it.
+    Nothing runs before `run`: put it into a task group, or use `running`. Requests wait while vLLM starts, for the first
+    time or again. Those that have text are lost with it; those that have none are sent again.
     """
 
     def __init__(
@@ -57,161 +47,77 @@ class LaunchedEngine(Runnable):
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """Take vLLM's options and those of its supervision. `on_change` is called in each new state, and must not raise."""
+        super().__init__(upstream_of(options), on_change=on_change)
         self._options = options
         self._stalled_s = stalled_s
-        self._on_change = on_change
-        self._life = Lifecycle(on_change)
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
-        self._waiting = WaitingRequests()
-        self._upstream: UpstreamEngine | None = None
-        self._change = asyncio.Event()
+        self._has_served = False  # the vLLM that runs now
         self._place = ""
+        self.monitor.note_away = self.monitor.life.stalled  # restarts are counted here
 
-    @property
-    def status(self) -> EngineStatus:
-        """The state of vLLM, by the latest check while it serves."""
-        status = self._life.status
-        if self._upstream is None or self._upstream.status.state is EngineState.READY:
-            return status
-        return msgspec.structs.replace(self._upstream.status, restarts=status.restarts)
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """The model, once vLLM has served it; stays known while it restarts."""
-        return self._life.facts
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    @property
-    def open_requests(self) -> int:
-        """The number of open requests."""
-        return len(self._waiting) + (self._upstream.open_requests if self._upstream else 0)
-
-    def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id is open."""
-        sent = self._upstream is not None and self._upstream.has_open(request_id)
-        return sent or request_id in self._waiting
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
-        return await self._life.ready(timeout_s)
-
-    async def count_tokens(
-        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
-    ) -> int:
-        """Return the prompt's length as vLLM counts it. Raises PromptRejected, EngineUnavailable."""
-        self._life.refuse_when_over()
-        while (upstream := self._upstream) is None:
-            await self._life.ready()
-        return await upstream.count_tokens(messages, client=client, spec=spec)
-
-    def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self._life.refuse_when_over()
-        if self.has_open(request.request_id):
-            raise ValueError(f"request {request.request_id!r} is still open")
-        return self._waiting.submit(request) if self._upstream is None else self._upstream.generate(request)
-
-    def statistics(self) -> EngineStatistics:
-        """Return the numbers of the running vLLM; zeros before the first."""
-        latest = self._upstream.statistics() if self._upstream else EngineStatistics()
-        return msgspec.structs.replace(latest, queued=latest.queued + len(self._waiting))
-
-    async def run(self) -> None:
+    async def _keep_ready(self) -> None:
         """Keep a vLLM running until it fails for good, or until this is cancelled. Leaves no process behind."""
-        try:
-            while not self._life.status.state.is_final:
-                delay_s = await self._live()
-                await asyncio.sleep(delay_s)
-        finally:
-            self._life.stopped()
-            self._waiting.fail(self._life.status.message or "The engine is stopped.")
+        while not self.status.state.is_final:
+            delay_s = await self._live()
+            await asyncio.sleep(delay_s)
 
     async def _live(self) -> float:
         """Run one vLLM to its end. Returns how long to wait before the next one."""
         key = secrets.token_hex(32)
-        self._life.loading("starting vLLM", 0.0)
+        self.monitor.life.loading("starting vLLM", 0.0)
         with reserved_port() as port:
+            self._client.base_url = f"http://{HOST}:{port}/v1"
+            self._client.headers["Authorization"] = f"Bearer {key}"
             try:
                 process = await LaunchedProcess.start(command_of(self._options, port), key, self._on_line)
             except OSError as error:
                 return self._handle_exit(ExitReason(f"vLLM could not be started: {error}.", by_itself=True))
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    serving = tasks.create_task(self._serve(f"http://{HOST}:{port}/v1", key, process))
+                    serving = tasks.create_task(self._serve_by(process))
                     delay_s = self._handle_exit(await process.wait())
                     serving.cancel()
+            except asyncio.CancelledError:
+                self._end_all()  # before vLLM ends, which breaks their connections
+                raise
             finally:
+                self._has_served = False
                 await process.stop()
         return delay_s
 
-    async def _serve(self, url: str, key: str, process: LaunchedProcess) -> None:
+    async def _serve_by(self, process: LaunchedProcess) -> None:
         """Wait for a starting vLLM, serve requests by it as long as it answers, then kill it."""
-        options = upstream_of(self._options, url, window=1)
-        async with http_client(options, key) as client:
-            while (window := await context_window(client, options)) is None:  # noqa: ASYNC110 - it has no event for us
+        while (window := await context_window(self._client, self.options)) is None:  # noqa: ASYNC110 - it has no event for us
+            await asyncio.sleep(LOOK_S)
+        self.options = self.monitor.options = msgspec.structs.replace(self.options, context_tokens=window)
+        self._has_served = True
+        self.monitor.forget()
+        loop = asyncio.get_running_loop()
+        async with self.monitor.running():
+            answered = loop.time()
+            while loop.time() - answered < self._stalled_s:
                 await asyncio.sleep(LOOK_S)
-        options = msgspec.structs.replace(options, context_tokens=window)
-        upstream = UpstreamEngine(options, key=key, on_change=self._changed)
-        async with upstream.running():
-            facts = await upstream.ready()
-            self._upstream = upstream  # it is set exactly while our own state is `READY`
-            self._life.loaded(facts)
-            for request, stream in self._waiting.take():
-                upstream.take_over(request, stream)
-            await self._until_stalled(upstream)
-            log.error("vLLM has not answered for %.0f s and is killed", self._stalled_s)
-            process.kill()
-            await asyncio.Event().wait()  # `_live` notices its end, and cancels this
-
-    async def _until_stalled(self, upstream: UpstreamEngine) -> None:
-        while True:
-            while self._answers(upstream):
-                await self._change.wait()
-            try:
-                async with asyncio.timeout(self._stalled_s):
-                    while not self._answers(upstream):
-                        await self._change.wait()
-            except TimeoutError:
-                return
-
-    def _answers(self, upstream: UpstreamEngine) -> bool:
-        return upstream.status.state is EngineState.READY
-
-    def _changed(self) -> None:
-        """Act on a new state of vLLM."""
-        self._change.set()
-        self._change = asyncio.Event()
-        self._on_change()
-
-    def _lose(self, why: str) -> None:
-        """Keep the requests that were not sent to vLLM, and end the others with it."""
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            for request, stream in upstream.give_up_waiting():
-                self._waiting.add(request, stream)
-            upstream.failed(why)
+                if self.status.state is EngineState.READY:
+                    answered = loop.time()
+        log.error("vLLM has not answered for %.0f s and is killed", self._stalled_s)
+        process.kill()
 
     def _handle_exit(self, ending: ExitReason) -> float:
         """Note the end of a vLLM. Returns how long to wait before the next one."""
-        self._lose(ending.words)
-        if self._life.facts is None and ending.by_itself:
-            self._life.not_usable(f"{ending.words} {self._advice(ending.words)}".rstrip())
+        life = self.monitor.life
+        if life.facts is None and ending.by_itself:
+            advice = f"It needs an environment: {MAKE}." if "No module named" in ending.words else ""
+            life.not_usable(f"{ending.words} {advice}".rstrip())
+            self._end_all(EngineUnavailable)
             return 0.0
         delay_s = self._ledger.died(asyncio.get_running_loop().time())
         if delay_s is None:
-            self._life.failed(f"vLLM crashed too often. {ending.words}")
+            life.failed(f"vLLM crashed too often. {ending.words}")
             log.error("vLLM crashed too often, not restarted: %s", ending.words)
             return 0.0
-        self._life.died(ending.words)
+        life.died(ending.words)
         log.warning("%s Restart in %.1f s.", ending.words, delay_s)
         return delay_s
-
-    def _advice(self, words: str) -> str:
-        return f"It needs an environment: {MAKE}." if "No module named" in words else ""
 
     def _on_line(self, raw: str) -> None:
         """Take a line of vLLM for our log.
@@ -222,7 +128,7 @@ class LaunchedEngine(Runnable):
         line = line_of(raw)
         goes_on = line.place == self._place
         self._place = line.place or self._place
-        hidden = self._upstream is not None and (goes_on or (line.level or 0) < logging.WARNING)
+        hidden = self._has_served and (goes_on or (line.level or 0) < logging.WARNING)
         level = logging.DEBUG if hidden or line.is_noise or line.level is None else line.level
         log.log(level, "%s: %s", NAME, line.text)
 
@@ -395,14 +301,14 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
     }
 
 
-def upstream_of(options: LaunchOptions, url: str, window: int) -> UpstreamOptions:
-    """Return the upstream's options of a vLLM that was started with these, once its window is known."""
+def upstream_of(options: LaunchOptions) -> UpstreamOptions:
+    """Return the upstream's options of a vLLM that is started with these. Its port and its window are known later."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
     return UpstreamOptions(
         name=NAME,
-        url=url,
+        url=f"http://{HOST}/v1",
         model=requested_model(options),
-        context_tokens=window,
+        context_tokens=1,
         max_requests=int(_value(options, "max-num-seqs") or options.max_batch),
         health="../health",
         features=msgspec.convert(
@@ -461,56 +367,6 @@ def _value(options: LaunchOptions, name: str) -> str | None:
     """Return the value of the last argument of this name; None if there is none."""
     values = [one.partition("=")[2] for one in options.arguments if one.partition("=")[0] == f"--{name}"]
     return values[-1] if values else None
-
-
-class WaitingRequests:
-    """Holds waiting requests. Each leaves by a cancel, at its deadline, or when it is taken."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, tuple[Request, Streamer]] = {}
-        self._deliveries = DeliveryTimes()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._waiting
-
-    def submit(self, request: Request) -> Streamer:
-        """Return the stream that will answer a request."""
-        stream = Streamer(request.request_id, self._cancel, self._deliveries)
-        if (most_s := request.params.max_time_s) is not None:
-            stream.deadline = asyncio.get_running_loop().time() + most_s
-        self.add(request, stream)
-        return stream
-
-    def add(self, request: Request, stream: Streamer) -> None:
-        """Let a request wait here whose reader has its stream already."""
-        stream.redirect(self._cancel, self._deliveries)
-        self._waiting[request.request_id] = (request, stream)
-        if stream.deadline is not None:
-            asyncio.get_running_loop().call_at(stream.deadline, self._time_out, request.request_id, stream)
-
-    def take(self) -> list[tuple[Request, Streamer]]:
-        """Take all of them out, in the order in which they came."""
-        taken, self._waiting = list(self._waiting.values()), {}
-        return taken
-
-    def fail(self, why: str) -> None:
-        """End all of them, since nobody will serve them."""
-        for _, stream in self.take():
-            stream.fail(EngineUnavailable(why))
-
-    def _cancel(self, request_id: str) -> None:
-        self._end(request_id, FinishReason.CANCELLED, steps_after=0)
-
-    def _time_out(self, request_id: str, stream: Streamer) -> None:
-        if self._waiting.get(request_id, (None, None))[1] is stream:
-            self._end(request_id, FinishReason.TIMEOUT)
-
-    def _end(self, request_id: str, reason: FinishReason, steps_after: int | None = None) -> None:
-        if (waiting := self._waiting.pop(request_id, None)) is not None:
-            waiting[1].put_nowait(Finished(request_id, reason, 0, 0, 0, steps_after))
 
 
 class LogLine(NamedTuple):

@@ -32,12 +32,15 @@ class Proxy:
         self.back = FAIR
         self.port = 0
         self.connections = 0
+        self.requests = 0  # chunks of bytes that clients have sent
         self._to = port
         self._open: set[asyncio.StreamWriter] = set()
         self._abandoned: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._flows = asyncio.Event()
         self._flows.set()
+        self._answers = asyncio.Event()
+        self._answers.set()
         self._refuses = False
 
     def cut(self) -> None:
@@ -53,9 +56,14 @@ class Proxy:
         """Hold all bytes back without a sign to either party."""
         self._flows.clear()
 
+    def hold_answers(self) -> None:
+        """Hold back the bytes from the server only."""
+        self._answers.clear()
+
     def flow(self) -> None:
         """Let bytes pass again, the held ones first."""
         self._flows.set()
+        self._answers.set()
 
     def lead_to(self, port: int) -> None:
         """Pass new connections on to another port."""
@@ -103,9 +111,12 @@ class Proxy:
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, back: bool
     ) -> None:
         while chunk := await source.read(CHUNK_BYTES):
+            self.requests += not back
             while chunk and target not in self._abandoned:
                 weather = self.back if back else self.there
                 await self._flows.wait()
+                if back:
+                    await self._answers.wait()
                 if weather.delay_s:
                     await asyncio.sleep(weather.delay_s)
                 target.write(chunk[: weather.piece_bytes])

@@ -8,13 +8,14 @@ import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
+from tests.chaos.proxy import Proxy, proxy
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "minimal"
 NODE = """
@@ -28,36 +29,6 @@ const chat = new Chat(process.argv[2], { clientId: process.argv[3], show });
 createInterface({ input: process.stdin }).on("line", (line) => chat.send(line));
 process.on("SIGINT", () => chat.stop());
 """
-
-
-class Proxy:
-    """A way to the service on which a connection can be lost."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.connections = 0
-
-    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        there, here = await asyncio.open_connection("127.0.0.1", self._port)
-        self._writers += [writer, here]
-        for source, target in ((reader, here), (there, writer)):
-            task = asyncio.create_task(self._copy(source, target))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-
-    @staticmethod
-    async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                target.write(data)
-            target.close()
 
 
 class RunningClient:
@@ -103,18 +74,16 @@ def command_of(client: str, folder: Path) -> Sequence[str]:
 @asynccontextmanager
 async def running(client: str, folder: Path) -> AsyncIterator[RunningClient]:
     async with serving(folder, ScriptedEngine(by_hand=True)) as service:
-        proxy = Proxy(service.port)
-        async with await asyncio.start_server(proxy.connect, "127.0.0.1", 0) as server:
-            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/ws"
+        async with proxy(service.port) as way:
+            url = f"ws://127.0.0.1:{way.port}/v1/ws"
             process = await asyncio.create_subprocess_exec(
                 *command_of(client, folder), url, "alice", stdin=PIPE, stdout=PIPE, cwd=folder
             )
             try:
-                yield RunningClient(process, proxy, service)
+                yield RunningClient(process, way, service)
             finally:
                 process.kill()
                 await process.wait()
-                proxy.cut()
 
 
 @pytest.mark.parametrize("client", ["python", "javascript"])

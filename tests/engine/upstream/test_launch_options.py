@@ -74,16 +74,16 @@ def test_settings_hold_where_no_argument_says_otherwise() -> None:
     chosen = started_with("max-num-seqs=200", "max-num-seqs=256", "dtype=half", "scheduling-policy=fcfs")
     assert argument(chosen, "max-num-seqs") == "256"
     assert argument(chosen, "dtype") == "half"
-    upstream = upstream_of(chosen, "http://127.0.0.1:1/v1", window=4096)
+    upstream = upstream_of(chosen)
     assert (upstream.max_requests, upstream.features.priority) == (256, "off")
-    assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).features.priority == "low_first"
+    assert upstream_of(PLAIN).features.priority == "low_first"
 
 
 def test_tools_are_served_where_vllm_was_told_to_find_calls() -> None:
     found = started_with("enable-auto-tool-choice", "tool-call-parser=hermes")
-    assert upstream_of(found, "http://127.0.0.1:1/v1", window=4096).features.tools == "all"
+    assert upstream_of(found).features.tools == "all"
     for chosen in (PLAIN, started_with("enable-auto-tool-choice"), started_with("tool-call-parser=hermes")):
-        features = upstream_of(chosen, "http://127.0.0.1:1/v1", window=4096).features
+        features = upstream_of(chosen).features
         assert (features.tools, features.format) == ("off", "structured_outputs")
 
 
@@ -94,8 +94,8 @@ def test_it_listens_on_loopback_whatever_else_is_said() -> None:
 
 def test_replies_are_asked_of_the_adapter_where_there_is_one() -> None:
     adapted = started_with("enable-lora", "lora-modules=support=/adapters/support")
-    assert upstream_of(adapted, "http://127.0.0.1:1/v1", window=4096).model == "support"
-    assert upstream_of(PLAIN, "http://127.0.0.1:1/v1", window=4096).model == "model"
+    assert upstream_of(adapted).model == "support"
+    assert upstream_of(PLAIN).model == "model"
 
 
 def test_its_environment_is_not_the_gateways() -> None:
