@@ -73,17 +73,16 @@ def command_of(client: str, folder: Path) -> Sequence[str]:
 
 @asynccontextmanager
 async def running(client: str, folder: Path) -> AsyncIterator[RunningClient]:
-    async with serving(folder, ScriptedEngine(by_hand=True)) as service:
-        async with proxy(service.port) as way:
-            url = f"ws://127.0.0.1:{way.port}/v1/ws"
-            process = await asyncio.create_subprocess_exec(
-                *command_of(client, folder), url, "alice", stdin=PIPE, stdout=PIPE, cwd=folder
-            )
-            try:
-                yield RunningClient(process, way, service)
-            finally:
-                process.kill()
-                await process.wait()
+    async with serving(folder, ScriptedEngine(by_hand=True)) as service, proxy(service.port) as way:
+        url = f"ws://127.0.0.1:{way.port}/v1/ws"
+        process = await asyncio.create_subprocess_exec(
+            *command_of(client, folder), url, "alice", stdin=PIPE, stdout=PIPE, cwd=folder
+        )
+        try:
+            yield RunningClient(process, way, service)
+        finally:
+            process.kill()
+            await process.wait()
 
 
 @pytest.mark.parametrize("client", ["python", "javascript"])
