@@ -155,9 +155,8 @@ class LimitsReload:
 
     def __init__(self, settings: Settings, limiters: Limiters) -> None:
         self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
-        self._state: tuple[int, int, int] | None = (
-            None  # the first look rereads it: it may have changed since the settings were read
-        )
+        # The first look reads the file again: it may have changed since the settings were read.
+        self._state: tuple[int, int, int] | None = None
         self._limits = settings.limits
         self._limiters = limiters
 

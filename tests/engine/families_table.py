@@ -20,7 +20,7 @@ from transformers.utils import logging
 from engine.errors import ModelNotUsable
 from engine.loading.probe import NotTestable, check_kind, try_small_model
 
-PAPER = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 START, END = "<!-- families: python -m tests.engine.families_table -->", "<!-- end of families -->"
 COLUMNS = 100
 ANSWERS = {
@@ -80,16 +80,16 @@ def _item(words: str, types: set[str]) -> str:
     )
 
 
-def paper() -> str:
+def page() -> str:
     """Return docs/models.md with the list of today."""
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     torch.set_num_threads(1)
-    text = PAPER.read_text()
+    text = PAGE.read_text()
     before, _, rest = text.partition(START)
     return f"{before}{START}\n{listed()}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    PAPER.write_text(paper())
-    sys.stdout.write(f"{PAPER} is written.\n")
+    PAGE.write_text(page())
+    sys.stdout.write(f"{PAGE} is written.\n")

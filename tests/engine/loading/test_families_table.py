@@ -7,7 +7,7 @@ import re
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.engine.families_table import PAPER, answer, paper
+from tests.engine.families_table import PAGE, answer, page
 
 DOCUMENTED = ("llama", "qwen3", "gpt_oss", "falcon", "mamba", "bert")
 
@@ -15,11 +15,11 @@ DOCUMENTED = ("llama", "qwen3", "gpt_oss", "falcon", "mamba", "bert")
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_the_whole_list_is_that_of_today() -> None:
-    assert paper() == PAPER.read_text()
+    assert page() == PAGE.read_text()
 
 
 def test_some_families_are_answered_as_the_list_says() -> None:
-    served = re.findall(r"^- \*\*Served\*\* \(\d+\): ([^:]+?)\n- ", PAPER.read_text(), re.MULTILINE)
+    served = re.findall(r"^- \*\*Served\*\* \(\d+\): ([^:]+?)\n- ", PAGE.read_text(), re.MULTILINE)
     assert {"llama", "qwen3"} <= set(" ".join(served[0].split()).split(", "))
     known = {kind.model_type: kind for kind in AutoModelForCausalLM._model_mapping}
     assert [answer(known[name]) for name in DOCUMENTED] == [
