@@ -5,26 +5,16 @@
 
    Keys and values are in pages: position p of a request is at offset p % page_size of page table[p / page_size]. Each row
    is another request's, so no two rows may write to the same page. All numbers that addresses depend on are checked
-   before the first address is used. Nothing here allocates. */
+   before the first address is used. */
 
 #include "softmax.h"
 #include "model.h"
 #include "stages.h"
 
-#include <omp.h>
-
 enum {
     FEW = 4, /* with up to so many rows, each thread normalizes all of them, which is faster than sharing them out */
-    STAGES_A_LAYER = 7
-};
-
-/* A step, as `_DecodeStep` in decoder.py has it. tokens, positions: (rows); table: (rows, columns); logits: (rows,
-   vocabulary of the head); room: `midstream_decode_room` bytes for `threads` threads. */
-struct step {
-    const int64_t *tokens, *positions;
-    const int32_t *table;
-    void *logits, *room;
-    count rows, columns, threads, room_bytes;
+    STAGES_A_LAYER = 7,
+    OTHER_STAGES = 2
 };
 
 /* What all threads share, with the rows that stages pass on. */
@@ -33,165 +23,115 @@ struct run {
     const struct step *step;
     struct stage *stages;
     char *states, *normed, *projected, *mixed, *gated;
-    count threads;
 };
 
-/* What each thread has for itself: normalized rows, and the stage that they belong to. */
-struct own {
+/* A product, of normalized states if `norm` is given. `normed`: the thread's own rows, if there are few. */
+struct multiplied {
+    struct product product;
+    struct cut cut;
+    const void *norm;
     char *normed;
-    count stage;
 };
 
-/* ---- stages ------------------------------------------------------------------------------------------------------- */
+/* ---- stages: each function does one part of a stage --------------------------------------------------------------- */
 
-/* Share out the rows whose states are to be normalized, if there are more than FEW. */
-static void share_norm(struct run *run, count number, const void *weight) {
-    const struct model *model = run->model;
-    struct stage *stage = run->stages + number;
-    count rows = run->step->rows, row, done = 0;
-    if (rows <= FEW) return;
-    for (; claimed(stage, rows, &row); done++) {
-        count at = bytes_of(model, row * model->hidden);
-        normalize(model, run->states + at, weight, 1, model->hidden, run->normed + at);
-    }
-    finish_stage(stage, rows, done);
+static void normalize_row(const struct run *run, void *norm, count row) {
+    count at = bytes_of(run->model, row * run->model->hidden);
+    normalize(run->model, run->states + at, norm, 1, run->model->hidden, run->normed + at);
 }
 
-/* Share out a product. With `norm`, the states are normalized and multiplied instead of `given`. */
-static void share_product(struct run *run, struct own *own, count number, struct product product, const void *norm) {
-    const struct model *model = run->model;
-    struct stage *stage = run->stages + number;
-    struct cut cut = cut_product(&product, run->threads);
-    count part, done = 0;
-    for (; claimed(stage, cut.parts, &part); done++) {
+static void multiply_part(const struct run *run, void *given, count part) {
+    struct multiplied *todo = given;
+    struct product *product = &todo->product;
+    if (todo->norm && !product->given) {
         /* Only a thread with a part may read the states, since they don't change before the part is done. */
-        if (norm && product.rows <= FEW && own->stage != number) {
-            normalize(model, run->states, norm, product.rows, model->hidden, own->normed);
-            own->stage = number;
-        }
-        if (norm) product.given = product.rows <= FEW ? own->normed : run->normed;
-        compute_part(&product, cut, part);
+        product->given = product->rows <= FEW ? todo->normed : run->normed;
+        if (product->rows <= FEW)
+            normalize(run->model, run->states, todo->norm, product->rows, run->model->hidden, todo->normed);
     }
-    finish_stage(stage, cut.parts, done);
+    compute_part(product, todo->cut, part);
 }
 
 /* Store the keys and values of a row's KV head, and attend with the queries that share it. */
-static void attend_one(const struct run *run, const struct layer *layer, count row, count head) {
+static void attend_one(const struct run *run, void *given, count part) {
     const struct model *model = run->model;
+    const struct layer *layer = given;
+    count row = part / model->kv_heads, head = part % model->kv_heads;
     const int32_t *pages = run->step->table + row * run->step->columns;
-    count size = model->size, sharing = model->heads / model->kv_heads, position = run->step->positions[row];
+    count size = model->size, sharing = model->heads / model->kv_heads, position = run->step->spans[row].start;
     count all = model->heads + 2 * model->kv_heads, from = row * all * size;
     int half = (int)model->half;
     float cosine_room[size], sine_room[size], key[size], queries[sharing * size], mixed[sharing * size];
     const float *cosine = read(cosine_room, model->cosine, position * size, size, half);
     const float *sine = read(sine_room, model->sine, position * size, size, half);
-    count page = pages[position / layer->page_size];
-    count place = ((page * model->kv_heads + head) * layer->page_size + position % layer->page_size) * size;
+    count place = place_of(model, pages, position, head);
     turn(model, run->projected, from + (model->heads + head) * size, layer->key_norm, cosine, sine, key);
     write(layer->keys, place, key, size, half);
     copy(layer->values, place, run->projected, from + (model->heads + model->kv_heads + head) * size, size, half);
     for (count q = 0; q < sharing; q++)
         turn(model, run->projected, from + (head * sharing + q) * size, layer->query_norm, cosine, sine,
              queries + q * size);
-    const struct store store = {layer->keys, layer->values, model->kv_heads, layer->page_size, size, size, half};
+    const struct store store = {layer->keys, layer->values, model->kv_heads, model->page_size, size, size, half};
     const struct terms terms = {.scale = model->scale};
     attend_head(mixed, queries, &store, pages, head, 0, position + 1, sharing, &terms);
     write(run->mixed, (row * model->heads + head * sharing) * size, mixed, sharing * size, half);
 }
 
-static void share_attention(struct run *run, const struct layer *layer, count number) {
-    count kv_heads = run->model->kv_heads, parts = run->step->rows * kv_heads, part, done = 0;
-    struct stage *stage = run->stages + number;
-    for (; claimed(stage, parts, &part); done++) attend_one(run, layer, part / kv_heads, part % kv_heads);
-    finish_stage(stage, parts, done);
-}
+/* ---- a step ------------------------------------------------------------------------------------------------------- */
 
-static struct product product_of(const struct run *run, const struct matrix *by, const void *given, const void *added,
-                                 void *made, int gated) {
-    return (struct product){by, given, added, made, run->step->rows, (int)run->model->half, gated};
-}
-
-static void share_layer(struct run *run, struct own *own, count number) {
-    const struct layer *layer = run->model->layers + number;
-    count stage = number * STAGES_A_LAYER;
-    char *states = run->states;
-    share_norm(run, stage, layer->attention_norm);
-    share_product(run, own, stage + 1, product_of(run, &layer->qkv, NULL, NULL, run->projected, 0),
-                  layer->attention_norm);
-    share_attention(run, layer, stage + 2);
-    share_product(run, own, stage + 3, product_of(run, &layer->output, run->mixed, states, states, 0), NULL);
-    share_norm(run, stage + 4, layer->mlp_norm);
-    share_product(run, own, stage + 5, product_of(run, &layer->gate_up, NULL, NULL, run->gated, 1), layer->mlp_norm);
-    share_product(run, own, stage + 6, product_of(run, &layer->down, run->gated, states, states, 0), NULL);
-}
-
-static void share_step(struct run *run, char *normed) {
+/* Share out a product with `given` rows, which `added` ones come to; with `norm`, with normalized states. */
+static void share_product(const struct run *run, struct stage **stage, const struct matrix *by, const void *norm,
+                          const void *given, const void *added, void *made, int gated) {
     const struct model *model = run->model;
-    struct own own = {normed, -1};
-    for (count number = 0; number < model->layer_count; number++) share_layer(run, &own, number);
-    count stage = model->layer_count * STAGES_A_LAYER;
-    share_norm(run, stage, model->norm);
-    share_product(run, &own, stage + 1, product_of(run, &model->head, NULL, NULL, run->step->logits, 0), model->norm);
+    count rows = run->step->rows;
+    char normed[bytes_of(model, norm && rows <= FEW ? rows * model->hidden : 1)];
+    struct multiplied todo = {{by, given, added, made, rows, (int)model->half, gated}, {0}, norm, normed};
+    todo.cut = cut_product(&todo.product, run->step->threads);
+    if (norm && rows > FEW) share(stage, rows, normalize_row, run, (void *)norm);
+    share(stage, todo.cut.parts, multiply_part, run, &todo);
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------------------- */
-
-static enum refusal check_row(const struct model *model, const struct step *step, count row) {
-    const int32_t *pages = step->table + row * step->columns;
-    int64_t token = step->tokens[row], position = step->positions[row];
-    if (token < 0 || token >= model->vocabulary) return BAD_TOKEN;
-    enum refusal refusal = check_pages(model, pages, step->columns, position);
-    for (count number = 0; !refusal && number < model->layer_count; number++) {
-        count page_size = model->layers[number].page_size;
-        if (number && page_size == model->layers[number - 1].page_size) continue;
-        for (count other = 0; other < row; other++) {
-            count written = step->positions[other] / page_size;
-            if (step->table[other * step->columns + written] == pages[position / page_size]) return SHARED_PAGE;
-        }
+static void share_step(const struct run *run) {
+    const struct model *model = run->model;
+    struct stage *stage = run->stages;
+    char *states = run->states;
+    for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
+        share_product(run, &stage, &layer->qkv, layer->attention_norm, NULL, NULL, run->projected, 0);
+        share(&stage, run->step->rows * model->kv_heads, attend_one, run, (void *)layer);
+        share_product(run, &stage, &layer->output, NULL, run->mixed, states, states, 0);
+        share_product(run, &stage, &layer->gate_up, layer->mlp_norm, NULL, NULL, run->gated, 1);
+        share_product(run, &stage, &layer->down, NULL, run->gated, states, states, 0);
     }
-    return refusal;
+    share_product(run, &stage, &model->head, model->norm, NULL, NULL, run->step->logits, 0);
 }
 
-static enum refusal check(const struct model *model, const struct step *step) {
-    if (step->rows < 1 || step->columns < 1 || step->threads < 1) return BAD_SIZES;
-    enum refusal refusal = check_model(model);
-    for (count row = 0; !refusal && row < step->rows; row++) refusal = check_row(model, step, row);
-    return refusal;
+static void lay_out(struct run *run, struct room *room) {
+    const struct model *model = run->model;
+    count rows = run->step->rows, mixed = model->heads * model->size;
+    run->stages = take_stages(room, model->layer_count * STAGES_A_LAYER + OTHER_STAGES);
+    run->states = take(room, bytes_of(model, rows * model->hidden));
+    run->normed = take(room, bytes_of(model, rows * model->hidden));
+    run->projected = take(room, bytes_of(model, rows * (mixed + 2 * model->kv_heads * model->size)));
+    run->mixed = take(room, bytes_of(model, rows * mixed));
+    run->gated = take(room, bytes_of(model, rows * widest_middle(model)));
 }
 
-/* Return the bytes that `room` of a step needs. */
-count midstream_decode_room(const struct model *model, count rows, count threads) {
-    count heads = model->heads + 2 * model->kv_heads, stages = model->layer_count * STAGES_A_LAYER + 2;
-    count few = rows < FEW ? rows : FEW;
-    return ALIGNED + stages * (count)sizeof(struct stage) + 2 * rounded_up(bytes_of(model, rows * model->hidden)) +
-           rounded_up(bytes_of(model, rows * heads * model->size)) +
-           rounded_up(bytes_of(model, rows * model->heads * model->size)) +
-           rounded_up(bytes_of(model, rows * widest_middle(model))) +
-           threads * rounded_up(bytes_of(model, few * model->hidden));
-}
-
-/* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
+/* Compute a step of spans of one token, all of them kept. Returns 0, or an `enum refusal`; nothing was computed then. */
 int midstream_decode(const struct model *model, const struct step *step) {
-    enum refusal refusal = check(model, step);
+    enum refusal refusal = check_step(model, step);
     if (refusal) return refusal;
-    count rows = step->rows, threads = omp_get_max_threads();
-    threads = threads < step->threads ? threads : step->threads;
-    if (!step->room || step->room_bytes < midstream_decode_room(model, rows, threads)) return BAD_ROOM;
-    char *room = aligned(step->room);
-    count heads = model->heads + 2 * model->kv_heads, stages = model->layer_count * STAGES_A_LAYER + 2;
-    struct run run = {.model = model, .step = step, .threads = threads};
-    run.stages = (struct stage *)take(&room, stages * (count)sizeof(struct stage));
-    run.states = take(&room, bytes_of(model, rows * model->hidden));
-    run.normed = take(&room, bytes_of(model, rows * model->hidden));
-    run.projected = take(&room, bytes_of(model, rows * heads * model->size));
-    run.mixed = take(&room, bytes_of(model, rows * model->heads * model->size));
-    run.gated = take(&room, bytes_of(model, rows * widest_middle(model)));
-    count own_bytes = rounded_up(bytes_of(model, (rows < FEW ? rows : FEW) * model->hidden));
-    begin_stages(run.stages, stages);
-    for (count row = 0; row < rows; row++)
+    if (step->span_count != step->rows || step->kept_count != step->rows) return BAD_SIZES;
+    struct run run = {.model = model, .step = step};
+    struct room room = {0};
+    lay_out(&run, &room);
+    room = (struct room){aligned_alloc(ALIGNED, (size_t)room.used), 0};
+    if (!room.start) return NO_MEMORY;
+    lay_out(&run, &room);
+    for (count row = 0; row < step->rows; row++)
         copy(run.states, row * model->hidden, model->embedding, step->tokens[row] * model->hidden, model->hidden,
              (int)model->half);
-#pragma omp parallel num_threads((int)threads)
-    share_step(&run, room + omp_get_thread_num() * own_bytes);
+#pragma omp parallel num_threads((int)step->threads)
+    share_step(&run);
+    free(room.start);
     return FINE;
 }

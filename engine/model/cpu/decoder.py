@@ -6,8 +6,8 @@ Knows a model's weights, and where tokens, keys and values are. Does not know wh
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import Int8Linear, Matrix, has_tiles, matrix, serve_linear
+from engine.model.cpu.kernels import CpuLinear, Matrix, has_tiles, matrix, serve_linear
 from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 from engine.step_layout import Span, block_tables
 
@@ -26,7 +26,7 @@ _REFUSALS = (
     "",
     "sizes that are out of range",
     "weights that do not fit together",
-    "too little room",
+    "too little memory",
     "a token beyond the vocabulary",
     "a position beyond the pages or the angles",
     "a page that does not exist",
@@ -46,7 +46,6 @@ class _Layer(ctypes.Structure):
         *((name, _POINTER) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
         *((name, Matrix) for name in ("qkv", "output", "gate_up", "down")),
         *((name, _POINTER) for name in ("keys", "values")),
-        *((name, _COUNT) for name in ("pages", "page_size")),
     )
 
 
@@ -55,24 +54,16 @@ class _Model(ctypes.Structure):
         *((name, _POINTER) for name in ("embedding", "norm", "cosine", "sine", "layers")),
         ("head", Matrix),
         *((name, _COUNT) for name in ("layer_count", "hidden", "heads", "kv_heads", "size")),
-        *((name, _COUNT) for name in ("vocabulary", "positions")),
+        *((name, _COUNT) for name in ("vocabulary", "positions", "pages", "page_size")),
         *((name, ctypes.c_float) for name in ("epsilon", "scale")),
         ("half", ctypes.c_int64),
     )
 
 
-class _DecodeStep(ctypes.Structure):
+class _Step(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("tokens", "positions", "table", "logits", "room")),
-        *((name, _COUNT) for name in ("rows", "columns", "threads", "room_bytes")),
-    )
-
-
-class _PrefillStep(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits", "room")),
-        *((name, _COUNT) for name in ("rows", "span_count", "columns", "kept_count")),
-        *((name, _COUNT) for name in ("threads", "room_bytes")),
+        *((name, _POINTER) for name in ("tokens", "spans", "table", "kept", "logits")),
+        *((name, _COUNT) for name in ("rows", "span_count", "columns", "kept_count", "threads")),
     )
 
 
@@ -105,7 +96,6 @@ class CpuModel:
         self._angles: tuple[Tensor, Tensor] | None = None
         self._bound: Sequence[LayerPages] = ()
         self._bound_layers = 0
-        self._room = torch.empty(0, dtype=torch.uint8)
 
     @staticmethod
     def decodes(spans: Sequence[Span]) -> bool:
@@ -117,23 +107,7 @@ class CpuModel:
 
         Returns logits, (rows, vocabulary). Raises InvalidStep if a token, position or page is out of range.
         """
-        table = self._prepared(spans, layers)
-        rows, threads, library = len(spans), torch.get_num_threads(), cpu_kernels.library()
-        given = torch.tensor(([span.tokens[0] for span in spans], [span.start for span in spans]))
-        logits = self._logits(rows)
-        step = _DecodeStep(
-            tokens=given.data_ptr(),
-            positions=given[1].data_ptr(),
-            table=table.data_ptr(),
-            logits=logits.data_ptr(),
-            rows=rows,
-            columns=table.shape[1],
-            threads=threads,
-        )
-        model = ctypes.byref(self._described)
-        self._take_room(step, library.midstream_decode_room(model, rows, threads))
-        _check(library.midstream_decode(model, ctypes.byref(step)))
-        return logits
+        return self._compute("midstream_decode", spans, layers)
 
     def prefill(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
@@ -141,57 +115,35 @@ class CpuModel:
         Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
         a token, position or page is out of range.
         """
-        if not all(span.tokens for span in spans):
-            raise InvalidStep("a span of no tokens")
-        table = self._prepared(spans, layers)
-        counts = [len(span.tokens) for span in spans]
-        stops = list(accumulate(counts))
-        rows = zip(stops, counts, spans, strict=True)
-        places = torch.tensor([(stop - count, span.start, count) for stop, count, span in rows])
-        tokens = torch.tensor(list(chain.from_iterable(span.tokens for span in spans)))
-        sampled = [stop - 1 for stop, span in zip(stops, spans, strict=True) if span.samples]
-        kept = torch.tensor(sampled, dtype=torch.int64)
-        logits = self._logits(len(kept))
-        step = _PrefillStep(
-            tokens=tokens.data_ptr(),
-            spans=places.data_ptr(),
-            table=table.data_ptr(),
-            kept=kept.data_ptr(),
-            logits=logits.data_ptr(),
-            rows=len(tokens),
-            span_count=len(spans),
-            columns=table.shape[1],
-            kept_count=len(kept),
-            threads=torch.get_num_threads(),
-        )
-        library, model = cpu_kernels.library(), ctypes.byref(self._described)
-        self._take_room(step, library.midstream_prefill_room(model, ctypes.byref(step)))
-        _check(library.midstream_prefill(model, ctypes.byref(step)))
-        return logits
+        return self._compute("midstream_prefill", spans, layers)
 
-    def _prepared(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Tell the kernels where keys, values and angles are. This is done again only when they have moved.
-
-        Returns the block tables of spans, (spans, pages of the longest), int32. Raises InvalidStep.
-        """
+    def _compute(self, kernel: str, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
+        """Tell a kernel where weights, keys, values and angles are, and what to compute."""
+        if not spans or not all(span.tokens for span in spans):
+            raise InvalidStep("a span of no tokens" if spans else "a step of no rows")
         self._bind(layers)
-        page = layers[0].keys.shape[1]
-        if not spans:
-            raise InvalidStep("a step of no rows")
+        page = self._described.page_size
         if any(span.start < 0 or span.stop > page * len(span.pages) for span in spans):
             raise InvalidStep("a position beyond the pages of its row")
         extent = max(span.stop for span in spans)
         self._look_up(extent)
-        return block_tables(spans, -(-extent // page), page)
-
-    def _logits(self, rows: int) -> Tensor:
-        return torch.empty(rows, self._described.head.outputs, dtype=self._decoder.dtype)
-
-    def _take_room(self, step: Any, needed: int) -> None:
-        """Give a step at least `needed` bytes that it may write to. The next step reuses them."""
-        if self._room.numel() < needed:
-            self._room = torch.empty(needed, dtype=torch.uint8)
-        step.room, step.room_bytes = self._room.data_ptr(), self._room.numel()
+        table = block_tables(spans, -(-extent // page), page)
+        tokens, places, kept = array("q"), array("q"), array("q")
+        for span in spans:
+            places.extend((len(tokens), span.start, len(span.tokens)))
+            tokens.extend(span.tokens)
+            if span.samples:
+                kept.append(len(tokens) - 1)
+        logits = torch.empty(len(kept), self._described.head.outputs, dtype=self._decoder.dtype)
+        step = _Step(
+            *(numbers.buffer_info()[0] for numbers in (tokens, places)),
+            *(table.data_ptr(), kept.buffer_info()[0], logits.data_ptr()),
+            *(len(tokens), len(spans), table.shape[1], len(kept), torch.get_num_threads()),
+        )
+        call = getattr(cpu_kernels.library(), kernel)
+        if refusal := call(ctypes.byref(self._described), ctypes.byref(step)):
+            raise InvalidStep(_REFUSALS[refusal])
+        return logits
 
     def _look_up(self, extent: int) -> None:
         """Make sure that there are angles for `extent` positions."""
@@ -207,25 +159,18 @@ class CpuModel:
             return
         if len(layers) != len(self._layers):
             raise InvalidStep("keys and values for another number of layers")
-        for described, layer in zip(self._layers, layers, strict=True):
-            self._bind_layer(described, layer)
-        self._bound, self._bound_layers = layers, len(layers)
-
-    def _bind_layer(self, described: Any, layer: LayerPages) -> None:
-        keys, values = layer.keys.transpose(1, 2), layer.values.transpose(1, 2)
-        pages, page = keys.shape[0], keys.shape[2]
+        pages, page, _, _ = layers[0].keys.shape
         shape = (pages, self._described.kv_heads, page, self._described.size)
-        alike = keys.dtype == values.dtype == self._decoder.dtype and keys.shape == values.shape == shape
-        if not alike or not keys.is_contiguous() or not values.is_contiguous():
-            raise InvalidStep("keys and values of other shapes")
-        described.keys, described.values = keys.data_ptr(), values.data_ptr()
-        described.pages, described.page_size = pages, page
-
-
-def _check(refusal: int) -> None:
-    """Raise InvalidStep if a kernel refused a step."""
-    if refusal:
-        raise InvalidStep(_REFUSALS[refusal])
+        for described, layer in zip(self._layers, layers, strict=True):
+            stores = [store.transpose(1, 2) for store in layer]
+            if not all(
+                store.shape == shape and store.dtype == self._decoder.dtype and store.is_contiguous()
+                for store in stores
+            ):
+                raise InvalidStep("keys and values of other shapes")
+            described.keys, described.values = (store.data_ptr() for store in stores)
+        self._described.pages, self._described.page_size = pages, page
+        self._bound, self._bound_layers = layers, len(layers)
 
 
 def is_known(decoder: FusedDecoder) -> bool:
@@ -254,7 +199,7 @@ def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
 
 
 def _is_known(linear: nn.Module, like: Tensor) -> bool:
-    return type(linear) in {nn.Linear, Int8Linear} and serve_linear(like, linear.weight)  # type: ignore[arg-type] # both have weights
+    return type(linear) in {nn.Linear, CpuLinear} and serve_linear(like, linear.weight)  # type: ignore[arg-type] # both have weights
 
 
 def _matrix_of(linear: Any) -> Matrix:
@@ -275,7 +220,7 @@ def prefills(decoder: FusedDecoder) -> bool:
     layers' time.
     """
     widths = {decoder.embedding.embedding_dim, *(layer.down.weight.shape[1] for layer in decoder.layers)}  # type: ignore[union-attr, index] # a ModuleList knows no kinds
-    if any(width % 2 for width in widths) or any(isinstance(part, Int8Linear) for part in decoder.modules()):
+    if any(width % 2 for width in widths) or any(isinstance(part, CpuLinear) for part in decoder.modules()):
         return False
     if decoder.dtype is torch.float32:
         return cpu_kernels.has_wide_vectors()

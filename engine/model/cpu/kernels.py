@@ -26,7 +26,7 @@ from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams, Reference
 from engine.step_layout import StepLayout
 
-VERSION = 8
+VERSION = 9
 """Of the signatures below: that of the library must be the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
@@ -36,20 +36,17 @@ _SIGNATURES = {
     "attend": (_FLAG, (*_QUERIES, *4 * (_POINTER,), *8 * (_COUNT,), *_TERMS, _POINTER)),
     "attend_prompt": (
         _FLAG,
-        (*_QUERIES, *3 * (_POINTER,), *9 * (_COUNT,), *_TERMS, _COUNT, _POINTER, _POINTER),
+        (*_QUERIES, *3 * (_POINTER,), *9 * (_COUNT,), *_TERMS, _POINTER),
     ),
-    "prompt_room": (_COUNT, (_COUNT, _COUNT, _COUNT)),
     "draw": (None, (*3 * (_POINTER,), _COUNT, _COUNT, _POINTER)),
     "linear": (_FLAG, (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER)),
     "vectors": (_FLAG, (_FLAG,)),
     "has_pairs": (_FLAG, ()),
     "has_wide_vectors": (_FLAG, ()),
     "decode": (_FLAG, (_POINTER, _POINTER)),
-    "decode_room": (_COUNT, (_POINTER, _COUNT, _COUNT)),
     "prefill": (_FLAG, (_POINTER, _POINTER)),
-    "prefill_room": (_COUNT, (_POINTER, _POINTER)),
 }
-"""What each function returns, and what it takes. Flags say whether it did its work, or what was wrong; counts are bytes."""
+"""What each function returns, and what it takes. Flags say whether it did its work, or what was wrong."""
 
 
 class NoKernels(Exception):
@@ -135,45 +132,25 @@ def attend(
     return mixed
 
 
-class PromptAttention:
-    """Attends with prompts, in room that it keeps for its threads. Not thread-safe."""
+def attend_prompt(
+    queries: Tensor, layer: LayerPages, table: Tensor, start: int, terms: AttentionParams, *, out: Tensor
+) -> None:
+    """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
 
-    def __init__(self) -> None:
-        self._room = torch.empty(0, dtype=torch.uint8)
-
-    def attend(
-        self,
-        queries: Tensor,
-        layer: LayerPages,
-        table: Tensor,
-        start: int,
-        terms: AttentionParams,
-        *,
-        out: Tensor,
-    ) -> None:
-        """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
-
-        Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
-        """
-        rows, heads, size = queries.shape
-        pages, page, kv_heads, value_size = _sizes(layer, size)
-        if heads % kv_heads or out.shape != (rows, heads, value_size) or not out.is_contiguous():
-            raise BadTable(
-                f"{tuple(queries.shape)} and {tuple(out.shape)} for {kv_heads} heads of {value_size}"
-            )
-        queries = queries if queries.stride(2) == 1 else queries.contiguous()
-        threads = torch.get_num_threads()
-        needed = library().midstream_prompt_room(size, value_size, threads)
-        if len(self._room) < needed:
-            self._room = torch.empty(needed, dtype=torch.uint8)
-        _check(
-            library().midstream_attend_prompt(
-                *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
-                *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
-                *(page, size, value_size, *_how(terms), _is_half(queries), threads),
-                *(self._room.data_ptr(), out.data_ptr()),
-            )
+    Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
+    """
+    rows, heads, size = queries.shape
+    pages, page, kv_heads, value_size = _sizes(layer, size)
+    if heads % kv_heads or out.shape != (rows, heads, value_size) or not out.is_contiguous():
+        raise BadTable(f"{tuple(queries.shape)} and {tuple(out.shape)} for {kv_heads} heads of {value_size}")
+    queries = queries if queries.stride(2) == 1 else queries.contiguous()
+    _check(
+        library().midstream_attend_prompt(
+            *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+            *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
+            *(page, size, value_size, *_how(terms), _is_half(queries), out.data_ptr()),
         )
+    )
 
 
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
@@ -250,9 +227,6 @@ def _is_half(tensor: Tensor) -> bool:
 class Cpu(Reference):
     """See `engine.model.attention.Backend`. Elements are bfloat16 or float32."""
 
-    def __init__(self) -> None:
-        self._prompts = PromptAttention()
-
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
         rows = step.decode_rows
@@ -263,7 +237,7 @@ class Cpu(Reference):
             attend(queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, out=mixed[:rows])
         for table, (start, stop) in zip(step.tables[rows:], step.spans[rows:], strict=True):
             own = slice(rows, rows + stop - start)
-            self._prompts.attend(queries[own], layer, table, start, terms, out=mixed[own])
+            attend_prompt(queries[own], layer, table, start, terms, out=mixed[own])
             rows = own.stop
         return mixed
 
@@ -330,56 +304,39 @@ def multiply(by: Matrix, given: Tensor) -> Tensor:
 
 
 class CpuLinear(nn.Module):
-    """A linear layer, (rows, in) to (rows, out)."""
+    """A linear layer, (…, in) to (…, out). Weights, (out, in), may be int8, with a scale for each output."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, scale: Tensor | None = None) -> None:
         super().__init__()
-        self.weight: Tensor = linear.weight.detach().contiguous()
-        self.bias: Tensor | None = None if linear.bias is None else linear.bias.detach()
-        self._matrix = matrix(self.weight, self.bias)
+        self.weight = nn.Parameter(weight.detach().contiguous(), requires_grad=False)
+        self.bias, self.scale = (
+            None if given is None else nn.Parameter(given.detach(), requires_grad=False)
+            for given in (bias, scale)
+        )
+        self._matrix = matrix(self.weight, self.bias, self.scale)
 
     def forward(self, given: Tensor) -> Tensor:
         """Multiply, and add the bias if there is one."""
-        if given.shape[0] <= MOST_ROWS:
-            return multiply(self._matrix, given)
-        return functional.linear(given, self.weight, self.bias)
+        rows = given.reshape(-1, given.shape[-1])
+        most = MOST_ROWS if self.scale is None else INT8_MOST_ROWS
+        if 0 < len(rows) <= most and serve_linear(rows, self.weight):
+            return multiply(self._matrix, rows).view(*given.shape[:-1], -1)
+        if self.scale is None:
+            return functional.linear(given, self.weight, self.bias)
+        made = functional.linear(given, self.weight.to(given.dtype)) * self.scale
+        return made if self.bias is None else made + self.bias
 
 
-@torch.no_grad()
 def take_over(module: nn.Module) -> None:
-    """Replace the plain linear layers of a module by `CpuLinear`, in place. `serve_linear` must hold for their weights."""
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, CpuLinear(child))
+    """Replace the linear layers of a module by `CpuLinear`, in place. `serve_linear` must hold for their weights."""
+    for parent, name, weight, bias in list(_linear_layers(module)):
+        setattr(parent, name, CpuLinear(weight, bias))
 
 
 def has_tiles() -> bool:
     """Whether the processor multiplies tiles of bfloat16 (AMX), as torch's products do."""
     tiles: bool = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - its only name
     return tiles
-
-
-class Int8Linear(nn.Module):
-    """A linear layer, (…, in) to (…, out), with weights of shape (out, in) as int8 and a scale for each output."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        codes, scale = quantized(weight)
-        self.weight = nn.Parameter(codes, requires_grad=False)
-        self.scale = nn.Parameter(scale, requires_grad=False)
-        self.bias = bias if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
-        self._matrix = matrix(codes, self.bias, scale)
-
-    def forward(self, given: Tensor) -> Tensor:
-        """Multiply, and add the bias if there is one."""
-        rows = given.reshape(-1, given.shape[-1])
-        if 0 < len(rows) <= INT8_MOST_ROWS and serve_linear(rows, self.weight):
-            return multiply(self._matrix, rows).view(*given.shape[:-1], len(self.weight))
-        made = functional.linear(rows, self.weight.to(rows.dtype)) * self.scale
-        made = made if self.bias is None else made + self.bias
-        shaped: Tensor = made.view(*given.shape[:-1], len(self.weight))
-        return shaped
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -394,21 +351,23 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 def quantize(module: nn.Module) -> None:
     """Turn the linear layers of a model into int8, in place. Raises ModelNotUsable if they hold too few of its weights."""
     layers = list(_linear_layers(module))
-    inside = sum(layer.weight.numel() for _, _, layer in layers)
+    inside = sum(weight.numel() for _, _, weight, _ in layers)
     share = inside / max(1, sum(weight.numel() for weight in module.parameters()))
     if share < SMALLEST_SHARE:
         raise ModelNotUsable(
             f"--quantize int8 quantizes linear layers, which hold only {share:.0%} of the weights of "
             f"{type(module).__name__}."
         )
-    for parent, name, layer in layers:
-        weight = layer.weight.t() if isinstance(layer, Conv1D) else layer.weight
-        setattr(parent, name, Int8Linear(weight, layer.bias))
+    for parent, name, weight, bias in layers:
+        codes, scale = quantized(weight)
+        setattr(parent, name, CpuLinear(codes, bias, scale))
 
 
-def _linear_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear | Conv1D]]:
-    """Yield (parent, name, layer). Subclasses are skipped, since they may compute something else."""
+def _linear_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor, Tensor | None]]:
+    """Yield (parent, name, weight, bias). Subclasses are skipped, since they may compute something else."""
     for parent in module.modules():
         for name, child in parent.named_children():
-            if type(child) is nn.Linear or type(child) is Conv1D:
-                yield parent, name, child
+            if type(child) is nn.Linear:
+                yield parent, name, child.weight, child.bias
+            elif type(child) is Conv1D:
+                yield parent, name, child.weight.t(), child.bias

@@ -37,7 +37,7 @@ __attribute__((visibility("hidden"))) void compute_part(const struct product *pr
 enum { LONGEST_HEAD = 512 };
 
 /* What is wrong with a whole step, as `decoder.py` tells it. */
-enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, BAD_ROOM, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
+enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, NO_MEMORY, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
 
 SHARED int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {
     int kind_fits = by->kind == CODES ? by->scale != NULL : by->kind == (half ? HALVES : FLOATS) && !by->scale;

@@ -8,14 +8,12 @@
    Inputs are always summed in the same order, so a row's numbers do not depend on how its prompt was chunked. Only a
    chunk of a single row differs, since it attends as a reply does. Between stages, values are rounded to bfloat16 only
    where torch's operations round them, too. Threads wake once a step and share out the parts of each stage. All numbers
-   that addresses depend on are checked before the first address is used. Nothing here allocates. */
+   that addresses depend on are checked before the first address is used. */
 
 #include "prompt.h"
 #include "linear.h"
 #include "model.h"
 #include "stages.h"
-
-#include <omp.h>
 
 enum {
     FEWEST_OUTPUTS = 16, /* the fewest outputs of a part */
@@ -111,24 +109,7 @@ static void multiply_columns(struct elements elements, const struct matrix *by, 
     if (by->bias) add_bias(elements, by, first, n, sums);
 }
 
-/* ---- a step of spans and its checks ------------------------------------------------------------------------------- */
-
-/* Neighbouring tokens of a request: `number` rows from `row` on, at positions from `start` on. */
-struct span {
-    int64_t row, start, number;
-};
-
-/* A step, with the fields of `_PrefillStep` in decoder.py. tokens: (rows); spans: (span_count), one after the other; table:
-   (span_count, columns); kept: (kept_count), rows; logits: (kept_count, vocabulary of the head); room:
-   `midstream_prefill_room` bytes for `threads` threads. */
-struct step {
-    const int64_t *tokens;
-    const struct span *spans;
-    const int32_t *table;
-    const int64_t *kept;
-    void *logits, *room;
-    count rows, span_count, columns, kept_count, threads, room_bytes;
-};
+/* ---- a step of spans --------------------------------------------------------------------------------------------- */
 
 /* Some queries of a span's chunk. */
 struct task {
@@ -138,9 +119,9 @@ struct task {
 
 /* Cut the queries of all spans into tasks, or only count them if `tasks` is NULL. Those that see most come first within a
    span. Returns how many tasks there are. */
-static count cut_attention(const struct model *model, const struct step *step, count threads, struct task *tasks) {
+static count cut_attention(const struct model *model, const struct step *step, struct task *tasks) {
     count sharing = model->heads / model->kv_heads, number = 0;
-    count most = queries_of_block(step->rows * sharing, model->kv_heads, threads);
+    count most = queries_of_block(step->rows * sharing, model->kv_heads, step->threads);
     for (count i = 0; i < step->span_count; i++) {
         count all = step->spans[i].number * sharing, blocks = (all + most - 1) / most;
         if (step->spans[i].number == 1) blocks = 1;
@@ -153,66 +134,6 @@ static count cut_attention(const struct model *model, const struct step *step, c
     return number;
 }
 
-static enum refusal check_span(const struct model *model, const struct step *step, count number) {
-    const struct span *span = step->spans + number;
-    count first = number ? span[-1].row + span[-1].number : 0;
-    if (span->row != first || span->number < 1 || span->number > step->rows - first) return BAD_SIZES;
-    if (span->start < 0 || span->start >= model->positions) return BAD_POSITION;
-    return check_pages(model, step->table + number * step->columns, step->columns, span->start + span->number - 1);
-}
-
-/* Whether a span writes to a page. */
-static int writes_to(const struct step *step, count number, count page_size, int32_t page) {
-    const struct span *span = step->spans + number;
-    const int32_t *pages = step->table + number * step->columns;
-    for (count i = span->start / page_size; i <= (span->start + span->number - 1) / page_size; i++)
-        if (pages[i] == page) return 1;
-    return 0;
-}
-
-/* Whether a span writes to a page that an earlier span writes to. All of them passed `check_span`. */
-static int shares_a_page(const struct model *model, const struct step *step, count number) {
-    const struct span *span = step->spans + number;
-    const int32_t *pages = step->table + number * step->columns;
-    for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
-        count page_size = layer->page_size;
-        if (layer > model->layers && page_size == layer[-1].page_size) continue;
-        for (count i = span->start / page_size; i <= (span->start + span->number - 1) / page_size; i++)
-            for (count other = 0; other < number; other++)
-                if (writes_to(step, other, page_size, pages[i])) return 1;
-    }
-    return 0;
-}
-
-/* Products of many rows take features in twos, and only weights of the same elements as the rows. */
-static enum refusal check_wide(const struct layer *layer) {
-    if (layer->down.inputs % 2) return BAD_SIZES;
-    int has_codes = layer->qkv.kind == CODES || layer->output.kind == CODES || layer->gate_up.kind == CODES ||
-                    layer->down.kind == CODES;
-    return has_codes ? BAD_WEIGHTS : FINE;
-}
-
-static enum refusal check_step(const struct model *model, const struct step *step) {
-    if (step->rows < 1 || step->columns < 1 || step->threads < 1 || step->span_count < 1 || step->kept_count < 0)
-        return BAD_SIZES;
-    enum refusal refusal = check_model(model);
-    if (!refusal && model->hidden % 2) return BAD_SIZES;
-    for (count number = 0; !refusal && number < model->layer_count; number++)
-        refusal = check_wide(model->layers + number);
-    for (count number = 0; !refusal && number < step->span_count; number++) {
-        refusal = check_span(model, step, number);
-        if (!refusal && shares_a_page(model, step, number)) refusal = SHARED_PAGE;
-    }
-    if (refusal) return refusal;
-    const struct span *last = step->spans + step->span_count - 1;
-    if (last->row + last->number != step->rows) return BAD_SIZES;
-    for (count row = 0; row < step->rows; row++)
-        if (step->tokens[row] < 0 || step->tokens[row] >= model->vocabulary) return BAD_TOKEN;
-    for (count i = 0; i < step->kept_count; i++)
-        if (step->kept[i] < 0 || step->kept[i] >= step->rows) return BAD_SIZES;
-    return FINE;
-}
-
 /* What all threads share. states: (hidden, COLUMNS) of elements for each block; words: (words of the inputs, COLUMNS);
    projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: how many a part of a product has. */
 struct run {
@@ -223,7 +144,7 @@ struct run {
     struct task *tasks;
     char *states, *projected, *mixed, *last;
     uint32_t *words, *gated;
-    count threads, blocks, task_count, outputs;
+    count blocks, task_count, outputs;
 };
 
 /* ---- where things are --------------------------------------------------------------------------------------------- */
@@ -253,10 +174,8 @@ static const struct span *span_of(const struct run *run, count row) {
 
 /* ---- stages: each function does one part of a stage --------------------------------------------------------------- */
 
-typedef void work(const struct run *run, const void *given, count part, char *desk);
-
-static void embed(const struct run *run, const void *nothing, count block, char *desk) {
-    (void)nothing, (void)desk;
+static void embed(const struct run *run, void *nothing, count block) {
+    (void)nothing;
     const struct model *model = run->model;
     count columns = columns_of(run, block), hidden = model->hidden;
     char *states = states_of(run, block);
@@ -282,8 +201,7 @@ VECTORS SHARED void scale_columns(float *restrict to, const float *restrict row,
 }
 
 /* Normalize a block's states, and write them as words. */
-static void normalize_columns(const struct run *run, const void *norm, count block, char *desk) {
-    (void)desk;
+static void normalize_columns(const struct run *run, void *norm, count block) {
     const struct model *model = run->model;
     const char *states = states_of(run, block);
     int half = (int)model->half;
@@ -301,8 +219,8 @@ static void normalize_columns(const struct run *run, const void *norm, count blo
 }
 
 /* Put the results of attention for a block's rows side by side, as words. */
-static void gather_mixed(const struct run *run, const void *nothing, count block, char *desk) {
-    (void)nothing, (void)desk;
+static void gather_mixed(const struct run *run, void *nothing, count block) {
+    (void)nothing;
     count features = run->model->heads * run->model->size, depth = words_of(features, run->elements.pairs);
     count columns = columns_of(run, block);
     uint32_t row[depth], *to = words_in(run, run->words, block, features);
@@ -316,12 +234,11 @@ static void gather_mixed(const struct run *run, const void *nothing, count block
 }
 
 /* Rotate the queries and keys of some rows by their positions, and store keys and values. */
-static void turn_rows(const struct run *run, const void *given, count part, char *desk) {
-    (void)desk;
+static void turn_rows(const struct run *run, void *given, count part) {
     const struct model *model = run->model;
     const struct layer *layer = given;
     int half = (int)model->half;
-    count size = model->size, heads = model->heads, kv_heads = model->kv_heads, page_size = layer->page_size;
+    count size = model->size, heads = model->heads, kv_heads = model->kv_heads;
     count first = part * TURNED, end = first + TURNED < run->step->rows ? first + TURNED : run->step->rows;
     for (count row = first; row < end; row++) {
         const struct span *span = span_of(run, row);
@@ -335,8 +252,7 @@ static void turn_rows(const struct run *run, const void *given, count part, char
             write(run->projected, from + head * size, turned, size, half);
         }
         for (count head = 0; head < kv_heads; head++) {
-            count page = pages[position / page_size];
-            count place = ((page * kv_heads + head) * page_size + position % page_size) * size;
+            count place = place_of(model, pages, position, head);
             turn(model, run->projected, from + (heads + head) * size, layer->key_norm, cosine, sine, turned);
             write(layer->keys, place, turned, size, half);
             copy(layer->values, place, run->projected, from + (heads + kv_heads + head) * size, size, half);
@@ -344,7 +260,7 @@ static void turn_rows(const struct run *run, const void *given, count part, char
     }
 }
 
-static void attend_task(const struct run *run, const void *given, count part, char *desk) {
+static void attend_task(const struct run *run, void *given, count part) {
     const struct model *model = run->model;
     const struct layer *layer = given;
     const struct task *task = run->tasks + part;
@@ -352,7 +268,7 @@ static void attend_task(const struct run *run, const void *given, count part, ch
     const int32_t *table = run->step->table + task->span * run->step->columns;
     int half = (int)model->half;
     count size = model->size, sharing = model->heads / model->kv_heads, features = projected_features(model);
-    const struct store store = {layer->keys, layer->values, model->kv_heads, layer->page_size, size, size, half};
+    const struct store store = {layer->keys, layer->values, model->kv_heads, model->page_size, size, size, half};
     const struct terms terms = {.scale = model->scale};
     const char *queries = run->projected + bytes_of(model, span->row * features);
     char *mixed = run->mixed + bytes_of(model, span->row * model->heads * size);
@@ -362,7 +278,7 @@ static void attend_task(const struct run *run, const void *given, count part, ch
             .head_stride = size, .start = span->start, .heads = model->heads, .sharing = sharing, .pairs = run->elements.pairs,
             .mixed = mixed,
         };
-        attend_block(&prompt, task->block, desk);
+        attend_block(&prompt, task->block);
         return;
     }
     count first = task->block.head * sharing * size;
@@ -421,13 +337,12 @@ static void to_gated(const struct run *run, count block, count first, count n, c
 }
 
 /* Neighbouring parts have the same weights, which are so read from memory only once. */
-static void multiply_part(const struct run *run, const void *given, count part, char *desk) {
-    (void)desk;
+static void multiply_part(const struct run *run, void *given, count part) {
     const struct multiplied *product = given;
     const struct matrix *by = product->by;
     count block = part % run->blocks, first = part / run->blocks * run->outputs;
     count all = made_outputs(product), n = all - first < run->outputs ? all - first : run->outputs;
-    count rounds = (run->threads + run->blocks - 1) / run->blocks; /* pieces of weights that threads read at once */
+    count rounds = (run->step->threads + run->blocks - 1) / run->blocks; /* pieces of weights that threads read at once */
     struct piece piece = {first, n, columns_of(run, block), rounds * run->outputs};
     const uint32_t *words = words_in(run, product->given, block, by->inputs);
     float sums[OUTPUTS * COLUMNS], ups[OUTPUTS * COLUMNS];
@@ -441,8 +356,8 @@ static void multiply_part(const struct run *run, const void *given, count part, 
 }
 
 /* Normalize the states of a row whose logits are wanted. */
-static void normalize_kept(const struct run *run, const void *nothing, count number, char *desk) {
-    (void)nothing, (void)desk;
+static void normalize_kept(const struct run *run, void *nothing, count number) {
+    (void)nothing;
     const struct model *model = run->model;
     count row = run->step->kept[number], hidden = model->hidden, bytes = bytes_of(model, 1);
     const char *states = states_of(run, row / COLUMNS);
@@ -452,115 +367,85 @@ static void normalize_kept(const struct run *run, const void *nothing, count num
     normalize(model, to, model->norm, 1, hidden, to);
 }
 
-static void multiply_kept(const struct run *run, const void *product, count part, char *desk) {
-    (void)desk;
-    compute_part(product, cut_product(product, run->threads), part);
+static void multiply_kept(const struct run *run, void *product, count part) {
+    compute_part(product, cut_product(product, run->step->threads), part);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
-/* Do parts of the next stage until none is left. */
-static void share(const struct run *run, count *stage, count parts, work *todo, const void *given, char *desk) {
-    struct stage *now = run->stages + (*stage)++;
-    count part, done = 0;
-    for (; claimed(now, parts, &part); done++) todo(run, given, part, desk);
-    finish_stage(now, parts, done);
-}
-
-static void share_product(const struct run *run, count *stage, const struct matrix *by, uint32_t *given, enum end end) {
-    const struct multiplied product = {by, given, end};
+static void share_product(const struct run *run, struct stage **stage, const struct matrix *by, uint32_t *given,
+                          enum end end) {
+    struct multiplied product = {by, given, end};
     count parts = (made_outputs(&product) + run->outputs - 1) / run->outputs * run->blocks;
-    share(run, stage, parts, multiply_part, &product, NULL);
+    share(stage, parts, multiply_part, run, &product);
 }
 
-static void share_step(const struct run *run, char *desk) {
+static void share_step(const struct run *run) {
     const struct model *model = run->model;
     const struct step *step = run->step;
-    count stage = 0, turns = (step->rows + TURNED - 1) / TURNED;
-    share(run, &stage, run->blocks, embed, NULL, desk);
+    struct stage *stage = run->stages;
+    share(&stage, run->blocks, embed, run, NULL);
     for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
-        share(run, &stage, run->blocks, normalize_columns, layer->attention_norm, desk);
+        share(&stage, run->blocks, normalize_columns, run, (void *)layer->attention_norm);
         share_product(run, &stage, &layer->qkv, run->words, TO_ROWS);
-        share(run, &stage, turns, turn_rows, layer, desk);
-        share(run, &stage, run->task_count, attend_task, layer, desk);
-        share(run, &stage, run->blocks, gather_mixed, NULL, desk);
+        share(&stage, (step->rows + TURNED - 1) / TURNED, turn_rows, run, (void *)layer);
+        share(&stage, run->task_count, attend_task, run, (void *)layer);
+        share(&stage, run->blocks, gather_mixed, run, NULL);
         share_product(run, &stage, &layer->output, run->words, TO_STATES);
-        share(run, &stage, run->blocks, normalize_columns, layer->mlp_norm, desk);
+        share(&stage, run->blocks, normalize_columns, run, (void *)layer->mlp_norm);
         share_product(run, &stage, &layer->gate_up, run->words, TO_GATED);
         share_product(run, &stage, &layer->down, run->gated, TO_STATES);
     }
     if (!step->kept_count) return;
-    const struct product product = {&model->head, run->last, NULL, step->logits, step->kept_count, run->elements.half, 0};
-    share(run, &stage, step->kept_count, normalize_kept, NULL, desk);
-    share(run, &stage, cut_product(&product, run->threads).parts, multiply_kept, &product, desk);
+    struct product product = {&model->head, run->last, NULL, step->logits, step->kept_count, run->elements.half, 0};
+    share(&stage, step->kept_count, normalize_kept, run, NULL);
+    share(&stage, cut_product(&product, step->threads).parts, multiply_kept, run, &product);
 }
 
-/* ---- room --------------------------------------------------------------------------------------------------------- */
-
-static struct run run_of(const struct model *model, const struct step *step) {
-    count threads = omp_get_max_threads(), outputs = OUTPUTS, blocks = (step->rows + COLUMNS - 1) / COLUMNS;
-    threads = threads < step->threads ? threads : step->threads;
-    while (outputs > FEWEST_OUTPUTS && model->hidden / outputs * blocks < threads * PARTS_A_THREAD) outputs /= 2;
-    return (struct run){
-        .model = model, .step = step, .elements = {(int)model->half, model->half && midstream_has_pairs()}, .threads = threads,
-        .blocks = blocks, .task_count = cut_attention(model, step, threads, NULL), .outputs = outputs,
-    };
-}
-
-/* The bytes of each piece of a step's room. */
-struct sizes {
-    count stages, tasks, states, words, gated, projected, mixed, last, desk;
-};
-
-static struct sizes sizes_of(const struct run *run) {
+static void lay_out(struct run *run, struct room *room) {
     const struct model *model = run->model;
     count hidden = model->hidden, mixed = model->heads * model->size, all = run->blocks * COLUMNS;
-    return (struct sizes){
-        .stages = (model->layer_count * STAGES_A_LAYER + OTHER_STAGES) * (count)sizeof(struct stage),
-        .tasks = run->task_count * (count)sizeof(struct task),
-        .states = bytes_of(model, all * hidden),
-        .words = words_of(all * (hidden > mixed ? hidden : mixed), run->elements.pairs) * (count)sizeof(uint32_t),
-        .gated = words_of(all * widest_middle(model), run->elements.pairs) * (count)sizeof(uint32_t),
-        .projected = bytes_of(model, run->step->rows * projected_features(model)),
-        .mixed = bytes_of(model, run->step->rows * mixed),
-        .last = bytes_of(model, run->step->kept_count * hidden),
-        .desk = rounded_up(desk_bytes(model->size, model->size)),
-    };
+    count widest = hidden > mixed ? hidden : mixed;
+    int pairs = run->elements.pairs;
+    run->stages = take_stages(room, model->layer_count * STAGES_A_LAYER + OTHER_STAGES);
+    run->tasks = take(room, run->task_count * (count)sizeof *run->tasks);
+    run->states = take(room, bytes_of(model, all * hidden));
+    run->words = take(room, words_of(all * widest, pairs) * (count)sizeof *run->words);
+    run->gated = take(room, words_of(all * widest_middle(model), pairs) * (count)sizeof *run->gated);
+    run->projected = take(room, bytes_of(model, run->step->rows * projected_features(model)));
+    run->mixed = take(room, bytes_of(model, run->step->rows * mixed));
+    run->last = take(room, bytes_of(model, run->step->kept_count * hidden));
 }
 
-static count room_of(const struct run *run) {
-    struct sizes sizes = sizes_of(run);
-    return ALIGNED + rounded_up(sizes.stages) + rounded_up(sizes.tasks) + rounded_up(sizes.states) +
-           rounded_up(sizes.words) + rounded_up(sizes.gated) + rounded_up(sizes.projected) + rounded_up(sizes.mixed) +
-           rounded_up(sizes.last) + run->threads * sizes.desk;
-}
-
-/* Return the bytes that `room` of a step needs; 0 if the step is refused. */
-count midstream_prefill_room(const struct model *model, const struct step *step) {
-    if (check_step(model, step)) return 0;
-    struct run run = run_of(model, step);
-    return room_of(&run);
+/* Products of many rows take features in twos, and only weights of the same elements as the rows. */
+static enum refusal check_layers(const struct model *model) {
+    if (model->hidden % 2) return BAD_SIZES;
+    for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
+        if (layer->down.inputs % 2) return BAD_SIZES;
+        if (layer->qkv.scale || layer->output.scale || layer->gate_up.scale || layer->down.scale) return BAD_WEIGHTS;
+    }
+    return FINE;
 }
 
 /* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
 int midstream_prefill(const struct model *model, const struct step *step) {
     enum refusal refusal = check_step(model, step);
+    if (!refusal) refusal = check_layers(model);
     if (refusal) return refusal;
-    struct run run = run_of(model, step);
-    if (!step->room || step->room_bytes < room_of(&run)) return BAD_ROOM;
-    struct sizes sizes = sizes_of(&run);
-    char *room = aligned(step->room);
-    run.stages = (struct stage *)take(&room, sizes.stages);
-    run.tasks = (struct task *)take(&room, sizes.tasks);
-    run.states = take(&room, sizes.states);
-    run.words = (uint32_t *)take(&room, sizes.words);
-    run.gated = (uint32_t *)take(&room, sizes.gated);
-    run.projected = take(&room, sizes.projected);
-    run.mixed = take(&room, sizes.mixed);
-    run.last = take(&room, sizes.last);
-    cut_attention(model, step, run.threads, run.tasks);
-    begin_stages(run.stages, model->layer_count * STAGES_A_LAYER + OTHER_STAGES);
-#pragma omp parallel num_threads((int)run.threads)
-    share_step(&run, room + omp_get_thread_num() * sizes.desk);
+    struct run run = {
+        .model = model, .step = step, .elements = {(int)model->half, model->half && midstream_has_pairs()},
+        .blocks = (step->rows + COLUMNS - 1) / COLUMNS, .task_count = cut_attention(model, step, NULL), .outputs = OUTPUTS,
+    };
+    while (run.outputs > FEWEST_OUTPUTS && model->hidden / run.outputs * run.blocks < step->threads * PARTS_A_THREAD)
+        run.outputs /= 2;
+    struct room room = {0};
+    lay_out(&run, &room);
+    room = (struct room){aligned_alloc(ALIGNED, (size_t)room.used), 0};
+    if (!room.start) return NO_MEMORY;
+    lay_out(&run, &room);
+    cut_attention(model, step, run.tasks);
+#pragma omp parallel num_threads((int)step->threads)
+    share_step(&run);
+    free(room.start);
     return FINE;
 }

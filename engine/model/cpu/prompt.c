@@ -22,35 +22,11 @@ enum {
 
 static const float LOWEST = -1e30f; /* below every score; hidden scores are -inf, which is below this */
 
-/* A thread's room; if words are pairs, there are half as many. Rows of QUERIES columns: asked, (size); scores, (KEYS);
-   weights, (KEYS / 2) of pairs; mixed, (value size). keys: (KEYS, size); values: (KEYS, value size), whose rows are
-   padded to a multiple of ROWS_OF_ALL. */
-struct desk {
-    uint32_t *asked, *keys, *values, *weights;
-    float *scores, *mixed;
-};
-
 /* For each query: the positions that it sees, and the state of its softmax. */
 struct columns {
     int32_t low[QUERIES], stop[QUERIES];
     float highest[QUERIES], total[QUERIES], fade[QUERIES];
 };
-
-count desk_bytes(count size, count value_size) {
-    count rows = up_to(value_size, ROWS_OF_ALL);
-    count words = QUERIES * size + KEYS * size + KEYS * rows + QUERIES * (KEYS / 2) + QUERIES * KEYS + QUERIES * rows;
-    return words * (count)sizeof(uint32_t);
-}
-
-static struct desk desk_in(uint32_t *room, count size, count value_size) {
-    struct desk desk = {.asked = room};
-    desk.keys = desk.asked + QUERIES * size;
-    desk.values = desk.keys + KEYS * size;
-    desk.weights = desk.values + KEYS * up_to(value_size, ROWS_OF_ALL);
-    desk.scores = (float *)(desk.weights + QUERIES * (KEYS / 2));
-    desk.mixed = desk.scores + QUERIES * KEYS;
-    return desk;
-}
 
 /* ---- words ---------------------------------------------------------------------------------------------------------- */
 
@@ -60,8 +36,9 @@ VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, 
     for (count i = 0; i < n; i++) to[i] = (uint32_t)first[i] | (uint32_t)second[i] << 16;
 }
 
-/* Gather the keys and values of `some` positions from `t` on. As pairs, each two rows of values become one. */
-static void bring(const struct prompt *prompt, count head, count t, count some, struct desk desk) {
+/* Gather the keys, (KEYS, size), and values, (KEYS, value size), of `some` positions from `t` on. As pairs, each two rows
+   of values become one. Rows of values are padded to a multiple of ROWS_OF_ALL. */
+static void bring(const struct prompt *prompt, count head, count t, count some, uint32_t *keys, uint32_t *value_rows) {
     const struct store *store = &prompt->store;
     count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
     count key_words = words_of(size, prompt->pairs), value_words = up_to(value_size, ROWS_OF_ALL);
@@ -69,20 +46,20 @@ static void bring(const struct prompt *prompt, count head, count t, count some, 
         count row = (prompt->table[(t + i) / page] * store->kv_heads + head) * page + (t + i) % page;
         count left = page - (t + i) % page;
         part = some - i < left ? some - i : left;
-        as_words(desk.keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->pairs);
+        as_words(keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->pairs);
         for (count j = 0; j < part; j++) rows[i + j] = row + j;
     }
     if (!prompt->pairs) {
         for (count i = 0; i < some; i++)
-            as_words(desk.values + i * value_words, store->values, rows[i] * value_size, value_size, store->half, 0);
+            as_words(value_rows + i * value_words, store->values, rows[i] * value_size, value_size, store->half, 0);
         return;
     }
     const uint16_t *values = store->values;
     for (count i = 0; i + 1 < some; i += 2)
-        pair(desk.values + i / 2 * value_words, values + rows[i] * value_size, values + rows[i + 1] * value_size,
+        pair(value_rows + i / 2 * value_words, values + rows[i] * value_size, values + rows[i + 1] * value_size,
              value_size);
     if (some % 2) {
-        uint32_t *to = desk.values + some / 2 * value_words;
+        uint32_t *to = value_rows + some / 2 * value_words;
         for (count j = 0; j < value_size; j++) to[j] = values[rows[some - 1] * value_size + j];
     }
 }
@@ -172,42 +149,43 @@ static void give(const struct prompt *prompt, struct block block, const float *m
     }
 }
 
-void attend_block(const struct prompt *prompt, struct block block, void *room) {
+void attend_block(const struct prompt *prompt, struct block block) {
     products *add_products = products_for(prompt->pairs);
-    struct desk desk = desk_in(room, prompt->store.size, prompt->store.value_size);
     count depth = words_of(prompt->store.size, prompt->pairs);
     count value_rows = up_to(prompt->store.value_size, ROWS_OF_ALL), columns = up_to(block.number, LANES_OF_ALL);
     count first = prompt->start + block.first / prompt->sharing;
     count last = prompt->start + (block.first + block.number - 1) / prompt->sharing;
     float scale = prompt->terms.scale, softcap = prompt->terms.softcap;
+    uint32_t asked[depth * QUERIES], keys[KEYS * depth], values[KEYS * value_rows], paired[KEYS / 2 * QUERIES];
+    float scores[KEYS * QUERIES], mixed[value_rows * QUERIES];
     struct columns of;
-    take_queries(prompt, block, desk.asked, &of);
-    memset(desk.mixed, 0, (size_t)(value_rows * QUERIES) * sizeof *desk.mixed);
-    memset(desk.values, 0, (size_t)(value_rows * KEYS) * sizeof *desk.values);
-    memset(desk.keys, 0, (size_t)(depth * KEYS) * sizeof *desk.keys);
+    take_queries(prompt, block, asked, &of);
+    memset(mixed, 0, sizeof mixed);
+    memset(values, 0, sizeof values);
+    memset(keys, 0, sizeof keys);
     for (count t = of.low[0] / KEYS * KEYS; t <= last; t += KEYS) {
         count some = last + 1 - t < KEYS ? last + 1 - t : KEYS, rows = up_to(some, ROWS_OF_ALL);
-        bring(prompt, block.head, t, some, desk);
-        memset(desk.scores, 0, (size_t)(rows * QUERIES) * sizeof *desk.scores);
-        add_products(desk.scores, QUERIES, (struct left){desk.keys, depth, 1}, desk.asked, rows, columns, depth);
-        if (softcap > 0) cap_rows(desk.scores, scale, softcap, some, columns);
-        if (t + some > first + 1 || of.low[block.number - 1] > t) hide(desk.scores, &of, (int32_t)t, some, columns);
-        measure(desk.scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
-        weigh_columns(desk.scores, &of, some, columns);
-        fade_rows(desk.mixed, of.fade, value_rows, columns);
-        const uint32_t *weights = (const uint32_t *)desk.scores;
+        bring(prompt, block.head, t, some, keys, values);
+        memset(scores, 0, (size_t)(rows * QUERIES) * sizeof *scores);
+        add_products(scores, QUERIES, (struct left){keys, depth, 1}, asked, rows, columns, depth);
+        if (softcap > 0) cap_rows(scores, scale, softcap, some, columns);
+        if (t + some > first + 1 || of.low[block.number - 1] > t) hide(scores, &of, (int32_t)t, some, columns);
+        measure(scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
+        weigh_columns(scores, &of, some, columns);
+        fade_rows(mixed, of.fade, value_rows, columns);
+        const uint32_t *weights = (const uint32_t *)scores;
         count positions = some;
         if (prompt->pairs) {
-            if (some % 2) memset(desk.scores + some * QUERIES, 0, QUERIES * sizeof *desk.scores);
+            if (some % 2) memset(scores + some * QUERIES, 0, QUERIES * sizeof *scores);
             for (count k = 0; k < some; k += 2)
-                pair_rows(desk.weights + k / 2 * QUERIES, desk.scores + k * QUERIES, desk.scores + (k + 1) * QUERIES,
+                pair_rows(paired + k / 2 * QUERIES, scores + k * QUERIES, scores + (k + 1) * QUERIES,
                           columns);
-            weights = desk.weights, positions = (some + 1) / 2;
+            weights = paired, positions = (some + 1) / 2;
         }
-        add_products(desk.mixed, QUERIES, (struct left){desk.values, 1, value_rows}, weights, value_rows, columns,
+        add_products(mixed, QUERIES, (struct left){values, 1, value_rows}, weights, value_rows, columns,
                      positions);
     }
-    give(prompt, block, desk.mixed, of.total);
+    give(prompt, block, mixed, of.total);
 }
 
 /* ---- a whole chunk -------------------------------------------------------------------------------------------------- */
@@ -218,22 +196,16 @@ count queries_of_block(count queries, count kv_heads, count threads) {
     return most;
 }
 
-/* How many bytes of room `threads` threads need to attend with heads of this size. */
-count midstream_prompt_room(count size, count value_size, count threads) {
-    return threads * desk_bytes(size, value_size);
-}
-
 /* Attend with a chunk of a prompt: `rows` queries of each head from position `start` on, each to all positions up to its
    own.
 
-   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width); room: as
-   many bytes as midstream_prompt_room says; mixed: (rows, heads, value_size). Returns 0, or 1 if the table points
+   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width);
+   mixed: (rows, heads, value_size). Returns 0, or 1 if the table points
    outside the pages; nothing was read then. */
 int midstream_attend_prompt(const void *queries, count row_stride, count head_stride, const void *keys,
                             const void *values, const int32_t *table, count pages, count width, count start, count rows,
                             count heads, count kv_heads, count page, count size, count value_size, float scale,
-                            float softcap, count window, count chunk, int half, count threads, void *room,
-                            void *mixed) {
+                            float softcap, count window, count chunk, int half, void *mixed) {
     if (rows < 1 || start < 0 || !is_within(table, width, page, start + rows, pages)) return 1;
     const struct prompt prompt = {
         .store = {keys, values, kv_heads, page, size, value_size, half},
@@ -242,15 +214,14 @@ int midstream_attend_prompt(const void *queries, count row_stride, count head_st
         .start = start, .heads = heads, .sharing = heads / kv_heads,
         .pairs = half && midstream_has_pairs() && size % 2 == 0, .mixed = mixed,
     };
-    count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, threads);
-    count blocks = (all + most - 1) / most, own_bytes = desk_bytes(size, value_size);
-#pragma omp parallel for collapse(2) schedule(dynamic) num_threads((int)threads) \
-    if (rows * heads * (start + rows) * size > WORTH_SHARING)
+    count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, omp_get_max_threads());
+    count blocks = (all + most - 1) / most;
+#pragma omp parallel for collapse(2) schedule(dynamic) if (rows * heads * (start + rows) * size > WORTH_SHARING)
     for (count i = 0; i < blocks; i++) {
         for (count head = 0; head < kv_heads; head++) {
             count first = (blocks - 1 - i) * most; /* the last block sees most positions, so it comes first */
             struct block block = {head, first, all - first < most ? all - first : most};
-            attend_block(&prompt, block, (char *)room + omp_get_thread_num() * own_bytes);
+            attend_block(&prompt, block);
         }
     }
     return 0;

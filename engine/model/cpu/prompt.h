@@ -24,8 +24,6 @@ struct block {
 
 /* How many queries a block has, if all chunks of a step have `queries` for each KV head. */
 HIDDEN count queries_of_block(count queries, count kv_heads, count threads);
-/* How many bytes of room a thread needs while it attends. */
-HIDDEN count desk_bytes(count size, count value_size);
-HIDDEN void attend_block(const struct prompt *prompt, struct block block, void *room);
+HIDDEN void attend_block(const struct prompt *prompt, struct block block);
 
 #endif

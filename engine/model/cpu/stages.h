@@ -8,6 +8,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 enum {
     PATIENCE = 4096, /* how often a waiting thread looks before it yields the processor */
@@ -25,21 +26,18 @@ static inline void rest_a_moment(void) {
 #endif
 }
 
-SHARED void begin_stages(struct stage *stages, count number) {
-    for (count i = 0; i < number; i++) {
-        atomic_init(&stages[i].claimed, 0);
-        atomic_init(&stages[i].done, 0);
-    }
-}
+/* What all threads share; each source has its own. */
+struct run;
 
-/* Take the next part of a stage. Returns 0 if none is left. */
-SHARED int claimed(struct stage *stage, count parts, count *part) {
-    *part = atomic_fetch_add_explicit(&stage->claimed, 1, memory_order_relaxed);
-    return *part < parts;
-}
+/* Do one part of a stage. `given` is the thread's own. */
+typedef void work(const struct run *run, void *given, count part);
 
-/* Add `done` parts to those that are done, and wait for the others. */
-SHARED void finish_stage(struct stage *stage, count parts, count done) {
+/* Do parts of the next stage until none is left, and wait for those of other threads. */
+SHARED void share(struct stage **next, count parts, work *todo, const struct run *run, void *given) {
+    struct stage *stage = (*next)++;
+    count part, done = 0;
+    for (; (part = atomic_fetch_add_explicit(&stage->claimed, 1, memory_order_relaxed)) < parts; done++)
+        todo(run, given, part);
     if (done) atomic_fetch_add_explicit(&stage->done, done, memory_order_acq_rel);
     for (count looks = 0; atomic_load_explicit(&stage->done, memory_order_acquire) < parts; looks++) {
         if (looks < PATIENCE) rest_a_moment();
@@ -47,15 +45,26 @@ SHARED void finish_stage(struct stage *stage, count parts, count done) {
     }
 }
 
-/* Bytes rounded up to cache lines, so that each piece of room begins at one. */
-SHARED count rounded_up(count bytes) { return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED; }
+/* What lies between stages: pieces of one allocation. Without a `start`, their bytes are only counted. */
+struct room {
+    char *start;
+    count used;
+};
 
-SHARED char *aligned(void *room) { return (char *)(((uintptr_t)room + ALIGNED - 1) / ALIGNED * ALIGNED); }
+/* Take a piece, which begins at a cache line. */
+SHARED void *take(struct room *room, count bytes) {
+    char *piece = room->start ? room->start + room->used : NULL;
+    room->used += (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return piece;
+}
 
-SHARED char *take(char **room, count bytes) {
-    char *taken = *room;
-    *room += rounded_up(bytes);
-    return taken;
+SHARED struct stage *take_stages(struct room *room, count number) {
+    struct stage *stages = take(room, number * (count)sizeof *stages);
+    for (count i = 0; stages && i < number; i++) {
+        atomic_init(&stages[i].claimed, 0);
+        atomic_init(&stages[i].done, 0);
+    }
+    return stages;
 }
 
 #endif

@@ -21,7 +21,7 @@ from engine.execution.executor import Runner
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams, Reference
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import BadTable, Cpu, NoKernels, PromptAttention
+from engine.model.cpu.kernels import BadTable, Cpu, NoKernels, attend_prompt
 from engine.step_layout import Span, lay_out
 from tests.engine.tiny_models import prompt, served
 
@@ -221,7 +221,7 @@ def test_a_table_that_leads_out_of_the_pages_is_refused(case: str) -> None:
     if tables:
         out = torch.zeros(2, 4, 8)
         with pytest.raises(BadTable):
-            PromptAttention().attend(
+            attend_prompt(
                 torch.randn(2, 4, 8), layer, numbers[0][0], lengths[0] - 2, AttentionParams(0.3), out=out
             )
         assert not out.any()
@@ -245,10 +245,10 @@ def test_tables_and_pages_of_another_kind_are_refused() -> None:
     out = torch.empty(2, 4, 8)
     for one, table, _ in wrong:
         with pytest.raises(BadTable):
-            PromptAttention().attend(torch.randn(2, 4, 8), one, table[0], 8, AttentionParams(0.3), out=out)
+            attend_prompt(torch.randn(2, 4, 8), one, table[0], 8, AttentionParams(0.3), out=out)
     for bad in (torch.empty(3, 4, 8), torch.empty(2, 4, 9), torch.empty(2, 8, 8)[:, ::2]):
         with pytest.raises(BadTable):
-            PromptAttention().attend(torch.randn(2, 4, 8), layer, tables[0], 8, AttentionParams(0.3), out=bad)
+            attend_prompt(torch.randn(2, 4, 8), layer, tables[0], 8, AttentionParams(0.3), out=bad)
 
 
 @needs_kernels

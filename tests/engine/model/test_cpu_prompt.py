@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import Cpu, PromptAttention
+from engine.model.cpu.kernels import Cpu, attend_prompt
 from tests.engine.model.paged import Case, Shape, attended_by_hand, paged
 
 pytestmark = [
@@ -60,7 +60,7 @@ def alone(case: Case, terms: AttentionParams, rows: slice) -> Tensor:
     queries = case.queries.cpu()[rows]
     out = queries.new_empty(*queries.shape[:2], layer.values.shape[3])
     begin = range(start, stop)[rows][0]
-    PromptAttention().attend(queries, layer, case.step.tables[0].cpu(), begin, terms, out=out)
+    attend_prompt(queries, layer, case.step.tables[0].cpu(), begin, terms, out=out)
     return out
 
 
@@ -136,6 +136,6 @@ def test_a_chunk_before_the_first_position_or_of_no_queries_is_refused() -> None
         (case.queries.cpu(), 2**31),
     ):
         with pytest.raises(cpu_kernels.BadTable):
-            PromptAttention().attend(
+            attend_prompt(
                 queries, layer, table, start, AttentionParams(0.3), out=queries.new_empty(len(queries), 2, 16)
             )

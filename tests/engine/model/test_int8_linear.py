@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from engine.errors import ModelNotUsable
-from engine.model.cpu.kernels import INT8_MOST_ROWS, LARGEST_CODE, Int8Linear, quantize, quantized
+from engine.model.cpu.kernels import INT8_MOST_ROWS, LARGEST_CODE, CpuLinear, quantize, quantized
 from engine.scheduling.core import EngineCore
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of
@@ -45,7 +45,8 @@ def test_any_number_of_rows_of_any_width_is_multiplied(dtype: torch.dtype, rows:
     weight, bias = torch.randn(48, inputs, dtype=dtype), torch.randn(48, dtype=dtype)
     rows_in = torch.randn(1, rows, inputs, dtype=dtype)
     with torch.inference_mode():
-        got = Int8Linear(weight, bias)(rows_in)
+        codes, scale = quantized(weight)
+        got = CpuLinear(codes, bias, scale)(rows_in)
     assert got.dtype is dtype
     assert got.shape == (1, rows, 48)
     assert rows == 0 or apart(got, functional.linear(rows_in, weight, bias)) < 0.02
@@ -55,7 +56,7 @@ def test_any_number_of_rows_of_any_width_is_multiplied(dtype: torch.dtype, rows:
 def test_a_quantized_model_says_nearly_the_same(family: str) -> None:
     plain, smaller = make(family), make(family)
     quantize(smaller)
-    assert any(isinstance(layer, Int8Linear) for layer in smaller.modules())
+    assert any(isinstance(layer, CpuLinear) for layer in smaller.modules())
     assert not any(type(layer) is nn.Linear for layer in smaller.modules())
     ids = torch.tensor([prompt(20)])
     with torch.inference_mode():
