@@ -50,7 +50,7 @@ from engine.served_models import EngineFleet, InvalidModels, ServedModel, Served
 from engine.upstream.engine import UpstreamEmbedder, UpstreamEngine, UpstreamFleet
 from engine.upstream.monitor import ListingFailed, ServerAway, listed_models
 from engine.upstream.options import EmbedderOptions, Features, Timeouts, UpstreamOptions, with_preset
-from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_arguments
+from engine.upstream.vllm import MAKE, LaunchedEngine, LaunchOptions, checked_argument
 
 _log = structlog.get_logger("midstream.models")
 
@@ -416,7 +416,7 @@ def launched_engine(settings: Settings) -> LaunchedEngine | None:
         if getattr(settings, name) != defaults[name]:
             raise SettingsError(f"{called(name)} does not go with --engine vllm: {instead}.")
     with naming("engine_arg", ValueError, end="."):
-        arguments = checked_arguments(settings.engine_arg)
+        arguments = tuple(map(checked_argument, settings.engine_arg))
     return LaunchedEngine(
         LaunchOptions(
             python=_vllm_python(settings),

@@ -122,11 +122,6 @@ class ScriptedReply:
         """Whether the whole prompt is computed."""
         return self.computed >= self.prompt_tokens
 
-    @property
-    def is_played(self) -> bool:
-        """Whether the whole script was played."""
-        return len(self.played) >= len(self.script)
-
     def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
         if position != self.position:
@@ -179,14 +174,9 @@ class ScriptedReply:
     ) -> None:
         """Tell the end."""
         counts = (self.prompt_tokens, self.cached, self.generated)
-        end = Finished(
-            self.request.request_id,
-            reason,
-            *counts,
-            steps_after=steps_after,
-            error=error,
+        self.stream.put_nowait(
+            Finished(self.request.request_id, reason, *counts, steps_after=steps_after, error=error)
         )
-        self.stream.put_nowait(end)
 
 
 LONGEST_WORD = 2**24
@@ -367,19 +357,14 @@ class ScriptedEngine:
             run.start(self.cached_tokens)
             self._counts["cached_tokens"] += run.cached
         if not run.prefilled:
-            self._prefill(run)
-        if run.prefilled:
-            self._emit(run)
-
-    def _prefill(self, run: ScriptedReply) -> None:
-        before = run.computed
-        run.prefill(self.prefill_tokens)
-        self._counts["prompt_tokens"] += run.computed - before
-
-    def _emit(self, run: ScriptedReply) -> None:
+            before = run.computed
+            run.prefill(self.prefill_tokens)
+            self._counts["prompt_tokens"] += run.computed - before
+        if not run.prefilled:
+            return
         run.generated += 1
         self._counts["generated_tokens"] += 1
-        if run.is_played:
+        if len(run.played) >= len(run.script):
             self._finish(run, FinishReason.STOP)
             return
         run.emit()
@@ -405,12 +390,9 @@ class ScriptedEngine:
         steps_after: int | None = None,
         error: str | None = None,
     ) -> None:
-        self._remove(run)
-        run.finish(reason, steps_after=steps_after, error=error)
-
-    def _remove(self, run: ScriptedReply) -> None:
         del self._runs[run.request.request_id]
         self._report_positions()
+        run.finish(reason, steps_after=steps_after, error=error)
 
     def _report_positions(self) -> None:
         waiting = islice(self._runs.values(), self._facts.max_batch, None)

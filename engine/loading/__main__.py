@@ -54,27 +54,24 @@ DTYPE = torch.bfloat16
 
 def verdict(options: EngineOptions) -> PreflightResult:
     """Return whether a model runs with these options, and what it gets."""
+    model = options.model
     try:
-        return PreflightResult(serves=True, words=_words(options))
+        if model.lower().endswith(GGUF):
+            device = choose_device(options.device)
+            config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
+        else:
+            config, _, device, dtype = before_weights(
+                model, device=options.device, dtype=options.dtype, quantize=options.quantize
+            )
+        if config.is_encoder_decoder or takes_images(config):
+            return PreflightResult(serves=True, words=f"{config.model_type} runs in this engine.")
+        skeleton = skeleton_of(model, config, dtype)
+        estimate = memory_estimate(
+            skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share
+        )
+        return PreflightResult(serves=True, words=estimate.words)
     except ModelNotUsable as error:
         return PreflightResult(serves=False, words=str(error))
-
-
-def _words(options: EngineOptions) -> str:
-    model = options.model
-    if model.lower().endswith(GGUF):
-        device = choose_device(options.device)
-        config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
-    else:
-        config, _, device, dtype = before_weights(
-            model, device=options.device, dtype=options.dtype, quantize=options.quantize
-        )
-    if config.is_encoder_decoder or takes_images(config):
-        return f"{config.model_type} runs in this engine."
-    skeleton = skeleton_of(model, config, dtype)
-    return memory_estimate(
-        skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share
-    ).words
 
 
 def read_file(file: Path) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:

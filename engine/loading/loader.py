@@ -313,28 +313,27 @@ def _translator(
     is_limit: bool,
 ) -> LoadedModel:
     """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
-    prepared, generation = PreparedTranslator(module), module.generation_config
-    known = translation_config(
-        prepared.module, TranslationTokenizer(tokenizer, module.config, generation), generation
-    )
+    made, bytes_per_token = prepared_translator(module)
+    generation = module.generation_config
+    known = translation_config(made, TranslationTokenizer(tokenizer, module.config, generation), generation)
     whole_pages = -(-known.languages.source_tokens // TRANSLATION_PAGE) * TRANSLATION_PAGE
     return LoadedModel(
         name=model,
-        module=prepared.module,
+        module=made,
         tokenizer=tokenizer,
         defaults=translation_defaults(defaults_of(generation), generation),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
         max_batch=batch,
-        vocabulary=prepared.module.vocabulary,
+        vocabulary=made.vocabulary,
         kv=kv_budget(
             memory,
-            bytes_per_token=prepared.bytes_per_token,
+            bytes_per_token=bytes_per_token,
             window=whole_pages + known.target_tokens,
             max_batch=batch,
             page_size=TRANSLATION_PAGE,
             is_limit=is_limit,
         ),
-        working_bytes=_working_bytes(module.config, prepared.module.vocabulary, batch),
+        working_bytes=_working_bytes(module.config, made.vocabulary, batch),
         translation_config=known,
     )
 
@@ -464,11 +463,7 @@ SOURCE, TARGET = 21, 12
 
 
 def check_translator(
-    model: str,
-    config: PreTrainedConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantize: str,
+    model: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, quantize: str
 ) -> None:
     """Refuse an encoder-decoder that is not served, or not with these options, before its weights are read.
 
@@ -484,31 +479,26 @@ def check_translator(
     check_room(model, skeleton_of(model, config, dtype, AutoModelForSeq2SeqLM), device)
 
 
-class PreparedTranslator:
-    """A translator that was tried. `bytes_per_token`: bytes of keys and values."""
+def prepared_translator(module: PreTrainedModel) -> tuple[EncoderDecoder, int]:
+    """Return a translator that was tried, and the bytes of a token's keys and values.
 
-    def __init__(self, module: PreTrainedModel) -> None:
-        """Try it. Raises ModelNotUsable if its logits differ from those of the plain module."""
-        self.module = EncoderDecoder(module).eval()
-        expected = _by_itself(module, _ids(self.module))
-        got, self.bytes_per_token = _through_pages(self.module)
-        if not agrees(got, expected, module.dtype):
-            raise ModelNotUsable(
-                f"The model type {type(module).__name__} can't be served: it gives different logits over pages."
-            )
-        self._arrange(expected)
-        self.module.forbid(_bad_words(module.generation_config))
-
-    def _arrange(self, expected: Tensor) -> None:
-        """Give linear layers to the kernels for CPUs, if there are any. Raises ModelNotUsable."""
-        weight = self.module.head.weight
-        if not serve_linear(weight, weight):
-            return
-        take_over(self.module)
-        if not agrees(_through_pages(self.module)[0], expected, self.module.dtype):
+    Raises ModelNotUsable if its logits differ from those of the plain module.
+    """
+    made = EncoderDecoder(module).eval()
+    expected = _by_itself(module, _ids(made))
+    got, bytes_per_token = _through_pages(made)
+    if not agrees(got, expected, module.dtype):
+        raise ModelNotUsable(
+            f"The model type {type(module).__name__} can't be served: it gives different logits over pages."
+        )
+    if serve_linear(made.head.weight, made.head.weight):
+        take_over(made)
+        if not agrees(_through_pages(made)[0], expected, module.dtype):
             raise ModelNotUsable(
                 "The weights give different logits when computed by Midstream's kernels; try another --dtype."
             )
+    made.forbid(_bad_words(module.generation_config))
+    return made, bytes_per_token
 
 
 def translation_config(

@@ -169,40 +169,51 @@ def family_format(template: str, tokens: Collection[str]) -> ReplyFormat | None:
     calling, thinking = _calling(template, tokens), _thinking(template, tokens)
     if calling is None and thinking is None:
         return None
-    names = [
-        f"calls as {calling.name}" if calling else "",
-        f"reasoning in {thinking.open}" if thinking else "",
-    ]
+    names: list[str] = []
+    regions: list[Region] = []
+    markers: list[str] = []
+    opened: Pattern | None = None
+    if calling is not None:
+        names.append(f"calls as {calling.name}")
+    if thinking is not None:
+        names.append(f"reasoning in {thinking.opening}")
+        opening, closing = regex.escape(thinking.opening), regex.escape(thinking.closing)
+        regions.append(Region(Kind.THOUGHT, _delimiter(_BLANKS + opening), _delimiter(closing), Where.START))
+        markers += [thinking.opening, thinking.closing]
+        opened = regex.compile(rf"{opening}\s*\Z")
+    if calling is not None:
+        regions += calling.regions
+        markers += calling.markers
     return ReplyFormat(
-        ", ".join(filter(None, names)),
-        (*(() if thinking is None else (thinking.region,)), *(() if calling is None else calling.regions)),
-        markers=(
-            *(() if thinking is None else (thinking.open, thinking.close)),
-            *(() if calling is None else calling.markers),
-        ),
-        opened=None if thinking is None else thinking.opened,
+        ", ".join(names),
+        tuple(regions),
+        markers=tuple(markers),
+        opened=opened,
         call_form=None if calling is None else calling.form,
-        thought_form=None if thinking is None else thinking.form,
+        thought_form=thinking,
     )
 
 
 def _calling(template: str, tokens: Collection[str]) -> Family | None:
     if any(mark in template for mark in OTHER_CALLS):
         return None
-    return next((one for one in CALLING if _is_of(one, template, tokens)), None)
+    return next(
+        (
+            one
+            for one in CALLING
+            if all(mark in template for mark in one.spelled)
+            and all(mark in template or mark in tokens for mark in one.known_by)
+        ),
+        None,
+    )
 
 
-def _is_of(family: Family, template: str, tokens: Collection[str]) -> bool:
-    spelled = all(mark in template for mark in family.spelled)
-    return spelled and all(mark in template or mark in tokens for mark in family.known_by)
-
-
-def _thinking(template: str, tokens: Collection[str]) -> Reasoning | None:
+def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
     return next(
         (
             one
             for one in THINKING
-            if one.open in template or one.close in template or (one.open in tokens and one.close in tokens)
+            if one.opening in template or one.closing in template or {one.opening, one.closing} <= {*tokens}
         ),
         None,
     )
@@ -223,34 +234,6 @@ class Family:
     form: CallForm | None = None
     """The form of calls for grammars. None: there is none, and a call can't be forced."""
     spelled: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """Reasoning is between two marks, at the start of a reply."""
-
-    open: str
-    close: str
-
-    @property
-    def region(self) -> Region:
-        """The region between the marks."""
-        return Region(
-            Kind.THOUGHT,
-            _delimiter(_BLANKS + regex.escape(self.open)),
-            _delimiter(regex.escape(self.close)),
-            Where.START,
-        )
-
-    @property
-    def form(self) -> ThoughtForm:
-        """The form of thoughts for grammars."""
-        return ThoughtForm(self.open, self.close)
-
-    @property
-    def opened(self) -> Pattern:
-        """The end of a prompt that has opened the reasoning."""
-        return regex.compile(rf"{regex.escape(self.open)}\s*\Z")
 
 
 def _delimiter(pattern: str) -> Delimiter:
@@ -394,7 +377,8 @@ MISTRAL_NAMED = replace(MISTRAL, form=MISTRAL_NAMED_FORM, spelled=("[TOOL_CALLS]
 """Both forms are read. The template decides which is written, since tokenizers of models with lists have `[ARGS]`, too."""
 CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
 """The families, in the order in which they are tried."""
-THINKING = (Reasoning("<think>", "</think>"), Reasoning("[THINK]", "[/THINK]"))
+THINKING = (ThoughtForm("<think>", "</think>"), ThoughtForm("[THINK]", "[/THINK]"))
+"""Reasoning is between two marks, at the start of a reply."""
 Template = dict[str, Any]
 
 

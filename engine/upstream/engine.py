@@ -6,10 +6,8 @@ Each request has a connection, which is closed if it is cancelled or nobody wait
 from __future__ import annotations
 
 import asyncio
-import binascii
 import logging
 import struct
-from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
@@ -60,6 +58,7 @@ from engine.upstream.http_client import (
     UpstreamHttpClient,
     engine_errors,
     http_client,
+    read_body,
     refusal_of,
 )
 from engine.upstream.monitor import UpstreamMonitor, backoff_s
@@ -484,9 +483,6 @@ class UpstreamCounts:
             self.cached_tokens += reply.cached_tokens
 
 
-FLOAT_BYTES = 4
-
-
 class InvalidVectors(ValueError):
     """An answer without vectors, or with others than were asked for."""
 
@@ -507,7 +503,6 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 _answer = msgspec.json.Decoder(_Answer).decode
-_text = msgspec.json.Decoder(str).decode
 _numbers = msgspec.json.Decoder(list[float]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -526,33 +521,18 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
         for one in found:
             vectors.append(encoded_as(one.embedding, packed=packed))
             await asyncio.sleep(0)
-    except (
-        msgspec.DecodeError,
-        UnicodeError,
-        RecursionError,
-        binascii.Error,
-        struct.error,
-        OverflowError,
-    ) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, struct.error, OverflowError) as error:
         raise InvalidVectors(type(error).__name__) from error
     usage = answer.usage or _Usage()
     return Vectors(tuple(vectors), usage.prompt_tokens or usage.total_tokens)
 
 
 def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
-    """Return a vector in the wanted form. Raises InvalidVectors, and the errors of decoders if it is not one."""
-    made: object
-    match bytes(vector)[:1]:
-        case b"[":
-            numbers = _numbers(vector)
-            made = None if not packed else b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
-        case b'"':
-            raw = b64decode(_text(vector), validate=True)
-            unpacked = struct.unpack(f"<{len(raw) // FLOAT_BYTES}f", raw)
-            made = None if packed else unpacked
-        case _:
-            raise InvalidVectors("something that is not a vector")
-    return vector if made is None else msgspec.Raw(_encode(made))
+    """Return a vector, a list of numbers, in the wanted form. Raises the errors of decoders if it is not one."""
+    numbers = _numbers(vector)
+    if not packed:
+        return vector
+    return msgspec.Raw(_encode(struct.pack(f"<{len(numbers)}f", *numbers)))  # bytes become Base64
 
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -641,7 +621,7 @@ class UpstreamEmbedder:
 
     async def _answer(self, texts: Texts) -> bytes:
         payload: dict[str, object] = {"model": self._options.model, "input": texts.texts}
-        payload["encoding_format"] = "base64" if texts.packed else "float"
+        payload["encoding_format"] = "float"
         if texts.dimensions is not None:
             payload["dimensions"] = texts.dimensions
         headers = {"Content-Type": "application/json"}
@@ -651,14 +631,9 @@ class UpstreamEmbedder:
         async with sent as response:
             if response.status_code != httpx.codes.OK:
                 raise await refusal_of(self._options.name, response)
-            return await self._body(response)
-
-    async def _body(self, response: httpx.Response) -> bytes:
-        body = bytearray()
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > MOST_BYTES:
-                raise PromptRejected(
-                    "The vectors are too many to be sent at once: send fewer texts.", field="input"
-                )
-        return bytes(body)
+            body = await read_body(response, MOST_BYTES)
+        if len(body) > MOST_BYTES:
+            raise PromptRejected(
+                "The vectors are too many to be sent at once: send fewer texts.", field="input"
+            )
+        return body

@@ -391,24 +391,32 @@ async def _refuse_compressed(response: httpx.Response) -> None:
         raise httpx.DecodingError("compressed, though identity was asked for", request=response.request)
 
 
+async def read_body(response: httpx.Response, most: int) -> bytes:
+    """Return an answer's body, or its first bytes if it has more than `most`."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > most:
+            break
+    return bytes(body)
+
+
 async def fetch(
     client: httpx.AsyncClient, method: str, path: str, *, within_s: float, content: bytes | None = None
 ) -> tuple[httpx.Response, bytes]:
     """Ask for a short answer; return it with its body, of 1 MiB at most. Raises httpx.HTTPError, also if it is longer or late."""
     headers = {"Content-Type": "application/json"} if content else None
-    body = bytearray()
     try:
         async with (
             asyncio.timeout(within_s),
             client.stream(method, path, content=content, headers=headers) as response,
         ):
-            async for part in response.aiter_raw():
-                body += part
-                if len(body) > _MOST_FETCHED:
-                    raise httpx.DecodingError("too long", request=response.request)
+            body = await read_body(response, _MOST_FETCHED)
     except TimeoutError:
         raise httpx.ReadTimeout("too late") from None
-    return response, bytes(body)
+    if len(body) > _MOST_FETCHED:
+        raise httpx.DecodingError("too long", request=response.request)
+    return response, body
 
 
 def session_headers(request: Request, header: str | None) -> dict[str, str]:
@@ -419,12 +427,7 @@ def session_headers(request: Request, header: str | None) -> dict[str, str]:
 
 async def refusal_of(name: str, response: httpx.Response) -> EngineError:
     """Return the error that an answer other than 200 means. `name`: the upstream's."""
-    body = b""
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > _MOST_COMPLAINT:
-            break
-    return _error(name, response, body)
+    return _error(name, response, await read_body(response, _MOST_COMPLAINT))
 
 
 def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:

@@ -251,7 +251,7 @@ log = logging.getLogger(__name__)
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One vLLM. `python`: that of its environment. `model`: vLLM's name of it; `served_name`: the clients' name.
 
-    `arguments`: those of `checked_arguments`. They override `max_batch` (replies at once) and `dtype`.
+    `arguments`: those of `checked_argument`. They override `max_batch` (replies at once) and `dtype`.
     """
 
     python: str
@@ -262,24 +262,15 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 32
 
 
-def checked_arguments(given: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments for `vllm serve`, each made from `name=value`, or from only a `name`. Raises ValueError."""
-    return tuple(_checked(one) for one in given)
-
-
 def command_of(options: LaunchOptions, port: int) -> list[str]:
     """Return the command that starts vLLM. If an argument is given twice, vLLM takes the last one."""
-    ours = {
-        "host": HOST,
-        "port": str(port),
-        "served-model-name": options.served_name,
-    }
+    defaults = {"dtype": options.dtype, "max-num-seqs": options.max_batch, "scheduling-policy": "priority"}
     return [
         *(options.python, "-P", "-m", "vllm.entrypoints.cli.main", "serve", options.model),
-        *(f"--{name}={value}" for name, value in _defaults(options).items() if not _argument(options, name)),
+        *(f"--{name}={value}" for name, value in defaults.items() if _value(options, name) is None),
         *("--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),
         *options.arguments,
-        *(f"--{name}={value}" for name, value in ours.items()),
+        *(f"--host={HOST}", f"--port={port}", f"--served-model-name={options.served_name}"),
     ]
 
 
@@ -304,6 +295,7 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
 def upstream_of(options: LaunchOptions) -> UpstreamOptions:
     """Return the upstream's options of a vLLM that is started with these. Its port and its window are known later."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
+    parsers = (_value(options, name) for name in ("enable-auto-tool-choice", "tool-call-parser"))
     return UpstreamOptions(
         name=NAME,
         url=f"http://{HOST}/v1",
@@ -315,17 +307,12 @@ def upstream_of(options: LaunchOptions) -> UpstreamOptions:
             {
                 **PRESETS["vllm"],
                 "priority": "low_first" if by_priority else "off",
-                "tools": "all" if _calls_tools(options) else "off",
+                "tools": "off" if None in parsers else "all",
             },
             Features,
         ),
         timeouts=Timeouts(patience_s=_PATIENCE_S),
     )
-
-
-def _calls_tools(options: LaunchOptions) -> bool:
-    """Whether vLLM was configured to find calls in replies, and how these are written."""
-    return _argument(options, "enable-auto-tool-choice") and _argument(options, "tool-call-parser")
 
 
 def requested_model(options: LaunchOptions) -> str:
@@ -334,7 +321,8 @@ def requested_model(options: LaunchOptions) -> str:
     return options.served_name if adapter is None else adapter.partition("=")[0]
 
 
-def _checked(given: str) -> str:
+def checked_argument(given: str) -> str:
+    """Return an argument for `vllm serve`, made from `name=value` or from only a `name`. Raises ValueError."""
     name, equals, value = given.removeprefix("--").partition("=")
     name = name.replace("_", "-") if "." not in name else name
     if _NAME.fullmatch(name) is None:
@@ -349,18 +337,6 @@ def _checked(given: str) -> str:
     if equals and not value:
         raise ValueError(f"{given!r} has no value")
     return f"--{name}{equals}{value}"
-
-
-def _defaults(options: LaunchOptions) -> dict[str, str]:
-    return {
-        "dtype": options.dtype,
-        "max-num-seqs": str(options.max_batch),
-        "scheduling-policy": "priority",
-    }
-
-
-def _argument(options: LaunchOptions, name: str) -> bool:
-    return _value(options, name) is not None
 
 
 def _value(options: LaunchOptions, name: str) -> str | None:

@@ -86,12 +86,12 @@ async def embedder(server: UpstreamServer, **options: Any) -> AsyncIterator[Upst
 
 
 async def test_texts_become_vectors_in_their_order(sdk: AsyncOpenAI, server: UpstreamServer) -> None:
-    """OpenAI's client asks for base64, and the server answers with numbers, in an order of its own."""
+    """OpenAI's client asks for base64, but the server for numbers, which come in an order of its own."""
     reported = await sdk.embeddings.create(model="bge", input=["a", "four"])
     assert [one.embedding for one in reported.data] == [[1.0, 0.5, -0.25], [4.0, 0.5, -0.25]]
     assert [one.index for one in reported.data] == [0, 1]
     assert (reported.model, reported.usage.prompt_tokens, reported.usage.total_tokens) == ("bge", 7, 7)
-    assert server.bodies[-1] == {"model": "model", "input": ["a", "four"], "encoding_format": "base64"}
+    assert server.bodies[-1] == {"model": "model", "input": ["a", "four"], "encoding_format": "float"}
 
 
 async def test_numbers_and_one_text_and_a_length(sdk: AsyncOpenAI, server: UpstreamServer) -> None:

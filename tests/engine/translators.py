@@ -20,7 +20,7 @@ from transformers import (
 from engine.execution.executor import LoadedModel, TranslationConfig
 from engine.kv_cache import KVBudget
 from engine.loading.loader import TRANSLATION_PAGE as PAGE
-from engine.loading.loader import PreparedTranslator
+from engine.loading.loader import prepared_translator
 from engine.messages import Languages, Params
 from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
@@ -123,21 +123,21 @@ def module_of(kind: str) -> PreTrainedModel:
 
 def served(kind: str, *, max_batch: int = 4, kv_tokens: int = 4096) -> LoadedModel:
     module = model_of(kind)
-    prepared, generation = PreparedTranslator(module), module.generation_config
+    (made, bytes_per_token), generation = prepared_translator(module), module.generation_config
     end = generation.eos_token_id
     return LoadedModel(
         kind,
-        prepared.module,
+        made,
         small_tokenizer(),
         Params(),
         frozenset({end}),
         max_batch,
         VOCABULARY,
-        KVBudget(kv_tokens // PAGE, PAGE, min(2 * POSITIONS, kv_tokens), prepared.bytes_per_token),
+        KVBudget(kv_tokens // PAGE, PAGE, min(2 * POSITIONS, kv_tokens), bytes_per_token),
         translation_config=TranslationConfig(
             Languages((), (), POSITIONS),
             POSITIONS,
-            prepared.module.source_vocabulary,
+            made.source_vocabulary,
             generation.forced_eos_token_id is not None,
         ),
     )

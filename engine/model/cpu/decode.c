@@ -7,7 +7,6 @@
    is another request's, so no two rows may write to the same page. All numbers that addresses depend on are checked
    before the first address is used. */
 
-#include "softmax.h"
 #include "model.h"
 #include "stages.h"
 

@@ -1,48 +1,47 @@
-/* Attention of one query for each row, on CPUs.
+/* Attention of any layer's queries over pages, on CPUs.
 
-   Elements are bfloat16 (`half`) or float32; all sums are float32. Pointers are to contiguous rows; offsets, strides
-   and sizes count elements. Nothing here allocates, and NaN in one row does not reach the others.
+   Elements are bfloat16 (`half`) or float32; all sums are float32. Pointers are to contiguous rows; offsets, strides and
+   sizes count elements. NaN in one span does not reach the others.
 
    It is one pass over the positions with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al.
    2022). */
 
-#include "softmax.h"
+#include "prompt.h"
+
+#include <omp.h>
+#include <stdlib.h>
 
 /* Raise it with every change of a signature, here and in kernels.py. */
 const int midstream_version = 9;
 
 enum { WORTH_SHARING = 1 << 15 /* with fewer operations than about this, waking other threads takes longer */ };
 
-/* Attend with one query for each row and head, to all positions of the row's table.
+/* Attend with the queries of spans, each to all positions of its span's table up to its own.
 
-   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); tables: (rows, width);
-   lengths: (rows); mixed: (rows, heads, value_size). Returns 0, or 1 if a table points outside the pages; nothing was
-   read then. */
+   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (span_count, columns);
+   mixed: (rows, heads, value_size). Returns 0; 1 if spans are not one after the other, or a table points outside the
+   pages; 2 if there is no memory. Nothing was read then. */
 int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
-                     const int32_t *tables, const int32_t *lengths, count pages, count width, count rows, count heads,
-                     count kv_heads, count page, count size, count value_size, float scale, float softcap,
+                     const int32_t *table, const struct span *spans, count pages, count columns, count span_count,
+                     count heads, count kv_heads, count page, count size, count value_size, float scale, float softcap,
                      count window, count chunk, int half, void *mixed) {
-    count sharing = heads / kv_heads, read_positions = 0;
-    const struct store store = {keys, values, kv_heads, page, size, value_size, half};
-    const struct terms terms = {scale, softcap, window, chunk};
-    for (count row = 0; row < rows; row++) {
-        if (!is_within(tables + row * width, width, page, lengths[row], pages)) return 1;
-        read_positions += lengths[row] - first_seen(lengths[row], &terms);
+    const struct attention attention = {
+        {keys, values, kv_heads, page, size, value_size, half}, {scale, softcap, window, chunk}, queries, mixed, table,
+        spans, span_count, columns, row_stride, head_stride, heads, half && midstream_has_pairs() && size % 2 == 0,
+    };
+    count row = 0, read_positions = 0;
+    for (count i = 0; i < span_count; row += spans[i++].number) {
+        if (spans[i].row != row || spans[i].number < 1 || spans[i].start < 0) return 1;
+        if (!is_within(table + i * columns, columns, page, spans[i].start + spans[i].number, pages)) return 1;
+        read_positions += spans[i].number * (spans[i].start + spans[i].number);
     }
-#pragma omp parallel for collapse(2) schedule(dynamic) if (read_positions * heads * size > WORTH_SHARING)
-    for (count row = 0; row < rows; row++) {
-        for (count head = 0; head < kv_heads; head++) {
-            float asked[sharing * size], given[sharing * value_size];
-            for (count q = 0; q < sharing; q++) {
-                count from = row * row_stride + (head * sharing + q) * head_stride;
-                const float *query = read(asked + q * size, queries, from, size, half);
-                if (!half) memcpy(asked + q * size, query, (size_t)size * sizeof *query);
-            }
-            count stop = lengths[row];
-            attend_head(given, asked, &store, tables + row * width, head, first_seen(stop, &terms), stop, sharing,
-                        &terms);
-            write(mixed, (row * heads + head * sharing) * value_size, given, sharing * value_size, half);
-        }
-    }
+    if (!span_count) return 0;
+    count number = cut_attention(&attention, omp_get_max_threads(), NULL);
+    struct task *tasks = malloc((size_t)number * sizeof *tasks);
+    if (!tasks) return 2;
+    cut_attention(&attention, omp_get_max_threads(), tasks);
+#pragma omp parallel for schedule(dynamic) if (read_positions * heads * size > WORTH_SHARING)
+    for (count i = 0; i < number; i++) attend_task(&attention, tasks[i]);
+    free(tasks);
     return 0;
 }

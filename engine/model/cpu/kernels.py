@@ -11,9 +11,11 @@ Linear layers of few rows are bound by memory, so weights are read once, as they
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import accumulate
 from random import Random
 
 import torch
@@ -31,15 +33,22 @@ VERSION = 9
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
-_QUERIES, _TERMS = (_POINTER, _COUNT, _COUNT), (_FLOAT, _FLOAT, _COUNT, _COUNT, _FLAG)
 _SIGNATURES = {
-    "attend": (_FLAG, (*_QUERIES, *4 * (_POINTER,), *8 * (_COUNT,), *_TERMS, _POINTER)),
-    "attend_prompt": (
+    "attend": (
         _FLAG,
-        (*_QUERIES, *3 * (_POINTER,), *9 * (_COUNT,), *_TERMS, _POINTER),
+        (
+            _POINTER,
+            *2 * (_COUNT,),
+            *4 * (_POINTER,),
+            *8 * (_COUNT,),
+            *2 * (_FLOAT,),
+            *2 * (_COUNT,),
+            _FLAG,
+            _POINTER,
+        ),
     ),
     "draw": (None, (*3 * (_POINTER,), _COUNT, _COUNT, _POINTER)),
-    "linear": (_FLAG, (*3 * (_POINTER,), _COUNT, _FLAG, _FLAG, _POINTER)),
+    "linear": (_FLAG, (*2 * (_POINTER,), _COUNT, _FLAG, _POINTER)),
     "vectors": (_FLAG, (_FLAG,)),
     "has_pairs": (_FLAG, ()),
     "has_wide_vectors": (_FLAG, ()),
@@ -106,51 +115,35 @@ def attend(
     queries: Tensor,
     layer: LayerPages,
     tables: Tensor,
-    lengths: Tensor,
+    spans: Sequence[tuple[int, int]],
     terms: AttentionParams,
-    *,
-    out: Tensor | None = None,
 ) -> Tensor:
-    """Attend with one query for each row and head, (rows, heads, size), to all positions of the row's table.
+    """Attend with queries, (rows, heads, size), which may have strides, each to all positions up to its own.
 
-    Queries may have strides. `tables`: (rows, pages of the longest), `lengths`: (rows,), both int32. Returns
-    (rows, heads, value size), in `out` if it is given. Raises BadTable.
+    `spans`: which positions the queries of each request are at, (start, stop); `tables`: its pages, (requests, pages of the
+    longest), int32. Returns (rows, heads, value size), with zeros for rows behind the last span's. Raises BadTable.
     """
     rows, heads, size = queries.shape
     pages, page, kv_heads, value_size = _sizes(layer, size)
-    if tables.shape[0] != rows or lengths.shape[0] != rows or heads % kv_heads:
-        raise BadTable(f"{len(tables)} tables and {len(lengths)} lengths for {rows} rows of {heads} heads")
+    ends = [0, *accumulate(stop - start for start, stop in spans)]
+    if tables.shape[0] != len(spans) or ends[-1] > rows or heads % kv_heads:
+        raise BadTable(f"{len(tables)} tables and {len(spans)} spans for {rows} rows of {heads} heads")
     queries = queries if queries.stride(2) == 1 else queries.contiguous()
-    mixed = queries.new_empty(rows, heads, value_size) if out is None else out
-    _check(
-        library().midstream_attend(
-            *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
-            *(layer.values.data_ptr(), _whole(tables), _whole(lengths), pages, tables.shape[1], rows, heads),
-            *(kv_heads, page, size, value_size, *_how(terms), _is_half(queries), mixed.data_ptr()),
-        )
+    mixed = (queries.new_empty if rows == ends[-1] else queries.new_zeros)(rows, heads, value_size)
+    places = array("q")
+    for row, (start, stop) in zip(ends, spans, strict=False):
+        places.extend((row, start, stop - start))
+    refusal = library().midstream_attend(
+        *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
+        *(layer.values.data_ptr(), _whole(tables), places.buffer_info()[0], pages, tables.shape[1]),
+        *(len(spans), heads, kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0),
+        *(terms.window or 0, terms.chunk or 0, _is_half(queries), mixed.data_ptr()),
     )
+    if refusal:
+        raise (
+            BadTable("a block table leads out of the pages of the cache") if refusal == 1 else MemoryError()
+        )
     return mixed
-
-
-def attend_prompt(
-    queries: Tensor, layer: LayerPages, table: Tensor, start: int, terms: AttentionParams, *, out: Tensor
-) -> None:
-    """Attend with a chunk of a prompt, (rows, heads, size), from position `start` on, each to all up to itself.
-
-    Queries may have strides. `table`: (pages,), int32; `out`: (rows, heads, value size). Raises BadTable.
-    """
-    rows, heads, size = queries.shape
-    pages, page, kv_heads, value_size = _sizes(layer, size)
-    if heads % kv_heads or out.shape != (rows, heads, value_size) or not out.is_contiguous():
-        raise BadTable(f"{tuple(queries.shape)} and {tuple(out.shape)} for {kv_heads} heads of {value_size}")
-    queries = queries if queries.stride(2) == 1 else queries.contiguous()
-    _check(
-        library().midstream_attend_prompt(
-            *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
-            *(layer.values.data_ptr(), _whole(table), pages, len(table), start, rows, heads, kv_heads),
-            *(page, size, value_size, *_how(terms), _is_half(queries), out.data_ptr()),
-        )
-    )
 
 
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
@@ -188,22 +181,12 @@ def library() -> ctypes.CDLL:
     return library
 
 
-def _check(answer: int) -> None:
-    if answer:
-        raise BadTable("a block table leads out of the pages of the cache")
-
-
 def _sizes(layer: LayerPages, size: int) -> tuple[int, int, int, int]:
     """Return the number of pages, their size, KV heads and the size of values. Raises BadTable for another layout."""
     pages, page, kv_heads, key_size = _paged(layer.keys)
     if _paged(layer.values)[:3] != (pages, page, kv_heads) or key_size != size:
         raise BadTable(f"queries of {size} for {tuple(layer.keys.shape)} and {tuple(layer.values.shape)}")
     return pages, page, kv_heads, layer.values.shape[3]
-
-
-def _how(terms: AttentionParams) -> tuple[float, float, int, int]:
-    """Return terms as the kernels take them, with 0 for those that a layer lacks."""
-    return terms.scale, terms.softcap or 0.0, terms.window or 0, terms.chunk or 0
 
 
 def _paged(store: Tensor) -> tuple[int, int, int, int]:
@@ -229,17 +212,7 @@ class Cpu(Reference):
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
-        rows = step.decode_rows
-        if rows == queries.shape[0]:
-            return attend(queries, layer, step.tables, step.lengths, terms)
-        mixed = queries.new_zeros(*queries.shape[:2], layer.values.shape[3])
-        if rows:
-            attend(queries[:rows], layer, step.tables[:rows], step.lengths[:rows], terms, out=mixed[:rows])
-        for table, (start, stop) in zip(step.tables[rows:], step.spans[rows:], strict=True):
-            own = slice(rows, rows + stop - start)
-            attend_prompt(queries[own], layer, table, start, terms, out=mixed[own])
-            rows = own.stop
-        return mixed
+        return attend(queries, layer, step.tables, step.spans, terms)
 
 
 MOST_ROWS = 96
@@ -295,9 +268,7 @@ def multiply(by: Matrix, given: Tensor) -> Tensor:
     given = given.contiguous()
     made = given.new_empty(rows, by.outputs)
     half = given.dtype is torch.bfloat16
-    served = library().midstream_linear(
-        ctypes.addressof(by), given.data_ptr(), None, rows, half, False, made.data_ptr()
-    )
+    served = library().midstream_linear(ctypes.addressof(by), given.data_ptr(), rows, half, made.data_ptr())
     if not served:
         raise ValueError("the dtypes of rows and weights do not fit together")
     return made

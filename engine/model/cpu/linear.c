@@ -209,12 +209,11 @@ void compute_part(const struct product *product, struct cut cut, count part) {
 }
 
 /* Multiply. Returns 1, or 0 if the kinds or sizes of weights and rows do not fit together; nothing was done then. */
-int midstream_linear(const struct matrix *by, const void *given, const void *added, count rows, int half, int gated,
-                     void *made) {
+int midstream_linear(const struct matrix *by, const void *given, count rows, int half, void *made) {
     if (by->kind < FLOATS || by->kind > CODES || by->kind == (half ? FLOATS : HALVES)) return 0;
-    if (rows < 0 || by->outputs < 0 || by->inputs < 0 || (gated && (by->outputs % 2 || added))) return 0;
-    if (!rows || !made_outputs(&(struct product){.by = by, .gated = gated})) return 1;
-    const struct product product = {by, given, added, made, rows, half, gated};
+    if (rows < 0 || by->outputs < 0 || by->inputs < 0) return 0;
+    if (!rows || !by->outputs) return 1;
+    const struct product product = {by, given, NULL, made, rows, half, 0};
     const struct cut cut = cut_product(&product, omp_get_max_threads());
 #pragma omp parallel for schedule(dynamic) if (rows * by->outputs * by->inputs > WORTH_SHARING)
     for (count part = 0; part < cut.parts; part++) compute_part(&product, cut, part);

@@ -5,6 +5,7 @@
 #define MIDSTREAM_CPU_MODEL_H
 
 #include "linear.h"
+#include "softmax.h"
 
 enum {
     WIDEST_GROUP = 1 << 14 /* elements of the queries that share a head: they lie on the stack */
@@ -27,11 +28,6 @@ struct model {
     count layer_count, hidden, heads, kv_heads, size, vocabulary, positions, pages, page_size;
     float epsilon, scale;
     int64_t half;
-};
-
-/* Neighbouring tokens of a request: `number` rows from `row` on, at positions from `start` on. */
-struct span {
-    int64_t row, start, number;
 };
 
 /* A step, with the fields of `_Step` in decoder.py. tokens: (rows); spans: (span_count), one after the other; table:

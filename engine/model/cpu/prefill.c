@@ -111,29 +111,6 @@ static void multiply_columns(struct elements elements, const struct matrix *by, 
 
 /* ---- a step of spans --------------------------------------------------------------------------------------------- */
 
-/* Some queries of a span's chunk. */
-struct task {
-    count span;
-    struct block block;
-};
-
-/* Cut the queries of all spans into tasks, or only count them if `tasks` is NULL. Those that see most come first within a
-   span. Returns how many tasks there are. */
-static count cut_attention(const struct model *model, const struct step *step, struct task *tasks) {
-    count sharing = model->heads / model->kv_heads, number = 0;
-    count most = queries_of_block(step->rows * sharing, model->kv_heads, step->threads);
-    for (count i = 0; i < step->span_count; i++) {
-        count all = step->spans[i].number * sharing, blocks = (all + most - 1) / most;
-        if (step->spans[i].number == 1) blocks = 1;
-        for (count block = blocks - 1; block >= 0; block--)
-            for (count head = 0; head < model->kv_heads; head++, number++) {
-                count first = block * most, some = all - first < most ? all - first : most;
-                if (tasks) tasks[number] = (struct task){i, {head, first, some}};
-            }
-    }
-    return number;
-}
-
 /* What all threads share. states: (hidden, COLUMNS) of elements for each block; words: (words of the inputs, COLUMNS);
    projected, mixed: (rows, features) of elements; last: (kept, hidden). `outputs`: how many a part of a product has. */
 struct run {
@@ -260,32 +237,20 @@ static void turn_rows(const struct run *run, void *given, count part) {
     }
 }
 
-static void attend_task(const struct run *run, void *given, count part) {
+static struct attention attention_of(const struct run *run, const struct layer *layer) {
     const struct model *model = run->model;
-    const struct layer *layer = given;
-    const struct task *task = run->tasks + part;
-    const struct span *span = run->step->spans + task->span;
-    const int32_t *table = run->step->table + task->span * run->step->columns;
-    int half = (int)model->half;
-    count size = model->size, sharing = model->heads / model->kv_heads, features = projected_features(model);
-    const struct store store = {layer->keys, layer->values, model->kv_heads, model->page_size, size, size, half};
-    const struct terms terms = {.scale = model->scale};
-    const char *queries = run->projected + bytes_of(model, span->row * features);
-    char *mixed = run->mixed + bytes_of(model, span->row * model->heads * size);
-    if (span->number > 1) {
-        const struct prompt prompt = {
-            .store = store, .terms = terms, .queries = queries, .table = table, .row_stride = features,
-            .head_stride = size, .start = span->start, .heads = model->heads, .sharing = sharing, .pairs = run->elements.pairs,
-            .mixed = mixed,
-        };
-        attend_block(&prompt, task->block);
-        return;
-    }
-    count first = task->block.head * sharing * size;
-    float room[sharing * size], made[sharing * size];
-    const float *asked = read(room, queries, first, sharing * size, half);
-    attend_head(made, asked, &store, table, task->block.head, 0, span->start + 1, sharing, &terms);
-    write(mixed, first, made, sharing * size, half);
+    const struct step *step = run->step;
+    count size = model->size;
+    return (struct attention){
+        {layer->keys, layer->values, model->kv_heads, model->page_size, size, size, (int)model->half},
+        {.scale = model->scale}, run->projected, run->mixed, step->table, step->spans, step->span_count, step->columns,
+        projected_features(model), size, model->heads, run->elements.pairs,
+    };
+}
+
+static void attend(const struct run *run, void *layer, count part) {
+    const struct attention attention = attention_of(run, layer);
+    attend_task(&attention, run->tasks[part]);
 }
 
 /* Where a product's sums go: to projected rows, to the states, or through the gate to the MLP's second product. */
@@ -389,7 +354,7 @@ static void share_step(const struct run *run) {
         share(&stage, run->blocks, normalize_columns, run, (void *)layer->attention_norm);
         share_product(run, &stage, &layer->qkv, run->words, TO_ROWS);
         share(&stage, (step->rows + TURNED - 1) / TURNED, turn_rows, run, (void *)layer);
-        share(&stage, run->task_count, attend_task, run, (void *)layer);
+        share(&stage, run->task_count, attend, run, (void *)layer);
         share(&stage, run->blocks, gather_mixed, run, NULL);
         share_product(run, &stage, &layer->output, run->words, TO_STATES);
         share(&stage, run->blocks, normalize_columns, run, (void *)layer->mlp_norm);
@@ -434,16 +399,18 @@ int midstream_prefill(const struct model *model, const struct step *step) {
     if (refusal) return refusal;
     struct run run = {
         .model = model, .step = step, .elements = {(int)model->half, model->half && midstream_has_pairs()},
-        .blocks = (step->rows + COLUMNS - 1) / COLUMNS, .task_count = cut_attention(model, step, NULL), .outputs = OUTPUTS,
+        .blocks = (step->rows + COLUMNS - 1) / COLUMNS, .outputs = OUTPUTS,
     };
     while (run.outputs > FEWEST_OUTPUTS && model->hidden / run.outputs * run.blocks < step->threads * PARTS_A_THREAD)
         run.outputs /= 2;
+    struct attention attention = attention_of(&run, model->layers);
+    run.task_count = cut_attention(&attention, step->threads, NULL);
     struct room room = {0};
     lay_out(&run, &room);
     room = (struct room){aligned_alloc(ALIGNED, (size_t)room.used), 0};
     if (!room.start) return NO_MEMORY;
     lay_out(&run, &room);
-    cut_attention(model, step, run.tasks);
+    cut_attention(&attention, step->threads, run.tasks);
 #pragma omp parallel num_threads((int)step->threads)
     share_step(&run);
     free(room.start);

@@ -1,4 +1,5 @@
-/* Attention of many queries of one request, for CPUs: a chunk of a prompt, over the pages of its table.
+/* Attention of the queries of a step's spans, for CPUs, over the pages of each one's table: of a reply's next token, or of a
+   chunk of a prompt.
 
    The queries that share a head are cut into blocks. Positions are cut into blocks of KEYS, at multiples of KEYS, so the
    result of a query does not depend on how its prompt was chunked. In a block each query is a column and each position
@@ -11,16 +12,22 @@
 
 #include "prompt.h"
 
-#include <omp.h>
-
 enum {
     QUERIES = 96, /* the most queries of a block, for which keys and values are gathered once */
     FEWEST = 48,  /* the fewest, if threads would have no work otherwise */
-    KEYS = 64,    /* positions of a block */
-    WORTH_SHARING = 1 << 15
+    KEYS = 64     /* positions of a block */
 };
 
 static const float LOWEST = -1e30f; /* below every score; hidden scores are -inf, which is below this */
+
+/* The span of a task. queries, mixed: of its first row; table: (columns). */
+struct prompt {
+    const struct attention *of;
+    const char *queries;
+    char *mixed;
+    const int32_t *table;
+    count start, sharing;
+};
 
 /* For each query: the positions that it sees, and the state of its softmax. */
 struct columns {
@@ -39,17 +46,17 @@ VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, 
 /* Gather the keys, (KEYS, size), and values, (KEYS, value size), of `some` positions from `t` on. As pairs, each two rows
    of values become one. Rows of values are padded to a multiple of ROWS_OF_ALL. */
 static void bring(const struct prompt *prompt, count head, count t, count some, uint32_t *keys, uint32_t *value_rows) {
-    const struct store *store = &prompt->store;
+    const struct store *store = &prompt->of->store;
     count page = store->page, size = store->size, value_size = store->value_size, rows[KEYS], part;
-    count key_words = words_of(size, prompt->pairs), value_words = up_to(value_size, ROWS_OF_ALL);
+    count key_words = words_of(size, prompt->of->pairs), value_words = up_to(value_size, ROWS_OF_ALL);
     for (count i = 0; i < some; i += part) {
         count row = (prompt->table[(t + i) / page] * store->kv_heads + head) * page + (t + i) % page;
         count left = page - (t + i) % page;
         part = some - i < left ? some - i : left;
-        as_words(keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->pairs);
+        as_words(keys + i * key_words, store->keys, row * size, part * size, store->half, prompt->of->pairs);
         for (count j = 0; j < part; j++) rows[i + j] = row + j;
     }
-    if (!prompt->pairs) {
+    if (!prompt->of->pairs) {
         for (count i = 0; i < some; i++)
             as_words(value_rows + i * value_words, store->values, rows[i] * value_size, value_size, store->half, 0);
         return;
@@ -121,61 +128,61 @@ VECTORS SHARED void fade_rows(float *restrict mixed, const float *restrict fade,
 /* ---- one block ------------------------------------------------------------------------------------------------------ */
 
 /* Write the queries of a block as columns of words, and which positions each sees. Unused columns are zero. */
-static void take_queries(const struct prompt *prompt, struct block block, uint32_t *asked, struct columns *of) {
-    count size = prompt->store.size, depth = words_of(size, prompt->pairs), sharing = prompt->sharing;
+static void take_queries(const struct prompt *prompt, struct task task, uint32_t *asked, struct columns *of) {
+    count size = prompt->of->store.size, depth = words_of(size, prompt->of->pairs), sharing = prompt->sharing;
     uint32_t words[size];
     memset(asked, 0, (size_t)(depth * QUERIES) * sizeof *asked);
     for (count q = 0; q < QUERIES; q++) {
-        count row = (block.first + q) / sharing, head = block.head * sharing + (block.first + q) % sharing;
+        count row = (task.first + q) / sharing, head = task.head * sharing + (task.first + q) % sharing;
         count stop = prompt->start + row + 1;
-        of->low[q] = (int32_t)first_seen(stop, &prompt->terms), of->stop[q] = (int32_t)stop;
+        of->low[q] = (int32_t)first_seen(stop, &prompt->of->terms), of->stop[q] = (int32_t)stop;
         of->highest[q] = LOWEST, of->total[q] = 0;
-        if (q >= block.number) continue;
-        as_words(words, prompt->queries, row * prompt->row_stride + head * prompt->head_stride, size,
-                 prompt->store.half, prompt->pairs);
+        if (q >= task.number) continue;
+        as_words(words, prompt->queries, row * prompt->of->row_stride + head * prompt->of->head_stride, size,
+                 prompt->of->store.half, prompt->of->pairs);
         for (count j = 0; j < depth; j++) asked[j * QUERIES + q] = words[j];
     }
 }
 
 /* Write the result of each query to its row. */
-static void give(const struct prompt *prompt, struct block block, const float *mixed, const float *total) {
-    count size = prompt->store.value_size;
+static void give(const struct prompt *prompt, struct task task, const float *mixed, const float *total) {
+    count size = prompt->of->store.value_size;
     float row[size];
-    for (count q = 0; q < block.number; q++) {
-        count head = block.head * prompt->sharing + (block.first + q) % prompt->sharing;
+    for (count q = 0; q < task.number; q++) {
+        count head = task.head * prompt->sharing + (task.first + q) % prompt->sharing;
         for (count i = 0; i < size; i++) row[i] = mixed[i * QUERIES + q] / total[q];
-        write(prompt->mixed, ((block.first + q) / prompt->sharing * prompt->heads + head) * size, row, size,
-              prompt->store.half);
+        write(prompt->mixed, ((task.first + q) / prompt->sharing * prompt->of->heads + head) * size, row, size,
+              prompt->of->store.half);
     }
 }
 
-void attend_block(const struct prompt *prompt, struct block block) {
-    products *add_products = products_for(prompt->pairs);
-    count depth = words_of(prompt->store.size, prompt->pairs);
-    count value_rows = up_to(prompt->store.value_size, ROWS_OF_ALL), columns = up_to(block.number, LANES_OF_ALL);
-    count first = prompt->start + block.first / prompt->sharing;
-    count last = prompt->start + (block.first + block.number - 1) / prompt->sharing;
-    float scale = prompt->terms.scale, softcap = prompt->terms.softcap;
+static void attend_block(const struct prompt *prompt, struct task task) {
+    products *add_products = products_for(prompt->of->pairs);
+    count depth = words_of(prompt->of->store.size, prompt->of->pairs);
+    count value_rows = up_to(prompt->of->store.value_size, ROWS_OF_ALL), columns = up_to(task.number, LANES_OF_ALL);
+    count first = prompt->start + task.first / prompt->sharing;
+    count last = prompt->start + (task.first + task.number - 1) / prompt->sharing;
+    float scale = prompt->of->terms.scale, softcap = prompt->of->terms.softcap;
     uint32_t asked[depth * QUERIES], keys[KEYS * depth], values[KEYS * value_rows], paired[KEYS / 2 * QUERIES];
     float scores[KEYS * QUERIES], mixed[value_rows * QUERIES];
     struct columns of;
-    take_queries(prompt, block, asked, &of);
+    take_queries(prompt, task, asked, &of);
     memset(mixed, 0, sizeof mixed);
     memset(values, 0, sizeof values);
     memset(keys, 0, sizeof keys);
     for (count t = of.low[0] / KEYS * KEYS; t <= last; t += KEYS) {
         count some = last + 1 - t < KEYS ? last + 1 - t : KEYS, rows = up_to(some, ROWS_OF_ALL);
-        bring(prompt, block.head, t, some, keys, values);
+        bring(prompt, task.head, t, some, keys, values);
         memset(scores, 0, (size_t)(rows * QUERIES) * sizeof *scores);
         add_products(scores, QUERIES, (struct left){keys, depth, 1}, asked, rows, columns, depth);
         if (softcap > 0) cap_rows(scores, scale, softcap, some, columns);
-        if (t + some > first + 1 || of.low[block.number - 1] > t) hide(scores, &of, (int32_t)t, some, columns);
+        if (t + some > first + 1 || of.low[task.number - 1] > t) hide(scores, &of, (int32_t)t, some, columns);
         measure(scores, &of, softcap > 0 ? 1.0f : scale, some, columns);
         weigh_columns(scores, &of, some, columns);
         fade_rows(mixed, of.fade, value_rows, columns);
         const uint32_t *weights = (const uint32_t *)scores;
         count positions = some;
-        if (prompt->pairs) {
+        if (prompt->of->pairs) {
             if (some % 2) memset(scores + some * QUERIES, 0, QUERIES * sizeof *scores);
             for (count k = 0; k < some; k += 2)
                 pair_rows(paired + k / 2 * QUERIES, scores + k * QUERIES, scores + (k + 1) * QUERIES,
@@ -185,44 +192,49 @@ void attend_block(const struct prompt *prompt, struct block block) {
         add_products(mixed, QUERIES, (struct left){values, 1, value_rows}, weights, value_rows, columns,
                      positions);
     }
-    give(prompt, block, mixed, of.total);
+    give(prompt, task, mixed, of.total);
 }
 
-/* ---- a whole chunk -------------------------------------------------------------------------------------------------- */
+/* ---- tasks ---------------------------------------------------------------------------------------------------------- */
 
-count queries_of_block(count queries, count kv_heads, count threads) {
-    count most = QUERIES;
+count cut_attention(const struct attention *attention, count threads, struct task *tasks) {
+    const struct span *last = attention->spans + attention->span_count - 1;
+    count kv_heads = attention->store.kv_heads, sharing = attention->heads / kv_heads, number = 0, most = QUERIES;
+    count queries = (last->row + last->number) * sharing;
     while (most > FEWEST && (queries + most - 1) / most * kv_heads < 2 * threads) most /= 2;
-    return most;
+    for (count i = 0; i < attention->span_count; i++) {
+        count all = attention->spans[i].number * sharing, blocks = (all + most - 1) / most;
+        if (attention->spans[i].number == 1) blocks = 1;
+        for (count block = blocks - 1; block >= 0; block--)
+            for (count head = 0; head < kv_heads; head++, number++) {
+                count first = block * most, some = all - first < most ? all - first : most;
+                if (tasks) tasks[number] = (struct task){i, head, first, some};
+            }
+    }
+    return number;
 }
 
-/* Attend with a chunk of a prompt: `rows` queries of each head from position `start` on, each to all positions up to its
-   own.
-
-   queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (width);
-   mixed: (rows, heads, value_size). Returns 0, or 1 if the table points
-   outside the pages; nothing was read then. */
-int midstream_attend_prompt(const void *queries, count row_stride, count head_stride, const void *keys,
-                            const void *values, const int32_t *table, count pages, count width, count start, count rows,
-                            count heads, count kv_heads, count page, count size, count value_size, float scale,
-                            float softcap, count window, count chunk, int half, void *mixed) {
-    if (rows < 1 || start < 0 || !is_within(table, width, page, start + rows, pages)) return 1;
+void attend_task(const struct attention *attention, struct task task) {
+    const struct store *store = &attention->store;
+    const struct span *span = attention->spans + task.span;
+    count heads = attention->heads, sharing = heads / store->kv_heads, size = store->size, bytes = store->half ? 2 : 4;
     const struct prompt prompt = {
-        .store = {keys, values, kv_heads, page, size, value_size, half},
-        .terms = {scale, softcap, window, chunk},
-        .queries = queries, .table = table, .row_stride = row_stride, .head_stride = head_stride,
-        .start = start, .heads = heads, .sharing = heads / kv_heads,
-        .pairs = half && midstream_has_pairs() && size % 2 == 0, .mixed = mixed,
+        attention, (const char *)attention->queries + span->row * attention->row_stride * bytes,
+        (char *)attention->mixed + span->row * heads * store->value_size * bytes,
+        attention->table + task.span * attention->columns, span->start, sharing,
     };
-    count all = rows * prompt.sharing, most = queries_of_block(all, kv_heads, omp_get_max_threads());
-    count blocks = (all + most - 1) / most;
-#pragma omp parallel for collapse(2) schedule(dynamic) if (rows * heads * (start + rows) * size > WORTH_SHARING)
-    for (count i = 0; i < blocks; i++) {
-        for (count head = 0; head < kv_heads; head++) {
-            count first = (blocks - 1 - i) * most; /* the last block sees most positions, so it comes first */
-            struct block block = {head, first, all - first < most ? all - first : most};
-            attend_block(&prompt, block);
-        }
+    if (span->number > 1) {
+        attend_block(&prompt, task);
+        return;
     }
-    return 0;
+    count stop = span->start + 1, first = task.head * sharing;
+    float asked[sharing * size], given[sharing * store->value_size];
+    for (count q = 0; q < sharing; q++) {
+        float *room = asked + q * size;
+        const float *query = read(room, prompt.queries, (first + q) * attention->head_stride, size, store->half);
+        if (!store->half) memcpy(room, query, (size_t)size * sizeof *query);
+    }
+    attend_head(given, asked, store, prompt.table, task.head, first_seen(stop, &attention->terms), stop, sharing,
+                &attention->terms);
+    write(prompt.mixed, first * store->value_size, given, sharing * store->value_size, store->half);
 }

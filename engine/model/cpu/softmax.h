@@ -85,6 +85,11 @@ SHARED int is_within(const int32_t *table, count width, count page, count stop, 
     return 1;
 }
 
+/* Neighbouring tokens of a request: `number` rows from `row` on, at positions from `start` on. */
+struct span {
+    int64_t row, start, number;
+};
+
 /* How a layer attends. A query sees `window` positions up to its own, and none before the last multiple of `chunk`; 0
    means no such bound. `softcap`: 0 for none. */
 struct terms {

@@ -21,7 +21,7 @@ from engine.execution.executor import Runner
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams, Reference
 from engine.model.cpu import kernels as cpu_kernels
-from engine.model.cpu.kernels import BadTable, Cpu, NoKernels, attend_prompt
+from engine.model.cpu.kernels import BadTable, Cpu, NoKernels
 from engine.step_layout import Span, lay_out
 from tests.engine.tiny_models import prompt, served
 
@@ -153,11 +153,11 @@ def test_a_reply_s_attention_is_the_same_with_pairs_and_without(
 ) -> None:
     torch.manual_seed(seed)
     layer = paged(5, 32, 2, *sizes, torch.bfloat16)
-    query, (tables, lengths) = torch.randn(1, 6, sizes[0]).bfloat16(), decoding([length], [[4, 0, 2]])
-    made = [cpu_kernels.attend(query, layer, tables, lengths, terms)]
+    query, tables = torch.randn(1, 6, sizes[0]).bfloat16(), torch.tensor([[4, 0, 2]], dtype=torch.int32)
+    made = [cpu_kernels.attend(query, layer, tables, [(length - 1, length)], terms)]
     try:
         cpu_kernels.library().midstream_vectors(2)
-        made.append(cpu_kernels.attend(query, layer, tables, lengths, terms))
+        made.append(cpu_kernels.attend(query, layer, tables, [(length - 1, length)], terms))
     finally:
         cpu_kernels.library().midstream_vectors(-1)
     close(made[0], made[1].float(), torch.bfloat16, rounded=2e-2)
@@ -184,10 +184,6 @@ def test_the_reference_is_torch_s_own_attention(seed: int, kv_heads: int, page: 
     )
 
 
-def decoding(lengths: list[int], tables: list[list[int]]) -> tuple[Tensor, Tensor]:
-    return torch.tensor(tables, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32)
-
-
 @needs_kernels
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_attention_holds_for_scores_of_any_size(scale: float) -> None:
@@ -195,60 +191,46 @@ def test_attention_holds_for_scores_of_any_size(scale: float) -> None:
     layer, spans = paged(2, 64, 2, 16, 16, torch.float32), [Span(0, 99, [1], samples=True, pages=[1, 0])]
     query = torch.randn(1, 2, 16) * scale
     step = lay_out(spans, page_size=64, device=torch.device("cpu"))
-    got = cpu_kernels.attend(query, layer, step.tables, step.lengths, AttentionParams(0.3))
+    got = cpu_kernels.attend(query, layer, step.tables, step.spans, AttentionParams(0.3))
     close(got, Reference().attend(query, layer, step, AttentionParams(0.3)), torch.float32)
 
 
-BAD: dict[str, tuple[list[int], list[list[int]]]] = {
-    "a page behind the last": ([10], [[1, 4]]),
-    "a page before the first": ([10], [[1, -1]]),
-    "more tokens than the table has": ([17], [[1, 2]]),
-    "no tokens": ([0], [[1, 2]]),
-    "fewer tables than rows": ([], []),
+BAD: dict[str, tuple[list[tuple[int, int]], list[list[int]]]] = {
+    "a page behind the last": ([(9, 10)], [[1, 4]]),
+    "a page before the first": ([(9, 10)], [[1, -1]]),
+    "more tokens than the table has": ([(16, 17)], [[1, 2]]),
+    "a chunk behind the table": ([(15, 17)], [[1, 2]]),
+    "no tokens": ([(8, 8)], [[1, 2]]),
+    "before the first position": ([(-1, 1)], [[1, 2]]),
+    "a position that no number holds in 32 bits": ([(2**31, 2**31 + 1)], [[1, 2]]),
+    "more queries than rows": ([(8, 11)], [[1, 2]]),
+    "fewer tables than spans": ([(9, 10)], []),
 }
 
 
 @needs_kernels
 @pytest.mark.parametrize("case", BAD)
 def test_a_table_that_leads_out_of_the_pages_is_refused(case: str) -> None:
-    layer, (lengths, tables) = paged(4, 8, 2, 8, 8, torch.float32), BAD[case]
-    numbers = (
-        torch.tensor(tables, dtype=torch.int32).view(len(tables), 2),
-        torch.tensor(lengths, dtype=torch.int32),
-    )
+    layer, (spans, tables) = paged(4, 8, 2, 8, 8, torch.float32), BAD[case]
+    numbers = torch.tensor(tables, dtype=torch.int32).view(len(tables), 2)
     with pytest.raises(BadTable):
-        cpu_kernels.attend(torch.randn(1, 4, 8), layer, *numbers, AttentionParams(0.3))
-    if tables:
-        out = torch.zeros(2, 4, 8)
-        with pytest.raises(BadTable):
-            attend_prompt(
-                torch.randn(2, 4, 8), layer, numbers[0][0], lengths[0] - 2, AttentionParams(0.3), out=out
-            )
-        assert not out.any()
+        cpu_kernels.attend(torch.randn(2, 4, 8), layer, numbers, spans, AttentionParams(0.3))
 
 
 @needs_kernels
 def test_tables_and_pages_of_another_kind_are_refused() -> None:
-    layer, query = paged(4, 8, 2, 8, 8, torch.float32), torch.randn(1, 4, 8)
-    tables, lengths = decoding([10], [[1, 2]])
-    wrong: list[tuple[LayerPages, Tensor, Tensor]] = [
-        (layer, tables.long(), lengths),
-        (layer, torch.tensor([[1, 0, 2, 0]], dtype=torch.int32)[:, ::2], lengths),
-        (LayerPages(layer.keys.contiguous(), layer.values), tables, lengths),
-        (LayerPages(layer.keys, layer.values[:3]), tables, lengths),
-        (paged(4, 8, 3, 8, 8, torch.float32), tables, lengths),
-        (paged(4, 8, 2, 6, 8, torch.float32), tables, lengths),
+    layer, tables = paged(4, 8, 2, 8, 8, torch.float32), torch.tensor([[1, 2]], dtype=torch.int32)
+    wrong: list[tuple[LayerPages, Tensor]] = [
+        (layer, tables.long()),
+        (layer, torch.tensor([[1, 0, 2, 0]], dtype=torch.int32)[:, ::2]),
+        (LayerPages(layer.keys.contiguous(), layer.values), tables),
+        (LayerPages(layer.keys, layer.values[:3]), tables),
+        (paged(4, 8, 3, 8, 8, torch.float32), tables),
+        (paged(4, 8, 2, 6, 8, torch.float32), tables),
     ]
     for one in wrong:
         with pytest.raises(BadTable):
-            cpu_kernels.attend(query, *one, AttentionParams(0.3))
-    out = torch.empty(2, 4, 8)
-    for one, table, _ in wrong:
-        with pytest.raises(BadTable):
-            attend_prompt(torch.randn(2, 4, 8), one, table[0], 8, AttentionParams(0.3), out=out)
-    for bad in (torch.empty(3, 4, 8), torch.empty(2, 4, 9), torch.empty(2, 8, 8)[:, ::2]):
-        with pytest.raises(BadTable):
-            attend_prompt(torch.randn(2, 4, 8), layer, tables[0], 8, AttentionParams(0.3), out=bad)
+            cpu_kernels.attend(torch.randn(1, 4, 8), *one, [(9, 10)], AttentionParams(0.3))
 
 
 @needs_kernels
@@ -256,10 +238,11 @@ def test_tables_and_pages_of_another_kind_are_refused() -> None:
 def test_what_is_no_number_stays_in_its_own_row_and_is_seen_there(poison: float) -> None:
     torch.manual_seed(1)
     layer = paged(3, 10, 2, 8, 8, torch.float32)
-    query, (tables, lengths) = torch.randn(3, 4, 8), decoding([10, 6, 8], [[0], [1], [2]])
-    before = cpu_kernels.attend(query, layer, tables, lengths, AttentionParams(0.3))
+    query, tables = torch.randn(3, 4, 8), torch.tensor([[0], [1], [2]], dtype=torch.int32)
+    spans = [(9, 10), (5, 6), (7, 8)]
+    before = cpu_kernels.attend(query, layer, tables, spans, AttentionParams(0.3))
     layer.keys[1, 2] = poison
-    after = cpu_kernels.attend(query, layer, tables, lengths, AttentionParams(0.3))
+    after = cpu_kernels.attend(query, layer, tables, spans, AttentionParams(0.3))
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     assert after[1].isnan().all()
 
@@ -291,7 +274,7 @@ def test_the_attention_of_a_reply_is_the_kernel_s_whatever_the_model(
     monkeypatch.setattr(cpu_kernels, "attend", counted)
     run = Runner(served(family).module, pages=2, page_size=16)
     run.run([Span(0, 0, prompt(5), samples=False, pages=[1])])
-    assert calls == []
+    calls.clear()
     run.run([Span(0, 5, prompt(6)[5:], samples=True, pages=[1])])
     assert len(calls) == calls_a_layer * len(run.cache.layers)
 

@@ -8,7 +8,7 @@ import pytest
 from engine.upstream.vllm import (
     RESERVED,
     LaunchOptions,
-    checked_arguments,
+    checked_argument,
     command_of,
     environment_of,
     upstream_of,
@@ -18,7 +18,7 @@ PLAIN = LaunchOptions(python="/env/bin/python", model="org/model", served_name="
 
 
 def started_with(*given: str) -> LaunchOptions:
-    return msgspec.structs.replace(PLAIN, arguments=checked_arguments(given))
+    return msgspec.structs.replace(PLAIN, arguments=tuple(map(checked_argument, given)))
 
 
 def argument(options: LaunchOptions, name: str) -> str | None:
@@ -31,23 +31,21 @@ def argument(options: LaunchOptions, name: str) -> str | None:
 
 def test_arguments_are_written_as_vllm_reads_them() -> None:
     given = ("tensor-parallel-size=4", "enable-lora", "max_model_len=8192", 'compilation-config={"level": 3}')
-    assert checked_arguments(given) == (
+    assert tuple(map(checked_argument, given)) == (
         "--tensor-parallel-size=4",
         "--enable-lora",
         "--max-model-len=8192",
         '--compilation-config={"level": 3}',
     )
-    assert checked_arguments(("--no-enable-prefix-caching", "hf-overrides.rope_theta=1")) == (
-        "--no-enable-prefix-caching",
-        "--hf-overrides.rope_theta=1",
-    )
+    assert checked_argument("--no-enable-prefix-caching") == "--no-enable-prefix-caching"
+    assert checked_argument("hf-overrides.rope_theta=1") == "--hf-overrides.rope_theta=1"
 
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_where_it_listens_and_who_may_ask_is_the_gateways_business(name: str) -> None:
     for given in (f"{name}=x", f"--{name}=x", name, name.replace("-", "_"), f"{name[:-1]}=x", f"no-{name}"):
         with pytest.raises(ValueError, match="the gateway's business"):
-            checked_arguments([given])
+            checked_argument(given)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_where_it_listens_and_who_may_ask_is_the_gateways_business(name: str) ->
 )
 def test_what_is_no_argument_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"is not an argument|has no value|names no"):
-        checked_arguments([given])
+        checked_argument(given)
 
 
 def test_settings_hold_where_no_argument_says_otherwise() -> None:

@@ -1,10 +1,10 @@
-"""Vectors of an answer: those that have the form that is wanted go on as they are, others are written anew."""
+"""Vectors of an answer go on as they are, or packed."""
 
 from __future__ import annotations
 
 import json
 import struct
-from base64 import b64decode, b64encode
+from base64 import b64decode
 
 import pytest
 from hypothesis import given
@@ -17,10 +17,9 @@ singles = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), m
 
 
 @given(singles)
-def test_a_vector_is_the_same_in_both_forms(numbers: list[float]) -> None:
+def test_a_packed_vector_has_the_same_numbers(numbers: list[float]) -> None:
     packed = encoded_as(Raw(json.dumps(numbers).encode()), packed=True)
     assert list(struct.unpack(f"<{len(numbers)}f", b64decode(json.loads(bytes(packed))))) == numbers
-    assert json.loads(bytes(encoded_as(packed, packed=False))) == numbers
 
 
 def test_a_vector_of_the_form_that_is_wanted_is_not_touched() -> None:
@@ -42,10 +41,8 @@ def answer(*vectors: object) -> bytes:
         (answer([1.0], {"x": 1}), False),
         (answer([1.0], ["x"]), True),
         (answer([1.0], ["x"]), False),
-        (answer("AACAPw==", "key sk-secret"), True),
-        (answer("AACAPw==", b64encode(b"abc").decode()), True),
+        (answer([1.0], "AACAPw=="), True),
         (answer([1.0], [1e300]), True),
-        (answer([1.0], b64encode(b"abc").decode()), False),
         (answer([1.0], "?"), False),
         (b'{"data": [{"index": 0, "embedding": [1]}, {"index": 0, "embedding": [1]}]}', False),
     ],
