@@ -70,7 +70,7 @@ async def test_a_network_that_is_said_to_be_gone_is_told_at_the_first_failure(
     await hide_network(chat)
     await chat.page.clock.fast_forward(2_400)
     await expect(chat.connection).to_have_attribute(STATE, "quiet")
-    await expect(chat.page.locator("#connection-text")).to_have_text("No answer")
+    await expect(chat.page.locator("#connection-text")).to_have_text("Server not responding")
     await chat.page.clock.fast_forward(2_400)
     await expect(chat.connection).to_have_attribute(STATE, "offline")
     await expect(chat.page.locator("#connection-text")).to_have_text("Offline")

@@ -78,7 +78,7 @@ async def test_conversations_are_listed_switched_and_deleted(chat: ChatPage, ser
     await chat.conversations.last.click()
     await expect(chat.questions).to_have_text(["My name is Ada."])
     await chat.page.get_by_role("button", name="Delete “My name is Ada.”").click()
-    await chat.page.get_by_role("button", name="Keep it").click()
+    await chat.page.get_by_role("button", name="Cancel", exact=True).click()
     await expect(chat.conversations).to_have_count(2)
     await chat.page.get_by_role("button", name="Delete “My name is Ada.”").click()
     await chat.page.get_by_role("button", name="Delete", exact=True).click()

@@ -62,7 +62,7 @@ async def test_a_message_of_another_branch_is_offered_and_not_made_active_by_loo
     await chat.ended()
     await chat.page.get_by_label("Search your conversations").fill("is Ada")
     await chat.page.locator("#hits a").first.click()
-    offer = chat.page.get_by_role("button", name="Continue with that version")
+    offer = chat.page.get_by_role("button", name="Open it")
     await expect(offer).to_be_visible()
     await expect(chat.questions).to_have_text(["My name is Bo."])
     await chat.page.reload()  # looking has changed nothing

@@ -192,7 +192,7 @@ async def test_the_wait_is_told_in_words(chat: ChatPage, peer: FakeServer) -> No
     conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     for facts, words in (
-        ({"state": "queued", "queue_position": 3}, "Waiting, 2 before you"),
+        ({"state": "queued", "queue_position": 3}, "2 ahead of you"),
         ({"state": "queued", "queue_position": 1}, "Waiting, you are next"),
         ({"state": "prefill", "progress": 0.667}, "Reading, 66 %"),
         ({"state": "retrying"}, "Trying again"),

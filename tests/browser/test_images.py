@@ -172,7 +172,7 @@ async def test_what_is_not_taken_is_refused_in_plain_words(
         (file("large.png", PNG.data + bytes(MAX_BYTES)), "an image has up to 3 MB"),
         (file("new.heic", b"heic", "image/heic"), "images are PNG, JPEG, WebP or GIF"),
         (file("broken.png", PNG.data[:20]), "can't be read as an image"),
-        (file("long.png", png(9000, 1)), "it is damaged, or has too many points"),
+        (file("long.png", png(9000, 1)), "it is damaged, or has too many pixels"),
     ):
         await pictures.attach(wrong)
         await expect(pictures.notices).to_contain_text(words)
@@ -187,7 +187,7 @@ async def test_a_model_that_takes_no_images_is_shown_none(chat: ChatPage, server
     await chat.open(server.url)
     await expect(chat.page.get_by_role("button", name="Attach text files")).to_be_visible()
     await pictures.attach(file("garden.png", WIDE))
-    await expect(pictures.notices).to_contain_text("this model takes no images")
+    await expect(pictures.notices).to_contain_text("this model doesn't support images")
     await expect(pictures.chips).to_have_count(0)
 
 

@@ -85,7 +85,7 @@ async def test_a_key_is_kept_for_the_tab_or_for_good(
 
 async def test_a_key_is_forgotten_when_told_to(chat: ChatPage, peer: FakeServer) -> None:
     await let_in(chat, peer, keep=True)
-    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await chat.page.get_by_role("button", name="Sign out").click()
     assert "token" not in (await refuse(peer)).hello
     await expect(chat.page.get_by_text("You get one from the operator of this service.")).to_be_visible()
 
@@ -168,7 +168,7 @@ async def test_who_leaves_leaves_nothing_to_read(chat: ChatPage, peer: FakeServe
     await store_secret(chat, conn, "Sekrit")
     address = chat.page.url
     assert "Sekrit draft" in await readable(chat)
-    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await chat.page.get_by_role("button", name="Sign out").click()
     await conn.closed()
     await refuse(peer)
     await expect(chat.page.get_by_role("dialog", name="This chat needs a key")).to_be_visible()
@@ -189,7 +189,7 @@ async def test_who_leaves_in_one_tab_leaves_in_all_that_share_the_key(
     await other.page.goto(peer.url)
     conn = await peer.conn()
     await store_secret(other, conn, "Sekrit")
-    await chat.page.get_by_role("button", name="Forget the key and leave").click()
+    await chat.page.get_by_role("button", name="Sign out").click()
     await conn.closed()
     await refuse(peer)
     await refuse(peer)

@@ -137,7 +137,7 @@ async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     await scroll_by(chat, -100_000)
     await expect(first).to_be_in_viewport()
     before = await tops(chat)
-    await expect(chat.page.get_by_text("Earlier messages are on their way")).to_be_hidden()
+    await expect(chat.page.get_by_text("Loading earlier messages")).to_be_hidden()
     await settled(chat)
     assert abs(moved(before, await tops(chat))) <= 1
     await loaded_all(chat)

@@ -97,7 +97,7 @@ async def test_who_asked_for_notifications_gets_them_after_a_reload_too(
     await chat.client(HIDE, True)
     await end(conn, send)
     await expect(chat.page).to_have_title(f"● {TITLE}")
-    assert await chat.client("window.told") == [["A reply has ended", ""]]
+    assert await chat.client("window.told") == [["Reply finished", ""]]
     await chat.client("location.hash = '#/elsewhere'")
     await chat.client("window.last.onclick()")
     await expect(chat.questions).to_have_text(["Hello?"])
@@ -141,7 +141,7 @@ async def test_a_worker_shows_notifications_where_pages_may_not(
     await chat.client(
         f"async () => {{ while ((await ({SHOWN})()).length === 0) await new Promise(requestAnimationFrame); }}"
     )
-    assert await chat.client(SHOWN) == [["A reply has ended", send["conversation_id"]]]
+    assert await chat.client(SHOWN) == [["Reply finished", send["conversation_id"]]]
     await chat.client("location.hash = '#/elsewhere'")
     await worker.evaluate(CHOSEN)
     await expect(chat.questions).to_have_text(["Hello?"])

@@ -62,7 +62,7 @@ async def test_the_page_works_below_a_path(
     reader = ChatPage(await context.new_page())
     await reader.page.goto(link)
     await expect(reader.text).to_have_text(reply)
-    await reader.page.get_by_role("link", name="Chat yourself").click()
+    await reader.page.get_by_role("link", name="Start your own chat").click()
     await reader.connected()
     manifest = await reader.page.evaluate("""async () => {
       const { href } = document.querySelector("link[rel=manifest]");

@@ -18,7 +18,7 @@ async def test_a_refused_message_says_why_and_can_be_sent_again(chat: ChatPage, 
     send = await conn.receive("send")
     error = {"code": "overloaded", "message": "64 turns run.", "retryable": True, "retry_after_ms": 3000}
     await conn.send_frame("error", ref=send["client_msg_id"], **error)
-    words = "The service has no room at the moment. Try again in 3 seconds."
+    words = "The service is busy. Try again in 3 seconds."
     await expect(chat.page.get_by_text(words)).to_be_visible()
     await expect(chat.page.get_by_text("64 turns run. (overloaded)")).to_be_hidden()
     await chat.page.get_by_text("Details").click()

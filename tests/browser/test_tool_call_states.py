@@ -104,7 +104,7 @@ async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_ma
     await expect(allow).to_have_attribute("aria-disabled", "false")
     await card(chat).get_by_role("button", name="Deny").click()
     assert (await conn.receive("tool_decision"))["decision"] == "deny"
-    await expect(card(chat).locator(".call-state")).to_have_text("Asks for your permission")
+    await expect(card(chat).locator(".call-state")).to_have_text("Needs your permission")
 
 
 async def test_a_state_of_an_unknown_call_is_looked_up_in_the_history(
@@ -122,7 +122,7 @@ async def test_a_stop_in_the_middle_of_a_reply_cancels_the_calls_that_it_had_tol
 ) -> None:
     conn, send = await begun(chat, peer, "I pay.")
     await call(conn, send, seq=3, off=6)
-    await expect(card(chat).locator(".call-state")).to_have_text("Asks for your permission")
+    await expect(card(chat).locator(".call-state")).to_have_text("Needs your permission")
     await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=6)
     await expect(card(chat).locator(".call-state")).to_have_text("Stopped")
     await expect(chat.stop).to_be_hidden()

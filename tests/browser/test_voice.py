@@ -172,7 +172,7 @@ async def test_after_a_reload_the_reply_is_written_on_and_a_press_has_it_spoken_
         await expect(chat.page.get_by_text("Replies are sent as text until you continue.")).to_be_visible()
         await expect(chat.text).to_have_text(REPLY)
         await expect(chat.stop).to_be_visible()
-        await chat.page.get_by_role("button", name="Continue talking").click()
+        await chat.page.get_by_role("button", name="Keep talking").click()
         await chat.page.wait_for_function(BEYOND, arg=0, timeout=PATIENCE_MS)
         assert (await chat.client(MARKED))[0] >= len("One, ")
         assert await chat.client("() => window.loudest") > 0.1
@@ -235,7 +235,7 @@ async def test_while_the_button_is_held_it_is_listened_and_what_was_said_is_sent
     await chat.page.add_init_script(PERMISSION_PROMPT)
     await chat.page.reload()
     conn = await peer.conn(features=["audio"])
-    await chat.page.get_by_role("button", name="Continue talking").click()
+    await chat.page.get_by_role("button", name="Keep talking").click()
     await begin_to_listen(conn, kind="none")
 
 

@@ -47,7 +47,7 @@ async def ten_turns(chat: ChatPage, url: str) -> None:
     """Talk with a model: Stop, Continue, an edit, another reply, a title, reloads. Raises AssertionError."""
     await chat.open(url)
     await chat.page.get_by_role("button", name="Settings", exact=True).click()
-    await chat.page.get_by_label("Longest reply, in tokens").fill(str(LONGEST))
+    await chat.page.get_by_label("Maximum reply length (tokens)").fill(str(LONGEST))
     await chat.page.get_by_role("button", name="Save").click()
     await ask(chat, FIRST)
     await expect(chat.page.locator("#title")).not_to_have_text(FIRST, timeout=PATIENCE_MS)

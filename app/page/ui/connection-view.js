@@ -17,7 +17,7 @@ const REFUSED = {
   [CloseCode.FORBIDDEN]: t("Access denied"),
 };
 /** The state that is shown for an open connection whose other side is silent. */
-const QUIET = { state: "quiet", word: t("No answer") };
+const QUIET = { state: "quiet", word: t("Server not responding") };
 /** How long the page says that the connection is back. */
 const BACK_MS = 4_000;
 /** @type {Set<string>} */

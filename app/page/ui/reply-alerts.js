@@ -45,7 +45,7 @@ export class ReplyAlerts {
     if (reply.interprets !== null) return this.#sentences.announce(reply);
     for (const call of reply.calls) {
       if (!call.asks || !this.#isNew(call)) continue;
-      this.#announcer.textContent = t("{name} asks for your permission. Allow or deny it among the messages.", { name: call.name });
+      this.#announcer.textContent = t("{name} needs your permission. Allow or deny it in the conversation.", { name: call.name });
     }
     const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";
     if (reply.state === ReplyState.ENDED && !goesOn) void this.#announceEnd(reply);
@@ -61,7 +61,7 @@ export class ReplyAlerts {
   #askForAttention({ conversationId }) {
     this.#parts.title.mark();
     const [body, address] = [this.#parts.titleOf(conversationId), addressOf(conversationId)];
-    void notifications.notify({ title: t("A reply has ended"), body, tag: conversationId, address });
+    void notifications.notify({ title: t("Reply finished"), body, tag: conversationId, address });
   }
 
   /** Whether it was not told before. @param {Reply | Call} subject */

@@ -77,7 +77,7 @@ export class Talking {
 
   /** After a reload: goes on talking if the browser allows sound without a click; else asks the user for one. */
   async #comeBack() {
-    const offer = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies are sent as text until you continue."), t("Continue talking"), () => void this.#start());
+    const offer = () => this.#parts.notices.offer(t("You were talking here before the page was reloaded. Replies are sent as text until you continue."), t("Keep talking"), () => void this.#start());
     if ((await permission()) !== "granted") return offer();
     const beginning = (this.#beginning = Symbol("beginning"));
     this.#updateButton();

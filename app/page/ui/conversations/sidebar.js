@@ -134,7 +134,7 @@ export class Sidebar {
   /** Deletes a conversation, if the user says so once more. @param {import("./conversation-list.js").Entry} entry */
   #delete({ id, title }) {
     const dialog = part("confirm", HTMLDialogElement);
-    part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be gone for good.", { title });
+    part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be deleted permanently.", { title });
     part("confirm-no", HTMLButtonElement).onclick = () => dialog.close();
     part("confirm-yes", HTMLButtonElement).onclick = () => {
       dialog.close();

@@ -6,7 +6,7 @@ import { t } from "../words/translate.js";
 
 /** What each code of the protocol means to people. For those in LATER the time of the next try follows. @type {Record<string, string>} */
 const WORDS = {
-  bad_frame: t("This page and the service did not understand each other. Reload the page."),
+  bad_frame: t("This page is out of date. Reload it."),
   bad_params: t("The service can't do this as it was asked."),
   busy: t("A reply is still being written here. Stop it, or wait for its end."),
   conflict: t("This conversation has continued elsewhere in the meantime. Look at it again first."),
@@ -18,15 +18,15 @@ const WORDS = {
   filtered: t("The rules of this service don't allow this message. Say it in other words."),
   forbidden: t("This service does not let you do that."),
   internal: t("Something went wrong in the service. Try again."),
-  invalid_image: t("The service can't take this image: it is damaged, or has too many points."),
-  model_not_found: t("The model that was asked for is not here. Choose another one."),
+  invalid_image: t("The service can't use this image: it is damaged, or has too many pixels."),
+  model_not_found: t("The requested model is not available. Choose another one."),
   not_connected: t("There is no connection at the moment. Try again when it is back."),
-  not_found: t("This is not there any more."),
-  overloaded: t("The service has no room at the moment."),
+  not_found: t("This no longer exists."),
+  overloaded: t("The service is busy."),
   queue_full: t("Too many messages wait here already. Let a reply come first."),
   rate_limited: t("That is more than this service takes at a time."),
   speech_unavailable: t("What was said was lost. Say it again."),
-  store_full: t("Nothing more can be kept for you. Delete conversations, above all those with images."),
+  store_full: t("Your storage is full. Delete conversations, above all those with images."),
   store_unavailable: t("The service can't keep messages at the moment."),
   unauthenticated: t("The service asks for a valid key."),
 };

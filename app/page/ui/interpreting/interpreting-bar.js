@@ -10,7 +10,7 @@ export class InterpretingBar {
   #target = element("select", { "aria-label": t("Into") });
   #granularity = element("select", { "aria-label": t("Shown") });
   #state = element("p", { class: "voice-state", role: "status" });
-  #done = element("button", { class: "link", type: "button", text: t("End of the text"), hidden: true });
+  #done = element("button", { class: "link", type: "button", text: t("Finish"), hidden: true });
 
   /**
    * @param {object} parts
@@ -72,7 +72,7 @@ export class InterpretingBar {
 function wordsFor(running, waiting) {
   if (waiting === "end") return t("Translating the rest; what you write waits");
   if (waiting === "user") return t("The refused text is in the box again; Enter sends it");
-  return running ? t("Translating while you write") : t("Write; each word is taken when the next one begins");
+  return running ? t("Translating as you type") : t("Type: a word is translated once you begin the next");
 }
 
 /** @param {HTMLSelectElement} choice @param {string} value */

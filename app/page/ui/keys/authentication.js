@@ -3,7 +3,7 @@ import { detailView } from "../elements/failure-view.js";
 import { t } from "../words/translate.js";
 
 /** Why a key is asked for: none was given, or the key was accepted before. */
-const NO_KEY = t("You get one from the operator of this service. It works like a password: enter it here, and the chat opens.");
+const NO_KEY = t("Ask the operator of this service for a key. It works like a password: enter it here, and the chat opens.");
 const LAPSED = t("Your key has expired or was revoked. Enter another one to continue.");
 /** What is said about a key that is not accepted. */
 const WRONG = t("This key is not valid here. Check that it is complete, or enter another one.");

@@ -16,8 +16,8 @@ const SETTLED = {
 
 /** A call's state in a few words. @param {Call} call */
 export function stateOf(call) {
-  if (call.asks) return t("Asks for your permission");
-  if (call.question !== null) return t("Asks you something");
+  if (call.asks) return t("Needs your permission");
+  if (call.question !== null) return t("Has a question for you");
   if (call.state === "done") return call.content === null ? t("Failed") : t("Done");
   if (Object.hasOwn(SETTLED, call.state)) return SETTLED[call.state];
   if (call.where === "client") return call.needs === "approval" ? `${t("Allowed.")} ${ELSEWHERE}` : ELSEWHERE;
@@ -37,5 +37,5 @@ export function adviceOf(call) {
 function until(expiresAt, before = "") {
   if (expiresAt === null) return "";
   const time = new Date(expiresAt).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  return before + t("It waits until {time}.", { time });
+  return before + t("Waiting for you until {time}.", { time });
 }

@@ -11,8 +11,8 @@ import { t } from "../words/translate.js";
 /** Reasons that deserve a badge; a complete reply needs none. @type {Record<string, {label: string, kind: string}>} */
 const BADGES = {
   cancelled: { label: t("Stopped"), kind: "stopped" },
-  interrupted: { label: t("Interrupted by a failure"), kind: "failed" },
-  timeout: { label: t("Out of time"), kind: "stopped" },
+  interrupted: { label: t("Interrupted"), kind: "failed" },
+  timeout: { label: t("Timed out"), kind: "stopped" },
   length: { label: t("Length limit reached"), kind: "limit" },
   filtered: { label: t("Filtered"), kind: "failed" },
   error: { label: t("Failed"), kind: "failed" },
@@ -24,7 +24,7 @@ const CAUSES = {
   client: t("You stopped this reply here."),
   interrupt: t("Your next message stopped this reply here."),
   disconnect: t("The connection was lost here."),
-  drain: t("The service was shut down here."),
+  drain: t("The server restarted here."),
   operator: t("The operator of the service stopped this reply here."),
 };
 
@@ -50,7 +50,7 @@ export function waitOf(status) {
 /** @param {number | null} position  1 is the next to start */
 function queuedAt(position) {
   if (position === null) return t("Waiting");
-  return position > 1 ? t("Waiting, {count} before you", { count: position - 1 }) : t("Waiting, you are next");
+  return position > 1 ? t("{count} ahead of you", { count: position - 1 }) : t("Waiting, you are next");
 }
 
 /**

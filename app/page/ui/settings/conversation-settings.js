@@ -96,7 +96,7 @@ export class ConversationSettings {
   /** @param {Choice} choice */
   #fill(choice) {
     const models = (this.#parts.client.ready?.models ?? []).filter(({ features }) => !(features?.includes("translate") ?? false));
-    const unchanged = element("option", { value: "", text: t("Unchanged") });
+    const unchanged = element("option", { value: "", text: t("Default model") });
     this.#model.replaceChildren(unchanged, ...models.map(({ name }) => element("option", { value: name, text: name })));
     this.#model.value = choice.model ?? "";
     rowOf(this.#model).hidden = models.length < 2;

@@ -38,7 +38,7 @@ export class VoiceBar {
     this.#way.value = actions.way;
     this.#way.addEventListener("change", () => this.#choose());
     const meter = element("span", { class: "voice-level", "aria-hidden": "true" }, this.#level);
-    this.root = element("section", { class: "voice", "aria-label": t("Talking") }, meter, this.#state, this.#heard, this.#way, this.#hold);
+    this.root = element("section", { class: "voice", "aria-label": t("Voice chat") }, meter, this.#state, this.#heard, this.#way, this.#hold);
     this.#listen();
     this.#hold.hidden = actions.way !== Way.HOLD;
     part("composer", HTMLFormElement).before(this.root);

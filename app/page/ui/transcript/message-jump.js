@@ -65,7 +65,7 @@ export class MessageJump {
    * @param {string} messageId
    */
   #offer(conversationId, messageId) {
-    this.#notices.offer(t("What was found is in another version of this conversation."), t("Continue with that version"), async () => {
+    this.#notices.offer(t("This result is in another version of the conversation."), t("Open it"), async () => {
       if (this.#screen.current.conversationId !== conversationId) this.#navigation.open(conversationId);
       const shown = await this.#notices.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
       if (shown && this.#screen.current.has(messageId)) this.#screen.showMessage(messageId);

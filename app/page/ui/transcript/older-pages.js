@@ -6,7 +6,7 @@ import { t } from "../words/translate.js";
 /** @typedef {import("./transcript.js").Transcript} Transcript */
 
 const OFFER = t("Show earlier messages");
-const LOADING = t("Earlier messages are on their way");
+const LOADING = t("Loading earlier messages");
 
 /** Loads older messages when the reader comes near the first loaded one. The button is for the keyboard, and after failures. */
 export class OlderPages {

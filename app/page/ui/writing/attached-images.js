@@ -38,7 +38,7 @@ export function isImage({ type }) {
  */
 export function whyNot({ name, size, type }, limit) {
   if (limit === null) return t("There is no connection at the moment. Try again when it is back.");
-  if (limit === 0) return t("“{name}” can't be attached: this model takes no images.", { name });
+  if (limit === 0) return t("“{name}” can't be attached: this model doesn't support images.", { name });
   if (!TYPES.has(type)) return t("“{name}” can't be attached: images are PNG, JPEG, WebP or GIF.", { name });
   const most = number(Math.floor((limit / 1024 ** 2) * 10) / 10);
   return size > limit ? t("“{name}” can't be attached: an image has up to {most} MB.", { name, most }) : "";

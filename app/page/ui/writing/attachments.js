@@ -147,7 +147,7 @@ export class Attachments {
   async #textOf(file) {
     const text = await read(file);
     if (text !== null) return { name: file.name, text };
-    this.#onTrouble(t("“{name}” can't be attached: only texts of up to 512 KB can.", { name: file.name }));
+    this.#onTrouble(t("“{name}” can't be attached. Only text files up to 512 KB are supported.", { name: file.name }));
     return null;
   }
 
