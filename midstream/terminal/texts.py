@@ -39,7 +39,7 @@ def status_text(status: Status) -> str:
     """Return what a reply waits for; empty if its text does not wait."""
     match status:
         case Status("queued", int(position)) if position > 1:
-            return f"Waiting, {position - 1} before you"
+            return f"{position - 1} ahead of you"
         case Status("queued", 1):
             return "Waiting, you are next"
         case Status("queued"):
@@ -138,7 +138,7 @@ def _tool_line(tool: Frame) -> str:
 
 def _state(call: Call) -> str:
     if call.asks:
-        return "asks for your permission"
+        return "needs your permission"
     if call.state == "done":
         return f"failed: {_line(call.error or '')}" if call.content is None else _line(call.content)
     if call.is_open and call.where == "client":

@@ -23,7 +23,7 @@ MINUTE = 60_000
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (Status("queued", queue_position=3), "Waiting, 2 before you"),
+        (Status("queued", queue_position=3), "2 ahead of you"),
         (Status("queued", queue_position=1), "Waiting, you are next"),
         (Status("queued"), "Waiting"),
         (Status("prefill", progress=0.667), "Reading, 66 %"),
