@@ -203,10 +203,12 @@ class TranscriptionsEndpoint:
             request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
             del form
             work = self._answer(exchange, caller.subject, request)
+            del request
             await self._admission.run_while_valid(exchange, caller, work)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
         recording = await self._recording(request)
+        request = msgspec.structs.replace(request, file=b"")  # or its sound would be in memory twice
         heard = self._recognizer.transcribe(
             recording,
             owner=subject.owner,

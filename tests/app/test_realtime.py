@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connections.api.realtime.session import MAX_WAITING
+from connections.api.realtime.session import MAX_CHARS, MAX_WAITING
 from engine.messages import Message
 from sessions.limits.bounds import BAD_FRAMES
 from tests.app.in_process_service import InProcessService, Socket
@@ -111,6 +111,16 @@ async def test_what_waits_has_a_bound(socket: Socket, running: InProcessService)
     item = {"type": "message", "role": "user", "content": content}
     error = (await socket.ask(type="conversation.item.create", item=item))["error"]
     assert error["code"] == "too_many_items"
+
+
+async def test_the_text_that_waits_has_a_bound(socket: Socket) -> None:
+    for _ in range(8):
+        await create(socket, "x" * 30_000)
+    content = [{"type": "input_text", "text": "x" * 30_000}]
+    item = {"type": "message", "role": "user", "content": content}
+    error = (await socket.ask(type="conversation.item.create", item=item))["error"]
+    assert error["code"] == "content_too_long"
+    assert str(MAX_CHARS) in error["message"]
 
 
 async def test_who_speaks_another_language_is_sent_away(socket: Socket) -> None:

@@ -123,7 +123,9 @@ class RealtimeSession:
         self._items = items
         self._model = model
         self._requested_model = model if names_model else None
-        self._limits = limits
+        # What waits for a reply is kept here, and becomes one message.
+        chars = min(limits.max_content_chars, MAX_CHARS)
+        self._limits = msgspec.structs.replace(limits, max_content_chars=chars)
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self.settings = Settings(sound=sound)
         self.begun = self.settings  # the settings of this session's newest exchange

@@ -9,7 +9,7 @@ from functools import cache
 from tests.attack.attack import KB, MB, SMALL_BUFFER, Cost, Family, TargetKind, beats
 from tests.attack.client import Attacker
 from tests.attack.families.bodies import MESSAGE, post
-from tests.attack.families.minimal_requests import BODIES, STREAMED, minimal_request
+from tests.attack.families.minimal_requests import BODIES, STREAMED, a_spoken_sentence, minimal_request
 
 family = Family()
 DEEP = b"[" * 5_000 + b"]" * 5_000
@@ -60,7 +60,7 @@ async def unread_streams(attacker: Attacker) -> None:
     await asyncio.Event().wait()
 
 
-@family.attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY)
+@family.attack(sockets=2, ground=TargetKind.OPEN, cost=Cost.BODY, prepare=a_spoken_sentence)
 async def odd_shapes(attacker: Attacker) -> None:
     """Sends every endpoint JSON that is too deep, too wide or invalid."""
     for number in range(len(BODIES)):

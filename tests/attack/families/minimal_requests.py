@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.attack.client import Attacker
 from tests.attack.families.bodies import MESSAGE, post
 
 MODEL, VOICE = "midstream-demo", "espeak-ng"
+SPEECH = "/v1/audio/speech"
 _RUN = {"threadId": "t", "runId": "r", "messages": [{"id": "m", **MESSAGE}]}
 _UI = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello."}]}
 
@@ -25,7 +27,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "/v1/responses/compact": {"model": MODEL, "input": "Hello."},
     "/v1/messages/count_tokens": {"model": MODEL, "messages": [MESSAGE]},
     "/v1/embeddings": {"model": "vectors", "input": "Hello."},
-    "/v1/audio/speech": {"model": VOICE, "voice": "en-us", "input": "Hello."},
+    SPEECH: {"model": VOICE, "voice": "en-us", "input": "Hello."},
 }
 """What is answered at once."""
 BODIES = STREAMED | WHOLE
@@ -34,3 +36,9 @@ BODIES = STREAMED | WHOLE
 def minimal_request(path: str, *, key: str | None = None, **more: object) -> bytes:
     """Return the request of an endpoint, with other fields."""
     return post(path, json.dumps(BODIES[path] | more, separators=(",", ":")).encode(), key=key)
+
+
+async def a_spoken_sentence(attacker: Attacker) -> str:
+    """Have one sentence spoken: the first loads PyAV, 20 MB that stay, whoever asks."""
+    await attacker.ask(await attacker.connect(), minimal_request(SPEECH, key=attacker.client_id))
+    return ""

@@ -9,10 +9,10 @@ from random import Random
 
 from tests.attack.attack import KB, MB, SMALL_BUFFER, Cost, Family, TargetKind, beats
 from tests.attack.client import Attacker
-from tests.attack.families.minimal_requests import minimal_request
+from tests.attack.families.minimal_requests import SPEECH, a_spoken_sentence, minimal_request
 
 family = Family(ground=TargetKind.OPEN)
-TRANSCRIPTIONS, SPEECH, EMBEDDINGS = "/v1/audio/transcriptions", "/v1/audio/speech", "/v1/embeddings"
+TRANSCRIPTIONS, EMBEDDINGS = "/v1/audio/transcriptions", "/v1/embeddings"
 EARS = "pocketsphinx"
 MINUTES = 9
 RATE = 8_000
@@ -79,14 +79,6 @@ async def odd_forms(attacker: Attacker) -> None:
     for form in _odd_forms():
         await attacker.ask(await attacker.connect(), form)
         attacker.close()
-
-
-async def a_spoken_sentence(attacker: Attacker) -> str:
-    """Have one sentence spoken: the first loads PyAV, 20 MB that stay, whoever asks."""
-    await attacker.ask(
-        await attacker.connect(), minimal_request(SPEECH, key=attacker.client_id, input=SENTENCE)
-    )
-    return ""
 
 
 @family.attack(sockets=8, prepare=a_spoken_sentence)
