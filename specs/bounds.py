@@ -70,27 +70,27 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("frames before the first message is whole", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
     ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
     (
-        "messages that the server has not taken yet",
-        f"those of one part ({PART_BYTES} B)",
+        "messages that are read, but not handled yet",
+        f"those in {PART_BYTES} B",
         "the rest waits",
         None,
     ),
     ("frames that break this protocol", f"{BAD_FRAMES} in a minute", "1008", Bound.BAD_FRAMES),
     ("frames that break RFC 6455; compressed ones", "none", "1002", None),
     (
-        "pings of the server without an answer",
+        "time to answer a ping of the server",
         f"{HEARTBEAT_S:g} s",
         "1011 or a reset, 1008¹",
         Bound.HEARTBEAT,
     ),
     ("what the peer does not read", size(WRITE_BUFFER_BYTES), "nothing is read from it²", Bound.UNREAD),
-    ("what waits behind that", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
+    ("frames that wait behind that", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
     ("sockets of one address without a `hello`", "a share³", "503", Bound.ADDRESS_SHARE),
     ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers⁴", "431", Bound.REQUEST_HEAD),
     (
         *(
             "chunk sizes and extensions, trailers",
-            f"{size(MAX_FRAMING_BYTES)} and {FRAMED - 1} times the body",
+            f"{size(MAX_FRAMING_BYTES)} plus {FRAMED - 1} times the body",
         ),
         *("431", Bound.REQUEST_HEAD),
     ),
@@ -103,7 +103,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         ),
         *(_OVERLOADED, None),
     ),
-    (f"messages above {size(MAX_FRAME_BYTES)} that are not taken in yet", "the same places", "1013", None),
+    (f"messages above {size(MAX_FRAME_BYTES)} that are being read", "the same places", "1013", None),
     (
         *(
             f"objects and lists in a body above {size(SMALL_BYTES)}",
@@ -115,8 +115,8 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("messages in it", f"{MAX_MESSAGES:,}", _INVALID, None),
     ("text in it", "what the window could hold in bytes", "400 `context_length_exceeded`", None),
     ("time for a request", "10 s", "408", Bound.REQUEST_TIME),
-    ("requests ahead of an answer", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
-    ("sockets in all", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
+    ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
+    ("all sockets", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
 )
 """What is bounded, its bound, what happens beyond it, and the name under which that is counted."""
 
