@@ -22,7 +22,7 @@ HEADING = (
 )
 MISSED = "!"
 EDGE = 0.9
-"""The share of a limit above which a value that meets it is at its edge."""
+"""The share of a limit above which a value that meets it is near it."""
 COLUMNS = 100
 BEGIN, END = "<!-- {}: written by the program -->", "<!-- end of {} -->"
 
@@ -35,14 +35,14 @@ def table(report: AttackReport) -> str:
 
 
 def markdown(report: AttackReport) -> str:
-    """Return the guide's summary, a row for each attack by the most attackers that misses a limit, and those at an edge."""
+    """Return the guide's summary, a row for each attack by the most attackers that misses a limit, and those near one."""
     most = max(trial.attackers for trial in report.trials)
     machine = report.machine
     summary = f"{report.date}, {machine.cores} cores ({machine.processor}), {report.took_s / 60:.0f} minutes."
     for attackers in sorted({trial.attackers for trial in report.trials}):
         trials = [trial for trial in report.trials if trial.attackers == attackers]
         met = sum(trial.met for trial in trials)
-        summary += f" By {attackers}: {met} of {len(trials)} met."
+        summary += f" With {attackers}: {met} of {len(trials)} met."
     of_most = [trial for trial in report.trials if trial.attackers == most]
     missed = [(trial.attack, values) for trial in of_most if (values := _missed(trial))]
     lines = ["| " + " | ".join(row) + " |" for row in [("attack", "missed"), ("---", "---"), *missed]]
@@ -50,7 +50,8 @@ def markdown(report: AttackReport) -> str:
     failures = (f"- Failed: {one.what}: {one.why}" for one in report.failures)
     blocks = ["\n".join(textwrap.wrap(summary, COLUMNS)), "\n".join(lines), *failures]
     if edges:
-        blocks.append("\n".join(textwrap.wrap(f"At an edge by {most}: {edges}.", COLUMNS)))
+        near = textwrap.wrap(f"Near a limit with {most}: {edges}.", COLUMNS, break_on_hyphens=False)
+        blocks.append("\n".join(near))
     return "\n\n".join(blocks)
 
 

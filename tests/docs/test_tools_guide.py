@@ -125,24 +125,24 @@ def test_every_option_is_in_the_guide() -> None:
 
 
 BOUNDS: dict[str, list[float]] = {
-    "calls of functions at once": [function_tools.THREADS, function_tools.WAITING],
-    "of one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
+    "functions that run at once": [function_tools.THREADS, function_tools.WAITING],
+    "those of one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
     "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
-    "calls that wait, of one source": [calls.MOST_WAITING],
+    "waiting calls, of functions or one server": [calls.MOST_WAITING],
     "tools of one server": [mcp_options.MOST_TOOLS, mcp_options.LIST_BYTES // 1024],
     "a description, a schema": [mcp_options.DESCRIPTION_BYTES // 1024, mcp_options.SCHEMA_BYTES // 1024],
     "a server's list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
     "one message of a server": [],
     "all messages for one call": [mcp_server.ANSWERS_TIMES],
-    "what a server sends": [
+    "a server's data rate": [
         mcp_server.RATE // mcp_server.EVENT_COSTS,
         mcp_server.RATE // 1024,
     ],
-    "a look at a list": [mcp_server.ReconnectTiming().apart],
+    "reads of a list": [mcp_server.ReconnectTiming().apart],
     "questions of a call": [calls.MOST_QUESTIONS, calls.MOST_FIELDS, calls.FORM_BYTES // 1024],
     "a text in an answer": [calls.ANSWER_CHARS],
     "progress": [1 / calls.INTERVAL_S, calls.PROGRESS_CHARS],
-    "what a tool says of its failure": [tool_registry.REASON_BYTES // 1024],
+    "a tool's failure message": [tool_registry.REASON_BYTES // 1024],
 }
 
 

@@ -26,12 +26,12 @@ COLUMNS = 100
 ANSWERS = {
     "": "Served",
     "keeps a state": "Refused: layers without a KV cache",
-    "can't be replaced": "Refused: an attention of their own",
+    "can't be replaced": "Refused: custom attention",
     "attention sinks": "Refused: attention sinks",
-    "rules of its own": "Refused: masks of their own",
+    "rules of its own": "Refused: custom masks",
     "of other layers": "Refused: shared keys and values",
-    "can't be served": "Refused: the cache used otherwise",
-    "untried": "Known once weights are loaded",
+    "can't be served": "Refused: unusual use of the cache",
+    "untried": "Known only once weights are loaded",
 }
 """The beginning of each item, by what a refusal says."""
 
