@@ -16,10 +16,10 @@ _HEAD = """\
 
 Each setting is an option of `midstream serve`, an environment variable, and a key of the file that
 `--config` names: `--drain-timeout 30s`, `MIDSTREAM_DRAIN_TIMEOUT=30s` and `drain_timeout = "30s"`
-are the same. An option overrides a variable, which overrides the file. Unknown names prevent the
-start. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds), and so may
-sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate items of a list by commas; in the
-file, write an array. The image and the files of [deploy](../deploy/README.md) set some of these.
+are the same. An option overrides a variable, which overrides the file. Unknown names prevent
+startup. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds), and so
+may sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate items of a list by commas; in
+the file, write an array. The image and the files of [deploy](../deploy/README.md) set some.
 
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
