@@ -127,7 +127,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: any if it listens beyond loopback and authenticates its clients; else none, but without authentication any IP address."
+            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: none on loopback; beyond it any, or without authentication IP addresses only."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -159,14 +159,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
     upstream: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")], ...],
         Meta(
-            description="URL of an OpenAI-compatible server, such as a running vLLM or llama-server, whose models are served: http://127.0.0.1:8001/v1; may be repeated; its API key is in the variable UPSTREAM_API_KEY."
+            description="URL of an OpenAI-compatible server, such as a running vLLM or llama-server, whose models are served: http://127.0.0.1:8001/v1; may be repeated; set UPSTREAM_API_KEY if it needs a key."
         ),
     ] = ()
     engine: Annotated[
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; a path: the same, by the Python of your environment with vLLM.",
+            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; a path: the same, with the Python of your vLLM environment.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
@@ -192,8 +192,8 @@ class Settings(Fixed, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["memory", "disk", "replicated"] | None,
         Meta(
-            description="Where a message or a reply's end is before it is confirmed: memory: in the store's memory; disk: on the "
-            "store's disk; replicated: also in the memory of one of its replicas; unset: disk with the embedded store, memory with "
+            description="Where a message or a reply's end is stored before it is confirmed: memory: in the store's memory; disk: on "
+            "its disk; replicated: also in the memory of one of its replicas; unset: disk with the embedded store, memory with "
             "another one."
         ),
     ] = None
@@ -234,12 +234,12 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_audience: Annotated[
         str | None,
         Meta(
-            description="Required `aud` of JWTs; * means any. A key set or an OpenID Connect issuer needs one: they also sign for other services."
+            description="Required `aud` of JWTs; * means any. Needed with a key set or an OpenID Connect issuer, which also sign for other services."
         ),
     ] = None
     insecure: Annotated[
         bool,
-        Meta(description="Serve beyond loopback without any authentication; take JWT keys over plain http."),
+        Meta(description="Serve beyond loopback without any authentication; fetch JWT keys over plain http."),
     ] = False
     device: Annotated[
         str,
@@ -268,7 +268,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most half of what is free after loading, on a CPU a quarter, on CUDA 95 % of what the largest step leaves.",
+            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most a quarter of what is free after loading on a CPU, 95 % of what the largest step leaves on CUDA.",
         ),
     ] = None
     max_turns: Annotated[
@@ -302,19 +302,19 @@ class Settings(Fixed, frozen=True, kw_only=True):
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share a conversation by a link; anybody with the link can read it until it is taken back. Without, no link works."
+            description="People may share conversations by links; anybody with a link can read until it is withdrawn. If off, no link works."
         ),
     ] = True
     chars_per_s: Annotated[
         Annotated[float, Meta(ge=0, le=1000)] | None,
         Meta(
-            description="Characters a second at which replies are sent whose sender names no pace; 0: as they are made; unset: 100 for the bundled model, 0 for others."
+            description="Characters a second of replies whose sender sets no pace; 0: as fast as generated; unset: 100 for the bundled model, 0 for others."
         ),
     ] = None
     tools: Annotated[
         tuple[str, ...],
         Meta(
-            description="Python functions that models may call, as module:function, separated by commas; in addition to the entry points midstream.tools of installed packages."
+            description="Python functions that models may call, as module:function, separated by commas; in addition to installed packages' entry points midstream.tools."
         ),
     ] = ()
     speech: Annotated[

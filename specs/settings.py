@@ -16,20 +16,20 @@ _HEAD = """\
 
 Each setting is an option of `midstream serve`, an environment variable, and a key of the file that
 `--config` names: `--drain-timeout 30s`, `MIDSTREAM_DRAIN_TIMEOUT=30s` and `drain_timeout = "30s"`
-are the same. An option precedes a variable, and that precedes the file. Unknown names stop the
-start. Durations have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`) or are seconds; sizes (`500MB`,
-`2GiB`) or are bytes. In a variable, items of a list are separated by commas; in the file they are a
-list. The image and the files of [deploy](../deploy/README.md) set some of them.
+are the same. An option overrides a variable, which overrides the file. Unknown names prevent
+startup. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds), and so
+may sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate items of a list by commas; in
+the file, write an array. The image and the files of [deploy](../deploy/README.md) set some.
 
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
 and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. It is read at the
-start; `[limits]` is read again whenever the file changes, but for `key_connections`. The files that
-`api_keys`, `allowed_origins` and `tls_cert` name are read again on SIGHUP, too.
+start; `[limits]`, except `key_connections`, is reread whenever the file changes. SIGHUP rereads it,
+too, and the files that `api_keys`, `allowed_origins` and `tls_cert` name.
 """
 _LIMITS = """\
 The limits: {names}. In the file they are the table `[limits]`; `--limits
-message_rate=100,key_connections=50` gives the others their defaults.
+message_rate=100,key_connections=50` leaves the others at their defaults.
 """
 
 
