@@ -61,7 +61,7 @@ async def let_in(chat: ChatPage, peer: FakeServer, *, keep: bool = False) -> Pag
 async def test_a_key_is_asked_for_until_it_is_the_right_one(chat: ChatPage, peer: FakeServer) -> None:
     await meet(chat, peer)
     assert "token" not in (await refuse(peer)).hello
-    await expect(chat.page.get_by_text("You get one from the operator of this service.")).to_be_visible()
+    await expect(chat.page.get_by_text("Ask the operator of this service for a key.")).to_be_visible()
     await enter(chat, "wrong")
     assert (await refuse(peer)).hello["token"] == "wrong"
     await expect(chat.page.get_by_text("This key is not valid here.")).to_be_visible()
@@ -87,7 +87,7 @@ async def test_a_key_is_forgotten_when_told_to(chat: ChatPage, peer: FakeServer)
     await let_in(chat, peer, keep=True)
     await chat.page.get_by_role("button", name="Sign out").click()
     assert "token" not in (await refuse(peer)).hello
-    await expect(chat.page.get_by_text("You get one from the operator of this service.")).to_be_visible()
+    await expect(chat.page.get_by_text("Ask the operator of this service for a key.")).to_be_visible()
 
 
 async def test_who_never_had_a_key_is_told_where_it_comes_from_and_nothing_of_a_failure(
@@ -96,7 +96,7 @@ async def test_who_never_had_a_key_is_told_where_it_comes_from_and_nothing_of_a_
     await meet(chat, peer)
     await refuse(peer)
     prompt = chat.page.get_by_role("dialog", name="This chat needs a key")
-    await expect(prompt).to_have_accessible_description(re.compile("from the operator of this service"))
+    await expect(prompt).to_have_accessible_description(re.compile("Ask the operator of this service"))
     field = chat.page.get_by_label("Key", exact=True)
     await expect(field).not_to_have_attribute("aria-invalid", "true")
     await expect(chat.page.locator("#connection-text")).to_have_text("A key is needed")

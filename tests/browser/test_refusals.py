@@ -108,7 +108,7 @@ async def test_a_reply_that_can_not_be_made_anew_is_told(chat: ChatPage, peer: F
     requested = await conn.receive("regenerate")
     assert requested["message_id"] == "t-reply"
     await conn.refuse(requested, "overloaded", retryable=True)
-    await expect(chat.page.get_by_role("alert").get_by_text("The service has no room")).to_be_visible()
+    await expect(chat.page.get_by_role("alert").get_by_text("The service is busy")).to_be_visible()
     await expect(chat.replies.locator(".prose")).to_have_text(["one"])
     await expect(chat.questions).to_have_text(["Hello?"])
 
