@@ -296,7 +296,7 @@ def api_routes(
         limiters=limiters,
     )
     return [
-        WebSocketRoute("/v1/ws", endpoint.accept),
+        WebSocketRoute("/v1/ws", endpoint.handle),
         *openai_routes(sessions, request_context, *pages),
         *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),

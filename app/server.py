@@ -62,11 +62,11 @@ class Server(uvicorn.Server):
         *,
         server_limits: ServerLimits,
         bounds: BoundCounters,
-        turns: ParseScheduler,
+        scheduler: ParseScheduler,
     ) -> None:
         super().__init__(config)
-        self._turns = turns
-        self.server_state: SharedServerState = SharedServerState(bounds, self._turns)
+        self._scheduler = scheduler
+        self.server_state: SharedServerState = SharedServerState(bounds, self._scheduler)
         self._bounds = bounds
         self._server_limits = server_limits
         self._ending = asyncio.Event()
@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
         return HttpProtocol(
             server_limits=self._server_limits,
             bounds=self._bounds,
-            turns=self._turns,
+            scheduler=self._scheduler,
             config=self.config,
             server_state=self.server_state,
             app_state={},
@@ -180,10 +180,10 @@ def server(
     *,
     server_limits: ServerLimits,
     bounds: BoundCounters | None = None,
-    turns: ParseScheduler | None = None,
+    scheduler: ParseScheduler | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Server:
-    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `turns`: those of the parsers."""
+    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `scheduler`: that of the parsers."""
     config = uvicorn.Config(
         app,
         ws=WebSocketProtocol,
@@ -200,7 +200,10 @@ def server(
         timeout_graceful_shutdown=5,
     )
     return Server(
-        config, server_limits=server_limits, bounds=bounds or BoundCounters(), turns=turns or ParseScheduler()
+        config,
+        server_limits=server_limits,
+        bounds=bounds or BoundCounters(),
+        scheduler=scheduler or ParseScheduler(),
     )
 
 

@@ -222,7 +222,7 @@ async def composed(
                 readiness=readiness,
                 metrics=metrics,
                 client_filter=lambda app: client_filter(
-                    FairShareMiddleware(app, limiters.turns.light_clients)
+                    FairShareMiddleware(app, limiters.scheduler.light_clients)
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
                 refusals=refusals,
@@ -239,7 +239,7 @@ async def composed(
                     app,
                     server_limits=server_limits_of(settings),
                     bounds=bounds,
-                    turns=ParseScheduler(limiters.turns.light_clients, proxies=proxies_of(settings)),
+                    scheduler=ParseScheduler(limiters.scheduler.light_clients, proxies=proxies_of(settings)),
                     tls=tls,
                 ),
                 drain_s=settings.drain_timeout,

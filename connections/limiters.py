@@ -97,7 +97,7 @@ class Limiters:
     handshake_limit: HandshakeLimit = field(
         default_factory=lambda: HandshakeLimit(slots=MAX_PENDING_CONNECTIONS)
     )
-    turns: FairLoopScheduler = field(default_factory=FairLoopScheduler)
+    scheduler: FairLoopScheduler = field(default_factory=FairLoopScheduler)
     bodies: FairShare = field(default_factory=lambda: FairShare(LARGE_BODIES))
     refusals: RefusalCounters = field(default_factory=RefusalCounters)
     bounds: BoundCounters = field(default_factory=BoundCounters)

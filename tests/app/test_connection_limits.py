@@ -86,7 +86,7 @@ def protocols(
 async def test_a_message_of_too_many_fragments_ends_the_connection(running: InProcessService) -> None:
     one = await greeted(running)
     await one.write(BEGUN + NOTHING * MAX_FRAGMENTS)
-    assert await close_of(one) == (POLICY, f"A message has at most {MAX_FRAGMENTS} fragments.")
+    assert await close_of(one) == (POLICY, f"A message may have at most {MAX_FRAGMENTS} fragments.")
     assert limit_hits(running, Bound.FRAGMENTS) == 1
     _, _, metrics = await running.get("/metrics")
     assert 'midstream_bounds_total{bound="fragments"} 1.0' in metrics

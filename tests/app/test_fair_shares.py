@@ -220,7 +220,7 @@ async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its
     """The server's parser knows of the message. Of who asks again and again none is put first."""
     engine = HookedEngine()
     async with serving(tmp_path, engine) as running:
-        engine.look = lambda: running.service._server._turns.light_clients.requests
+        engine.look = lambda: running.service._server._scheduler.light_clients.requests
         async with running.socket({"client_id": "bob"}) as bob:
             assert (await bob.ask(**message(1)))["type"] == "accepted"
         async with running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty:

@@ -350,7 +350,7 @@ def aisdk_routes(
         route(f"{PATH}/{{chat_id}}/stream", endpoint.resume, "GET"),
         route(f"{PATH}/{{chat_id}}/stop", endpoint.stop, "POST"),
         route(f"{PATH}/{{chat_id}}/messages", endpoint.messages, "GET"),
-        WebSocketRoute(PATH, socket.accept),
+        WebSocketRoute(PATH, socket.handle),
     ]
 
 
@@ -383,7 +383,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         super().__init__(EndpointName.AI_SDK, access=service.access, limiters=service.limiters)
         self._service = service
 
-    async def receive(self, websocket: WebSocket) -> ChatHandshake | Response:
+    async def read_handshake(self, websocket: WebSocket) -> ChatHandshake | Response:
         """Accept any well-formed URL: the first request may identify the client."""
         try:
             return ChatHandshake(websocket, optional_id(websocket.query_params, "client_id"))
@@ -394,7 +394,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
         """Serve one socket. Raises Close, Disconnected."""
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
-            message = await self.first(socket, "request")
+            message = await self.first_message(socket, "request")
             identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
         await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
 

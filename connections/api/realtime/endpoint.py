@@ -300,7 +300,7 @@ def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
 
 def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.accept)]
+    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class RealtimeHandler:

@@ -525,7 +525,7 @@ def responses_routes(
     handler = ConversationsEndpoint
     one = "/{conversation_id}"
     return [
-        WebSocketRoute(PATH, socket.accept),
+        WebSocketRoute(PATH, socket.handle),
         route(f"{PATH}/input_tokens", InputTokensEndpoint(creator, request_context), "POST"),
         route(f"{PATH}/compact", CompactionEndpoint(creator, request_context), "POST"),
         kept("", StoredResponseEndpoint.retrieve_or_delete, "GET, DELETE"),

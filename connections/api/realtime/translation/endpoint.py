@@ -185,7 +185,7 @@ async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
 
 def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.accept)]
+    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class TranslationsHandler:
