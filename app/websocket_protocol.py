@@ -37,7 +37,7 @@ from sessions.limits.bounds import (
 )
 from sessions.limits.rates import FrameBudget, FrameKind
 
-_TOO_LARGE = "A message may have at most {} bytes: upload larger images by POST /v1/attachments, and send ids."
+_TOO_LARGE = "At most {} bytes a message: upload a larger image by POST /v1/attachments, and send its id."
 """The reason in a close frame has at most 123 bytes (RFC 6455, section 5.5)."""
 _TOO_MANY_LARGE = "Too many large messages at once: upload the image by POST /v1/attachments, or retry later."
 _MESSAGE_OPCODES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
@@ -193,8 +193,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Limit the unsent bytes. No frame is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        copied = self.conn.missing_bytes
-        self.feed = ThrottledReader(self.transport, self._scheduler, self._parse, copied=copied)
+        self.feed = ThrottledReader(
+            self.transport, self._scheduler, self._parse, copied=self.conn.missing_bytes
+        )
         self.feed.hold(PauseReason.HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -247,7 +248,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._large_deadline = None
         if self._is_open:
             self._bounds.count(Bound.REQUEST_TIME)
-            self.conn.fail(CloseCode.POLICY_VIOLATION, f"A large message may take {LARGE_MESSAGE_S:g} s at most.")
+            self.conn.fail(
+                CloseCode.POLICY_VIOLATION, f"Large messages have {LARGE_MESSAGE_S:g} s to arrive."
+            )
             self.handle_parser_exception()
 
     def _cancel_large_deadline(self) -> None:
