@@ -1,4 +1,4 @@
-"""The operator's Python functions as tools: declared, discovered, described by signature and docstring, called in threads or on the loop."""
+"""The operator's Python functions as tools: how they are declared, discovered, described by signature and docstring, and called."""
 
 from __future__ import annotations
 
