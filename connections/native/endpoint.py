@@ -149,7 +149,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(ready_fields),
         )
-        async with self._lifecycle.of(connection):
+        async with self._lifecycle.registered(connection):
             connection.push(ready)
             with self.access.watch(identity, connection) as validity:
                 spoken = VoiceConnection(self._spoken, connection)

@@ -265,7 +265,7 @@ class ChatEndpoint:
         chat_handler = await self._service.chat_handler(
             grace_s=0
         )  # a reply does not wait for a client that left
-        async with self._service.lifecycle.of(view):
+        async with self._service.lifecycle.registered(view):
             if (slow := begin(chat_handler, view, encoder)) is not None:
                 await slow
             begun()
@@ -438,7 +438,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         )
         chat_handler = await self._chat_handler()
         only_chat_id = None if handshake_info.client_id is not None or identity.is_person else opening.id
-        async with self._service.lifecycle.of(connection):
+        async with self._service.lifecycle.registered(connection):
             with self.access.watch(identity, connection) as validity:
                 token = token_of(opening.headers)
                 handler = SocketHandler(

@@ -273,7 +273,7 @@ class RealtimeEndpoint(SessionEndpoint):
             take_read=self.limiters.take_read,
             voice_connection=voice_connection,
         )
-        async with self.lifecycle.of(connection):
+        async with self.lifecycle.registered(connection):
             connection.push(RealtimeFrame(events=(session.created(),)))
             if handshake_info.request.has_conversation:
                 await self._show_history(connection, conversation_id)

@@ -577,7 +577,7 @@ class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
         handler = ResponsesSocketHandler(
             creator=self.creator, request_context=self._request_context, tally=self.tally, transport=socket
         )
-        async with self._lifecycle.of(connection):
+        async with self._lifecycle.registered(connection):
             with self.access.watch(handshake_info.identity, connection):
                 await connection.serve(handler, decode)
 

@@ -164,7 +164,7 @@ class TranslationEndpoint(SessionEndpoint):
             voice_service=self.spoken,
             speech_output=speech_output,
         )
-        async with self.lifecycle.of(connection):
+        async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
             with self.access.watch(handshake_info.identity, connection):
                 async with _speaking(speech_output):
