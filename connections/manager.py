@@ -52,7 +52,7 @@ class ConnectionManager:
         own = self._by_client.get(client, set())
         if len(own) >= self._max_per_client:
             raise Close(
-                CloseCode.TOO_MANY_CONNECTIONS, f"A client may have at most {self._max_per_client} connections."
+                CloseCode.TOO_MANY_CONNECTIONS, f"At most {self._max_per_client} connections per client."
             )
         subject = connection.caller.subject
         if not self._shares.has_capacity_for(subject):
