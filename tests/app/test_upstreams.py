@@ -332,7 +332,7 @@ def test_a_file_that_cant_be_used_is_refused_by_its_place(
 
 
 def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="names others: give one"):
+    with pytest.raises(SettingsError, match="names others: use only one"):
         engines_of(named_by(tmp_path, ONE, model="mine"))
 
 
