@@ -84,13 +84,11 @@ class HttpProtocol(HttpToolsProtocol):
     feed: ThrottledReader
     server_state: SharedServerState
 
-    def __init__(
-        self, *, server_limits: ServerLimits, bounds: BoundCounters, scheduler: ParseScheduler, **rest: Any
-    ) -> None:
+    def __init__(self, *, server_limits: ServerLimits, **rest: Any) -> None:
         super().__init__(**rest)
-        self._scheduler = scheduler
         self._server_limits = server_limits
-        self._bounds = bounds
+        self._scheduler = self.server_state.scheduler
+        self._bounds = self.server_state.bounds
         self._ahead = TokenBucket(PIPELINED)
         self._deadline: TimerHandle | None = None
         self._head_bytes: int | None = 0

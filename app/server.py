@@ -65,9 +65,7 @@ class Server(uvicorn.Server):
         scheduler: ParseScheduler,
     ) -> None:
         super().__init__(config)
-        self._scheduler = scheduler
-        self.server_state: SharedServerState = SharedServerState(bounds, self._scheduler)
-        self._bounds = bounds
+        self.server_state: SharedServerState = SharedServerState(bounds, scheduler)
         self._server_limits = server_limits
         self._ending = asyncio.Event()
         self._listeners: list[socket.socket] = []
@@ -167,8 +165,6 @@ class Server(uvicorn.Server):
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(
             server_limits=self._server_limits,
-            bounds=self._bounds,
-            scheduler=self._scheduler,
             config=self.config,
             server_state=self.server_state,
             app_state={},

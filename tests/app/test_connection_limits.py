@@ -74,7 +74,7 @@ async def close_of(one: MinimalWebSocket) -> tuple[int, str]:
 
 
 def limit_hits(running: InProcessService, bound: Bound) -> int:
-    return running.service._server._bounds.met()[bound]
+    return running.service._server.server_state.bounds.met()[bound]
 
 
 def protocols(
@@ -395,4 +395,4 @@ async def test_frames_that_no_client_may_send_end_the_connection(
     one = await greeted(running)
     await one.write(frame)
     assert (await close_of(one))[0] == code
-    await eventually(lambda: running.service._server._bounds.closes().get(str(code)) == 1)
+    await eventually(lambda: running.service._server.server_state.bounds.closes().get(str(code)) == 1)
