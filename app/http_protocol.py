@@ -51,7 +51,7 @@ PARTS_PER_ITERATION = 2
 MAX_PART_BYTES = 16 * 1024
 """The largest part if the parser only copies it: the rest of a long frame, or of a body."""
 _SINGLE = {b"authorization", b"content-length", b"host"}
-"""Headers that may occur only once: given two, a proxy and this server might each go by a different one."""
+"""Headers that may occur only once: of two, a proxy and this server might go by different ones."""
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -101,7 +101,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._answered: RequestResponseCycle | None = None
         """The request being answered. uvicorn knows only the newest one, which may wait behind this one."""
         self._next: tuple[RequestResponseCycle, Any] | None = None
-        """The next request to answer: once the peer has read the answer before it, and is next in line."""
+        """The next request to answer, until the peer has read the answer before it and is next in line."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first request, or refuse a socket beyond the limit."""

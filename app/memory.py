@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 GIVE_BACK_S = 20.0
 YOUNG = 1_000
-"""After so many new objects, the young generation is collected."""
+"""After this many new objects, the young generation is collected."""
 MIDDLE = 10
-"""After so many collections of the young generation, the next one is collected: that takes some milliseconds."""
+"""After this many collections of the young generation, the next one is collected: that takes some milliseconds."""
 NEVER = 1_000_000
 
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -92,7 +92,7 @@ SWITCH_INTERVAL_S = 0.0005
 iterations, would be a gap in everybody's text.
 """
 SIGNAL_MERGE_S = 0.2
-"""Signals within so many seconds count as one: `timeout` sends its signal to the process, and again to its group."""
+"""Signals within this many seconds count as one: `timeout` sends its signal to the process, and again to its group."""
 _log = structlog.get_logger("midstream.service")
 
 

@@ -154,7 +154,7 @@ class LimitedProtocol(ServerProtocol):
 
 
 PIECE_BYTES = 16 * 1024
-"""A large message is written to the transport in pieces of so many bytes: each is freed once the kernel has it."""
+"""A large message is written to the transport in pieces of this many bytes: each is freed once the kernel has it."""
 _OVERSIZED = (TooManyHeaders, HeaderLineTooLong, RequestLineTooLong)
 _HANDSHAKE_TOO_LARGE = b"A handshake may have at most %d headers, and %d bytes in each line." % (
     MAX_NUM_HEADERS,
@@ -280,8 +280,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         """Note that the peer does not read. Soon nothing is read from it either.
 
-        Reading pauses two iterations of the event loop later, so that sockets are polled in between. Thus the pong of a peer that
-        reads slowly still gets through: it shows that the peer is alive.
+        Reading pauses two iterations of the event loop later, so that sockets are polled in between. Thus the pong of a slow
+        reader still gets through, which shows that the peer is alive.
         """
         super().pause_writing()
         self.conn.peer_reads = False
@@ -346,7 +346,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.handle_parser_exception()
             return
         super().send_receive_event_to_app()
-        self._cancel_large_deadline()  # a large message behind it gets its own deadline
+        self._cancel_large_deadline()  # a large message after it gets its own deadline
         if not self.close_sent:
             self.feed.hold(PauseReason.MESSAGE)
 

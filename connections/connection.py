@@ -151,7 +151,7 @@ class Transport(Protocol):
         ...
 
     def charge(self) -> None:
-        """Count a request that a rate limit refused: a peer that sends on is read more slowly."""
+        """Count a request that a rate limit refused: a peer that keeps sending is read more slowly."""
         ...
 
     def request(self) -> AbstractContextManager[None]:

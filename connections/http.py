@@ -378,7 +378,7 @@ class EndpointName(StrEnum):
 
 
 MAX_CODES = 64
-"""So many codes of an endpoint are counted separately, twice those that exist. Further ones count as `other`."""
+"""How many codes of an endpoint are counted separately: twice those that exist. Further ones count as `other`."""
 
 
 class RefusalCounters:

@@ -30,11 +30,11 @@ SHARE = 2
 PIECES_PER_ITERATION = 4
 """Pieces in one iteration of the event loop: if they are answered frames, a millisecond's work."""
 REQUEST_COST = 8
-"""How many pieces a request counts that waits for the store, or an engine, besides the one that began it."""
+"""How many pieces a request counts as if it waits for the store, or an engine, besides the one that began it."""
 LIGHT_ONLY_ITERATIONS = 8
-"""While a light client's request is under way, others get pieces in one of so many iterations."""
+"""While a light client's request is under way, others get pieces in one of this many iterations."""
 LIGHT_PRIORITY_S = 1.0
-"""For so long after a light client's request, a crowd leaves places free. Without light clients it may take all."""
+"""How long a crowd leaves places free after a light client's request. Without light clients it may take all."""
 MAX_PRIORITY_S = 0.25
 """How long one request of a light client may make others wait: some requests last as long as a reply."""
 
@@ -141,7 +141,7 @@ class FairLoopScheduler:
     def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
-            # in its own context: what begins there is not done for whoever came first
+            # in its own context: what begins there is not done on behalf of whoever came first
             asyncio.get_running_loop().call_soon(self._next, context=Context())
 
     def _next(self) -> None:

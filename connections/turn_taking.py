@@ -17,7 +17,7 @@ import msgspec
 from speech.interfaces import Heard, Partial, Paused, Resumed, Started, Stopped, word_count
 
 SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
-"""So long a speech of so many words interrupts, however unsure the recognizer is of them; a fit of coughs has fewer."""
+"""Speech this long with this many words interrupts, however unsure the recognizer is of them; a fit of coughs has fewer."""
 _BACKCHANNELS = (
     r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|aha|ah|oh|"
     "ja|genau|嗯|是的|是|好的|好|对"

@@ -62,7 +62,7 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
         """Serve an accepted socket until it closes. Raises Close, Disconnected."""
 
     def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most endpoints have none
-        """Return the subprotocol that both sides support; None: neither asks for one."""
+        """Return the subprotocol that both sides support; None: there is none."""
         return None
 
     async def handle(self, websocket: WebSocket) -> None:
@@ -84,7 +84,7 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
             raise Close(CloseCode.NO_HELLO, f"No {expected} within {self._hello_s:g} s.") from None
 
     def _reject_handshake(self, websocket: WebSocket) -> Response | None:
-        """Return the response to a handshake that is refused before authentication; None: it is not."""
+        """Return the response to a handshake that is refused before authentication; None: it is not refused."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self.access.origins.allow(origin, host=host, secure=is_secure(websocket)):
             self.limiters.refusals.count(RefusalReason.ORIGIN)
@@ -142,7 +142,7 @@ class WebSocketTransport:
         self._peer.accept_large_messages(large_lease)
 
     def charge(self) -> None:
-        """Count a request that a rate limit refused: a peer that sends on is read more slowly."""
+        """Count a request that a rate limit refused: a peer that keeps sending is read more slowly."""
         self._peer.charge()
 
     def request(self) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ import msgspec
 LONGEST = 240
 """The most characters of a clause. A longer one is split between words; a word that is longer itself is split, too."""
 SHORTEST_PART = 24
-"""A comma splits a sentence only after so many characters: shorter parts sound disjointed."""
+"""A comma splits a sentence only after this many characters: shorter parts sound disjointed."""
 _ENDS = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\\n")
 _PARTS = re.compile("[,;:](?=\\s)| [\u2013\u2014-](?=\\s)")
 _SPACE = re.compile(r"\s")

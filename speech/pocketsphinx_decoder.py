@@ -20,9 +20,9 @@ _FRAMES_A_SECOND = 100
 _LONGEST_PHONE = 22
 """The most frames of a phone, on average over some words: a slow "no" has 20, and a hum mistaken for "hmm" has 46."""
 _SENTENCE_PHONES, _BEGINNING_PHONES = 4, 7
-"""With so many phones words are certain: coughs are mistaken for "no", "go", "that", or for the beginning of "who are you"."""
+"""With this many phones words are certain: coughs are mistaken for "no", "go", "that", or for the beginning of "who are you"."""
 _PAUSE, _NOISE_FRAMES = 0.9, 15
-"""How well silence fits a pause between words. If it fits worse for so many frames, they are noise: a fit of coughs is mistaken
+"""How well silence fits a pause between words. If it fits worse for this many frames, they are noise: a fit of coughs is mistaken
 for "go", "on" with noise between them."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
