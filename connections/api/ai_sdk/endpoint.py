@@ -579,7 +579,7 @@ class SocketStreams:
         if request_id in self._streams:
             raise BadParams("is already used by a running request.", field="requestId")
         if len(self._streams) >= MAX_STREAMS:
-            raise Overloaded(f"A socket has at most {MAX_STREAMS} replies at a time.")
+            raise Overloaded(f"A socket may have at most {MAX_STREAMS} replies at a time.")
         stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)
         return stream.encoder
 
