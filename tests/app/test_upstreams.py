@@ -316,7 +316,7 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
         (ONE + 'server = "other"', "server"),
         (ONE + 'server = "vllm"\nfeatures = 5', "features"),
         (ONE.replace("http:", "ftp:"), "url"),
-        (ONE + ONE, "one name"),
+        (ONE + ONE, "the same name"),
         (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),
         (ONE + 'key_variable = "MIDSTREAM_KEY"', "would be a setting"),
         (ONE + 'key_variable = "TWO_LINES"', "no key may have"),
