@@ -1,4 +1,4 @@
-"""`midstream admin`: lists, disconnects, stops, exports and erases, by the admin API of a running service."""
+"""`midstream admin`: lists, disconnects, stops, exports and erases through the admin API of a running service."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def erase(
 
 @contextmanager
 def _admin_client(target: tuple[str, str | None]) -> Iterator[AdminClient]:
-    """Yield the named service; a failure is printed in one line."""
+    """Yield a client of the named service. If that fails, print one line and exit."""
     url, key = target
     try:
         service = AdminClient(url, _key(key))
@@ -197,7 +197,7 @@ def _query(principal: str | None, client_id: str | None) -> dict[str, str]:
 
 
 def _show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool) -> None:
-    """Print rows as they come, or as a table."""
+    """Print rows as JSON as they arrive, or as a table."""
     table = [columns]
     for row in rows:
         if as_json:
@@ -241,7 +241,7 @@ class AdminClient:
         self._url = (url if "://" in url else f"{_scheme(url)}://{url}").rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"}
         self.silent: set[str] = set()
-        """The replicas that did not answer so far."""
+        """The replicas that have not answered so far."""
 
     def request(self, method: str, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         """Return one answer."""
@@ -287,7 +287,7 @@ class AdminClient:
         return int(end["conversations"])
 
     def _no_midstream(self) -> AdminRequestError:
-        return AdminRequestError(f"{self._url} is not a Midstream service: its answer has another form.")
+        return AdminRequestError(f"{self._url} is not a Midstream service: its answer has another format.")
 
     @contextmanager
     def _stream(self, method: str, path: str, query: dict[str, str]) -> Iterator[httpx.Response]:
@@ -306,17 +306,17 @@ class AdminClient:
 
 
 def _scheme(address: str) -> str:
-    """Return the scheme for HOST:PORT: an admin key is not sent over a network in the clear unless that is written."""
+    """Return the scheme for HOST:PORT: an admin key crosses a network unencrypted only if the URL says http."""
     return "http" if is_loopback(urlsplit(f"//{address}").hostname or "") else "https"
 
 
 def _timeout(path: str) -> httpx.Timeout:
-    """Return how long to wait for an answer. Erasing takes longer, the more there is."""
+    """Return how long to wait for an answer. Erasing takes the longer, the more there is."""
     return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line; an empty one if the line holds none."""
+    """Return the JSON object in a line, or an empty one."""
     try:
         parsed: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -346,4 +346,4 @@ def _error_message(response: httpx.Response) -> str:
     try:
         return str(msgspec.json.decode(response.content)["error"]["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
-        return f"{response.url} answers {response.status_code}, but not as a Midstream service does."
+        return f"{response.url} answers {response.status_code}, but not like a Midstream service."

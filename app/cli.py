@@ -37,7 +37,7 @@ from sessions.store.embedded import EmbeddedStoreFailed
 
 try:
     from uvloop import run
-except ModuleNotFoundError:  # it is of the extra `fast`
+except ModuleNotFoundError:  # it is in the extra `fast`
     from asyncio import run  # type: ignore[assignment]
 
 _REPEATED = {"engine_arg", "upstream"}
@@ -52,7 +52,7 @@ GROUPS = {
     "speech": "Speech",
     "conversation_ttl": "Operation",
 }
-"""The first setting of each group, and the group's title."""
+"""The first setting of each group, with the group's title."""
 USUAL = {
     *("config", "host", "port", "allowed_hosts", "tls_cert", "model", "upstream", "system_prompt"),
     *("redis_url", "data_dir", "allowed_origins", "api_keys", "insecure", "device", "log_level"),
@@ -71,10 +71,10 @@ def main() -> None:
 
 
 class _Grouped(click.Command):
-    """A command whose options are listed in groups, each of which begins with one of `GROUPS`."""
+    """A command whose options are listed in groups, each of which begins with a setting in `GROUPS`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options below the titles of their groups: the usual ones, or all."""
+        """Write the usual options, or all, below the titles of their groups."""
         groups: list[tuple[str, list[tuple[str, str]]]] = [("Options", [])]
         settings = option_kinds()
         for option in self.get_params(ctx):
@@ -127,7 +127,7 @@ def _option(name: str, kind: Any, default: object) -> Callable[[Callable[..., No
 
 
 def metavar(kind: Any) -> str:  # noqa: PLR0911 - one line for each type
-    """Return what stands for the value of an option."""
+    """Return the placeholder for an option's value."""
     if unit := unit_of(kind):
         return unit.upper()
     match plain(kind):
@@ -156,9 +156,8 @@ def serve(**options: Any) -> None:
     from app.service import serve as serve_forever  # noqa: PLC0415 - the other commands need none of it
 
     with _complaints():
-        signal.signal(
-            signal.SIGHUP, signal.SIG_IGN
-        )  # its default action would end a process that still starts
+        # the default action of SIGHUP would end the process during its start
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         settings = _settings(options)
         logs.set_up(style=settings.log_format, level=settings.log_level)
         memory.set_up()
@@ -176,7 +175,7 @@ def _complaints() -> Iterator[None]:
     failures: list[Exception] = []
     try:
         yield
-    except* _OPERATOR_ERRORS as group:  # each task group that they pass through wraps them once more
+    except* _OPERATOR_ERRORS as group:  # each task group that an error passes through wraps it once more
         failures = leaves(group)
     for failure in failures:
         click.echo(f"midstream: {failure}", err=True)

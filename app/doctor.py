@@ -1,4 +1,4 @@
-"""`midstream doctor`: checks all that the service needs, before the start or while it runs, and says how to fix it."""
+"""`midstream doctor`: checks everything that the service needs, before it starts or while it runs, and says how to fix it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ from sessions.store.server_config import checked_server_configs, config_warnings
 
 TORCH_S = 60.0
 VERDICT_S = 300.0
-WAYS_OUT = (
-    "Use --engine vllm, name a server that has the model by --upstream, or choose a model of docs/models.md. "
+ALTERNATIVES = (
+    "Use --engine vllm, name a server that has the model by --upstream, or choose a model from docs/models.md. "
     "llama-server serves GGUF files."
 )
 SOON_S = 14 * 86_400
@@ -80,14 +80,14 @@ print(json.dumps({
 }))
 """
 PATIENCE_S = 5.0
-PINGS = 20
-SLOW_S = 0.02
+SAMPLES = 20
+SLOW_PING_S = 0.02
 SKEW_S = 5.0
 SLOW_SYNC_S = 0.01
 SYNCS = "two or three"
-"""Writes of the embedded store, one after the other, until a message is acknowledged."""
+"""How many writes of the embedded store, one after another, a message waits for."""
 MIN_FREE_BYTES = 5 * 10**9
-"""Bytes of free disk; with fewer the embedded store may run out."""
+"""Bytes of free disk space; with less, the embedded store may run out of it."""
 
 
 class Verdict(Enum):
@@ -108,17 +108,17 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def good(subject: str, words: str) -> Finding:
-    """Return that a thing will do."""
+    """Return a finding without a problem."""
     return Finding(subject, Verdict.GOOD, words)
 
 
 def poor(subject: str, words: str, fix: str = "") -> Finding:
-    """Return that a thing works, with a warning."""
+    """Return a finding that is a warning."""
     return Finding(subject, Verdict.POOR, words, fix)
 
 
 def bad(subject: str, words: str, fix: str = "") -> Finding:
-    """Return that a thing stops the service."""
+    """Return a finding that keeps the service from working."""
     return Finding(subject, Verdict.BAD, words, fix)
 
 
@@ -158,7 +158,7 @@ def _print_finding(finding: Finding) -> None:
 def _summary(found: list[Finding]) -> str:
     counts = Counter(finding.verdict for finding in found)
     if not counts[Verdict.BAD] and not counts[Verdict.POOR]:
-        return "No errors and no warnings: midstream serve."
+        return "No errors and no warnings: ready for midstream serve."
     return f"{counts[Verdict.BAD]} errors, {counts[Verdict.POOR]} warnings."
 
 
@@ -172,23 +172,23 @@ class Torch(msgspec.Struct, frozen=True):
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
-    """Yield all findings. The one about torch takes some seconds, in a separate process."""
+    """Yield the findings about this machine. The one about torch takes some seconds, in a separate process."""
     folder = converted_folder(settings)
-    waits = folder is not None and not folder.is_dir()
-    settings = settings if waits else with_folder(settings)
+    is_unconverted = folder is not None and not folder.is_dir()
+    settings = settings if is_unconverted else with_folder(settings)
     yield _python()
     computes_here = not (settings.lists_models or settings.runs_vllm)
     torch = None
     if computes_here:
         torch, found = _torch(settings)
         yield found
-    yield _waiting_model(settings) if waits else _model(settings)
+    yield _unconverted_model(settings) if is_unconverted else _model(settings)
     if serves_translator(settings):
         yield _translator()
     if computes_here:
         kinds = _kinds(settings, torch)
         yield _kernels(kinds)
-        if not waits:
+        if not is_unconverted:
             yield _memory(settings, torch, kinds)
     yield _open_files(settings)
     yield _port(settings)
@@ -238,12 +238,12 @@ def _model(settings: Settings) -> Finding:
     try:
         check_models(settings)
     except (EngineError, SettingsError) as error:
-        return bad("model", str(error), "Name a folder with a model, or a model of the hub, by --model.")
+        return bad("model", str(error), "Name a folder with a model, or a model on the hub, by --model.")
     if settings.lists_models:
-        return good("model", f"Replies are made by what {settings.config or called('upstream')} names.")
+        return good("model", f"Replies come from what {settings.config or called('upstream')} names.")
     path = Path(settings.model_path)
     if path.is_dir() and not weights_of(path) and not settings.pickled_weights:
-        return bad("model", f"{path} has no weights (*.safetensors).", "Copy the whole folder of the model.")
+        return bad("model", f"{path} has no weights (*.safetensors).", "Copy the model's whole folder.")
     if not (settings.is_bundled or settings.runs_vllm):
         return _verdict(settings)
     if not path.exists() and not in_cache(settings.model_path):
@@ -253,7 +253,7 @@ def _model(settings: Settings) -> Finding:
     return good("model", f"{settings.model_name}, {weights}.")
 
 
-def _waiting_model(settings: Settings) -> Finding:
+def _unconverted_model(settings: Settings) -> Finding:
     """Check a model that `serve` will fetch or convert."""
     try:
         check_reader(settings.model or "")
@@ -292,7 +292,7 @@ def _verdict(settings: Settings) -> Finding:
         return bad("model", f"It can't be examined: {last}", "Please report this.")
     verdict = msgspec.json.decode(done.stdout, type=PreflightResult)
     if not verdict.serves:
-        return bad("model", verdict.words, WAYS_OUT)
+        return bad("model", verdict.words, ALTERNATIVES)
     folder = Path(settings.model_path)
     kept = folder if folder.exists() else in_cache(settings.model_path)
     if kept is None or not (kept.is_file() or weights_of(kept) or settings.pickled_weights):
@@ -305,7 +305,7 @@ def _verdict(settings: Settings) -> Finding:
 
 
 def _translator() -> Finding:
-    words = f"{TRANSLATOR_NAME}, {in_bytes(weights_of(TRANSLATOR))} of weights; its process starts with its first use"
+    words = f"{TRANSLATOR_NAME}, {in_bytes(weights_of(TRANSLATOR))} of weights; its process starts at its first use"
     return good("translator", f"{words}.")
 
 
@@ -321,7 +321,7 @@ def _kernels(kinds: set[str]) -> Finding:
         reason, remedy = trouble
         return bad("kernels", f"{reason}, so kernels for CUDA can't be compiled.", remedy)
     if "cpu" not in kinds:
-        return good("kernels", f"Those for {', '.join(sorted(kinds))}.")
+        return good("kernels", "The kernels for CUDA can be compiled.")
     if find_spec("._cpu_kernels", errors.__package__) is None:
         return poor(
             "kernels",
@@ -332,7 +332,7 @@ def _kernels(kinds: set[str]) -> Finding:
 
 
 def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding:
-    """Check the memory. It is at most a warning: a running service has taken its part already, and weights may be quantized."""
+    """Check the memory. Too little is only a warning: a running service has taken its part already, and weights may be quantized."""
     on_card = torch is not None and kinds == {"cuda"}
     free = torch.free if torch is not None and on_card else free_memory()
     path = Path(settings.model_path)
@@ -342,7 +342,7 @@ def _memory(settings: Settings, torch: Torch | None, kinds: set[str]) -> Finding
         return poor("memory", "The system does not say how much is free.")
     wanted = weights * len(settings.devices) + (settings.kv_memory or 0)
     where = " on the device" if on_card else ""
-    words = f"{in_bytes(free)} are free{where}, the weights take {in_bytes(weights)}"
+    words = f"{in_bytes(free)} free{where}, {in_bytes(weights)} of weights"
     if free < wanted:
         return poor(
             "memory",
@@ -375,8 +375,8 @@ def _port(settings: Settings) -> Finding:
         except OSError as error:
             return poor(
                 "port",
-                f"{settings.host}:{settings.port} can't be taken: {(error.strerror or str(error)).lower()}.",
-                "That is right if the service runs already; otherwise choose another --port.",
+                f"{settings.host}:{settings.port} can't be used: {(error.strerror or str(error)).lower()}.",
+                "That is expected if the service is running; otherwise choose another --port.",
             )
     return good("port", f"{settings.host}:{settings.port} is free.")
 
@@ -390,37 +390,37 @@ def _authentication(settings: Settings) -> Finding:
             "Anybody who can reach the port may chat.",
             "Make keys: midstream keys add --help.",
         )
-    return good("authentication", "There is no authentication, but it listens on this machine alone.")
+    return good("authentication", "There is no authentication, but only this machine can connect.")
 
 
 def _hooks(settings: Settings) -> Finding:
-    """Check the operator's own files and modules that the start loads."""
+    """Check the operator's own files and modules that are loaded at the start."""
     try:
         tools = tool_box_of(settings)
         if "filters" in settings.tables:
             filters_from(settings.tables["filters"])
     except (SettingsError, InvalidFilters) as error:
-        return bad("filters and tools", str(error), "Fix the file or module that is named.")
-    return good("filters and tools", f"They can be loaded; {len(tools.offered())} tools are functions here.")
+        return bad("filters and tools", str(error), "Fix the named file or module.")
+    return good("filters and tools", f"They can be loaded. Tools that are functions: {len(tools.offered())}.")
 
 
 def _certificate(settings: Settings) -> Finding:
     try:
         tls_of(settings)
     except SettingsError as error:
-        return bad("TLS", str(error), "Give a certificate and its key in PEM files.")
+        return bad("TLS", str(error), "Pass a certificate and its key as PEM files.")
     until = _last_second(settings.tls_cert or "")
     left = until - time.time()
     day = time.strftime("%Y-%m-%d", time.gmtime(until))
     if left <= 0:
-        return bad("TLS", f"The certificate has expired on {day}.", "Renew it.")
+        return bad("TLS", f"The certificate expired on {day}.", "Renew it.")
     if left < SOON_S:
         return poor("TLS", f"The certificate expires on {day}.", "Renew it, and restart the service.")
-    return good("TLS", f"The certificate holds until {day}.")
+    return good("TLS", f"The certificate is valid until {day}.")
 
 
 def _last_second(certificate: str) -> float:
-    """Return when a chain's first certificate expires, in seconds since the epoch. TLS has read it before."""
+    """Return the earliest expiry in a chain of certificates, in Unix seconds. `tls_of` has read the file before."""
     chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
     return min(one.not_valid_after_utc.timestamp() for one in chain)
 
@@ -428,23 +428,23 @@ def _last_second(certificate: str) -> float:
 def _keys(source: str) -> Finding:
     path = key_file_of(source)
     if path is None:
-        return good("keys", "They are in the setting.")
+        return good("keys", "They are in the setting itself.")
     try:
         found = parse_keys(path.read_text(encoding="utf-8").splitlines())
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError, InvalidList) as error:
         return bad(
-            "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file makes such a file."
+            "keys", f"{path} can't be used: {error}.", "midstream keys add NAME --file FILE makes one."
         )
     if not found:
         return poor("keys", f"{path} has none: nobody can connect.", f"midstream keys add NAME --file {path}")
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return poor("keys", f"Others may write {path}.", f"chmod go-w {path}")
-    return good("keys", f"{len(found)} in {path}.")
+        return poor("keys", f"Others may write to {path}.", f"chmod go-w {path}")
+    return good("keys", f"{path} has {len(found)}.")
 
 
 async def network(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield all findings."""
+    """Yield the findings about the store and the upstreams."""
     if settings.redis_url is None:
         for finding in _embedded(settings):
             yield finding
@@ -474,11 +474,11 @@ def _embedded(settings: Settings) -> Iterator[Finding]:
         return
     except OSError as error:
         yield bad(
-            "store", f"{there} can't be written ({error.strerror}).", "Choose another folder with --data-dir."
+            "store", f"{there} can't be written to ({error.strerror}).", "Choose another one with --data-dir."
         )
         return
     free = shutil.disk_usage(there).free
-    words = f"The embedded one ({Path(program).name}) in {folder}, {in_bytes(free)} are free there."
+    words = f"The embedded one ({Path(program).name}), in {folder} with {in_bytes(free)} free."
     if free < MIN_FREE_BYTES:
         yield poor("store", words, "Choose another folder with --data-dir, or free some.")
     else:
@@ -494,17 +494,17 @@ def _synced(durability: Durability, sync_s: float) -> Finding:
             f"A power failure can lose the last two seconds of acknowledged messages. {took}",
             "Set --store-durability disk.",
         )
-    words = f"What is acknowledged is on the disk. {took}"
+    words = f"Acknowledged messages are on the disk. {took}"
     if sync_s > SLOW_SYNC_S:
         return poor("durability", words, f"Each message waits for {SYNCS} syncs: choose a faster disk.")
     return good("durability", words)
 
 
 def _sync_s(folder: Path) -> float:
-    """Return the median seconds of a sync in a folder. Raises OSError."""
+    """Return how many seconds a sync takes in a folder, as a median. Raises OSError."""
     took = []
     with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(PINGS):
+        for _ in range(SAMPLES):
             file.write(bytes(1000))
             file.flush()
             begun = time.perf_counter()
@@ -531,11 +531,11 @@ async def _store(settings: Settings, url: str) -> AsyncIterator[Finding]:
             async for finding in _store_findings(settings, client):
                 yield finding
         except (RedisError, OSError, StoreDown) as error:
-            yield bad("store", f"It refuses what is asked: {error}.", "Check its ACL and its log.")
+            yield bad("store", f"It refuses a command: {error}.", "Check its ACL and its log.")
 
 
 async def _store_findings(settings: Settings, client: Redis) -> AsyncIterator[Finding]:
-    """Yield what a store that answers reports. Raises RedisError, StoreDown."""
+    """Yield the findings about a store that answers. Raises RedisError, StoreDown."""
     yield await _speed(client)
     yield await _clock(client)
     try:
@@ -558,13 +558,13 @@ async def _ping(client: Redis) -> None:
 
 async def _speed(client: Redis) -> Finding:
     took = []
-    for _ in range(PINGS):
+    for _ in range(SAMPLES):
         begun = time.perf_counter()
         await _ping(client)
         took.append(time.perf_counter() - begun)
-    words = f"It answers in {1000 * median(took):.1f} ms, {1000 * max(took):.1f} ms at most."
-    if median(took) > SLOW_S:
-        return poor("store", words, "Each message waits for it several times: put it nearer.")
+    words = f"It answers in {1000 * median(took):.1f} ms (median), {1000 * max(took):.1f} ms at most."
+    if median(took) > SLOW_PING_S:
+        return poor("store", words, "Each message waits for it several times: move it closer.")
     return good("store", words)
 
 
@@ -577,9 +577,9 @@ async def _clock(client: Redis) -> Finding:
         return poor(
             "clock",
             f"This machine's is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the store's.",
-            "Replicas use the store's clock. But times in logs, and the expiry of keys, will be wrong: set up NTP.",
+            "Replicas use the store's clock, but times in logs and the expiry of keys will be wrong: set up NTP.",
         )
-    return good("clock", f"{abs(skew):.1f} s from the store's.")
+    return good("clock", f"It differs from the store's by {abs(skew):.1f} s.")
 
 
 async def _upstream(upstream: UpstreamOptions) -> Finding:
@@ -599,7 +599,7 @@ async def _upstream(upstream: UpstreamOptions) -> Finding:
     except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
         return bad(
             subject,
-            f"{upstream.url} can't be asked: {error or type(error).__name__}.",
+            f"{upstream.url} can't be queried: {error or type(error).__name__}.",
             "Is it running there?",
         )
     if not answer.is_success:
@@ -608,6 +608,6 @@ async def _upstream(upstream: UpstreamOptions) -> Finding:
         )
     if upstream.model not in names:
         return poor(
-            subject, f"It lists no {upstream.model}, but {', '.join(names[:5]) or 'nothing'}.", "Set `model`."
+            subject, f"It lists {', '.join(names[:5]) or 'no models'}, not {upstream.model}.", "Set `model`."
         )
     return good(subject, f"{upstream.url} serves {upstream.model}.")

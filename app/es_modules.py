@@ -1,8 +1,8 @@
-"""Joins the page's ES modules into one script, and a second one for what is loaded on demand.
+"""Joins the page's ES modules into one script, and a second one for modules that are loaded on demand.
 
 The page's modules use a subset of the language that needs no compiler, and that is recognized line by line: each import is
-one line at the head of a module, exports stand before a `class`, a `function` or a `const`, or list names. Anything else is
-refused. Comments that are lines of their own, and types, are left out.
+one line at the head of a module, and exports precede a `class`, a `function` or a `const`, or list names. Anything else is
+refused. Comments on lines of their own, and types, are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REFUSED = re.compile(r"^.*(?:^\s*(?:import|export)\b|\bimport\s*[.(]).*", re.MU
 _WAITS = re.compile(r"^(?!.*\basync\b)\S.*\bawait\b.*|^await\b.*", re.MULTILINE)
 
 Store = Callable[[str], str]
-"""Stores the script of what is loaded on demand, and returns its address."""
+"""Stores the script of the modules that are loaded on demand, and returns its address."""
 
 
 class BundleError(Exception):
@@ -51,21 +51,21 @@ class _Module(NamedTuple):
     later: tuple[str, ...]
 
     def other(self, named: str) -> str:
-        """Return the path of the file that this module names."""
+        """Return the path of a file that this module names."""
         return posixpath.normpath(posixpath.join(posixpath.dirname(self.path), named))
 
 
 def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], store: Store) -> Bundle:
     """Join a module with all its imports.
 
-    `sources`: the texts of the modules, by path; `addresses`: those of all files when they are not joined, relative to the
-    folder of the script. `store` is called once if something is imported on demand. Raises BundleError.
+    `sources`: the texts of the modules, by path; `addresses`: the addresses of all files, unjoined, relative to the folder of
+    the script. `store` is called once if something is imported on demand. Raises BundleError.
     """
     return _Bundler(sources, addresses).of(entry, store)
 
 
 class _Bundler:
-    """Holds all modules that were read, and which of them run at once."""
+    """Holds all modules that were read, and knows which of them run at once."""
 
     def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._sources = sources
@@ -93,8 +93,8 @@ class _Bundler:
     def _loading(self, later: list[str], store: Store) -> Iterator[str]:
         """Return the code that loads the second script, once; after a failure the next import tries again.
 
-        The second script can't import the first: the address of each would contain a hash of the other's. So it is handed
-        the modules of the first that it uses.
+        The second script can't import the first: the address of each would contain a hash of the other's. So it gets
+        the modules of the first script that it uses as arguments.
         """
         for path in later:
             self._order(path, {}, ())
@@ -120,7 +120,7 @@ class _Bundler:
         self._modules[path] = module = _read(path, self._sources[path])
         for other in (*module.now, *module.later):
             if other not in self._sources and other not in self._external:
-                raise BundleError(path, f"it imports {other}, which is not there")
+                raise BundleError(path, f"it imports {other}, which does not exist")
             self._read(other)
 
     def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
@@ -141,7 +141,7 @@ class _Bundler:
         return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{body}\nreturn {exports};\n}})();\n"
 
     def _written_later(self, module: _Module) -> str:
-        """Return a module that runs on demand: once, and after all that run at once."""
+        """Return a module that runs on demand: once, and after all modules that run at once."""
         name = self._name(module.path)
         body, exports = self._body(module)
         begin = f"{name} ??= Promise.resolve().then(async () => {{{body}\nreturn {exports};\n}})"
@@ -166,7 +166,7 @@ class _Bundler:
 
     def _address(self, module: _Module, path: str) -> str:
         if path not in self._addresses:
-            raise BundleError(module.path, f"it names {path}, which is not there")
+            raise BundleError(module.path, f"it names {path}, which does not exist")
         return f"new URL({_quoted(self._addresses[path])}, import.meta.url).href"
 
     def _taken(self, path: str, *, at_once: bool) -> str:

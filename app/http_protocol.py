@@ -1,11 +1,11 @@
 """uvicorn's HTTP protocol with limits on time and size, and the reader that feeds it.
 
-uvicorn waits without a limit for the rest of a request, takes any number of connections and any length of a head, and
-parses all requests that a peer sends ahead. Here the next one is parsed once the last one is answered.
+uvicorn waits forever for the rest of a request, accepts any number of connections and a head of any length, and parses every
+request that a peer pipelines. Here a request is parsed once the one before it has been answered.
 
-uvloop reads up to 256 KB at once, several times, before it looks at another socket, and parsers take all that they get. Here
-bytes are parsed in small parts (`ThrottledReader`), so that one peer's megabytes delay nobody else's ping. A turn of the event
-loop parses few parts, however many peers wait. Meanwhile the transport is not read: the rest waits in the kernel.
+uvloop reads up to 256 KB at once, several times, before it looks at another socket, and parsers take whatever they get. Here
+bytes are parsed in small parts (`ThrottledReader`), so that one peer's megabytes don't delay another's ping. An iteration of the
+event loop parses only a few parts, however many peers wait. Meanwhile their transports are not read: the rest waits in the kernel.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from sessions.limits.rates import TokenBucket
 from sessions.limits.shares import ADDRESS
 
 PARTS_PER_ITERATION = 2
-"""Parts parsed in one turn of the event loop: with many small frames, or handshakes, a millisecond's work."""
+"""Parts parsed in one iteration of the event loop: a millisecond's work if they are full of small frames, or of handshakes."""
 MAX_PART_BYTES = 16 * 1024
-"""Bytes at a time that are only copied: the rest of a long frame, or of a body."""
+"""The largest part if the parser only copies it: the rest of a long frame, or of a body."""
 _SINGLE = {b"authorization", b"content-length", b"host"}
-"""Headers that a request has once: a proxy and this server might each believe another one of two."""
+"""Headers that may occur only once: of two, a proxy and this server might go by different ones."""
 _ANSWER = b"HTTP/1.1 %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n%b\r\n%b"
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -64,18 +64,18 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedServerState(ServerState):
-    """The state that all connections of a server share, with the counters of bounds and the turns of the parsers."""
+    """The state that all connections of a server share, with the counters of bounds and the scheduler of the parsers."""
 
-    def __init__(self, bounds: BoundCounters, turns: ParseScheduler) -> None:
+    def __init__(self, bounds: BoundCounters, scheduler: ParseScheduler) -> None:
         super().__init__()
         self.bounds = bounds
-        self.turns = turns
+        self.scheduler = scheduler
         self.is_draining = False
-        """Whether each connection ends with its next answer."""
+        """Whether each connection closes after its next answer."""
 
 
 class BadRequest(Exception):
-    """A request that is answered 400, and ends its connection."""
+    """A request that gets the status 400, and ends its connection."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -84,44 +84,42 @@ class HttpProtocol(HttpToolsProtocol):
     feed: ThrottledReader
     server_state: SharedServerState
 
-    def __init__(
-        self, *, server_limits: ServerLimits, bounds: BoundCounters, turns: ParseScheduler, **rest: Any
-    ) -> None:
+    def __init__(self, *, server_limits: ServerLimits, **rest: Any) -> None:
         super().__init__(**rest)
-        self._turns = turns
         self._server_limits = server_limits
-        self._bounds = bounds
+        self._scheduler = self.server_state.scheduler
+        self._bounds = self.server_state.bounds
         self._ahead = TokenBucket(PIPELINED)
         self._deadline: TimerHandle | None = None
         self._head_bytes: int | None = 0
-        """Header lines of the current head; None after its end."""
+        """Bytes of the current head; None after its end."""
         self._headers = 0
         self._framing_bytes = 0
-        """Bytes since the head, less `FRAMED` for each byte of the body."""
+        """Bytes after the head, minus `FRAMED` for each byte of the body."""
         self._body_left = 0
         self._is_handshake = False
         self._answered: RequestResponseCycle | None = None
-        """The request being answered. uvicorn knows only the newest, which may wait behind it."""
+        """The request being answered. uvicorn knows only the newest one, which may wait behind this one."""
         self._next: tuple[RequestResponseCycle, Any] | None = None
-        """Set until the peer has read the answer before, and has its turn."""
+        """The next request to answer, until the peer has read the answer before it and is next in line."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, or refuse one socket too many."""
+        """Start the deadline of the first request, or refuse a socket beyond the limit."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.feed = ThrottledReader(
-            transport, self._turns, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
+            transport, self._scheduler, self._parse, copied=lambda: self._body_left, slack=MAX_AHEAD_BYTES
         )
         self.flow = _ReaderFlowControl(transport, self.feed)
         if len(self.connections) > self._server_limits.max_sockets:
             self._bounds.count(Bound.SOCKETS)
             self._refuse(b"503 Service Unavailable", b"The server has as many connections as it can take.")
         else:
-            self._begin_to_wait()
+            self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._stop_waiting()
+        """Stop whatever waits for the peer."""
+        self._cancel_deadline()
         self.feed.end()
         super().connection_lost(exc)
         if self._answered is not None and not self._answered.response_complete:
@@ -130,13 +128,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._break_cycles()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the bytes in their turn."""
+        """Parse the bytes when this peer is next in line."""
         if not self.transport.is_closing():
             self.feed.take(data)
 
     def _parse(self, data: bytes) -> None:
-        """Parse a part, within the bounds of a head and of a body's framing."""
-        # as uvicorn's `data_received` begins, which this replaces
+        """Parse a part; refuse a head, or the framing of a body, that exceeds its limit."""
+        # as in uvicorn's `data_received`, which this replaces
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -157,8 +155,8 @@ class HttpProtocol(HttpToolsProtocol):
             )
             self._refuse(b"400 Bad Request", str(why).encode())
             return
-        if self._waits_for_nothing:
-            self._begin_to_wait()  # empty lines before a request have stopped uvicorn's timer
+        if self._is_idle:
+            self._start_deadline()  # empty lines before a request have stopped uvicorn's timer
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             is_too_long = self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS
@@ -173,8 +171,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Serve a request without the upgrade that it offers: RFC 9110, section 7.8.
 
-        The parser takes what follows such a head for another protocol, whatever length the body has. Read on by the same parser,
-        the body would be the next request. So a new parser gets the head without `Upgrade`, and then frames the body.
+        The parser takes whatever follows such a head for another protocol, even a body of a declared length. If it read on, it
+        would take the body for the next request. So a new parser reads the head without `Upgrade`, and then the body.
         """
         head = [
             b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
@@ -186,15 +184,15 @@ class HttpProtocol(HttpToolsProtocol):
             self._parse(rest)
 
     @property
-    def _waits_for_nothing(self) -> bool:
-        """Whether the peer has no timer and no request being answered."""
+    def _is_idle(self) -> bool:
+        """Whether no deadline is running and no request is being answered."""
         is_ours = not self.transport.is_closing() and self.transport.get_protocol() is self
         return is_ours and self._deadline is None and not self._is_answering
 
     def on_message_begin(self) -> None:
         """Begin a request, the first one or the next."""
         super().on_message_begin()
-        request = object()  # not the scope, which would hold itself
+        request = object()  # not the scope, which would refer to itself
         self.scope["extensions"] = {
             ABORT: {"abort": self.abort},
             WRITE: {"write": partial(self._write_now, request), "request": request},
@@ -202,7 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = self._body_left = self._headers = self._framing_bytes = 0
         self._ahead.take(1, self.loop.time())
         if self._deadline is None:
-            self._begin_to_wait()
+            self._start_deadline()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header line. Lines of a trailer are dropped: they must not count as headers (RFC 9110, section 6.5.1)."""
@@ -224,27 +222,27 @@ class HttpProtocol(HttpToolsProtocol):
         self._check_head()
         self._is_handshake = self.parser.should_upgrade() and self._is_websocket_request
         if self._is_handshake:
-            self._stop_waiting()
+            self._cancel_deadline()
         if self._is_handshake or not self.parser.should_upgrade():
             self._head_bytes, self._framing_bytes = None, 0
             super().on_headers_complete()
             if self.expect_100_continue and not self._is_handshake:
-                self.cycle.keep_alive = False  # nobody knows whether the body follows an early answer
+                self.cycle.keep_alive = False  # after an early answer, nobody knows whether the body follows
 
     def _check_head(self) -> None:
         names = Counter(name for name, _ in self.headers)
         if twice := [name for name in _SINGLE if names[name] > 1]:
-            raise BadRequest(f"A request has one {twice[0].decode().title()} header at most.")
+            raise BadRequest(f"A request may have only one {twice[0].decode().title()} header.")
         if names[b"host"] == 0 and self.parser.get_http_version() != "1.0":
-            raise BadRequest("A request of HTTP/1.1 has a Host header.")
-        if not self.url.startswith((b"/", b"*")) and not self._names_its_host:
-            raise BadRequest("The request's target names another host than its Host header.")
+            raise BadRequest("An HTTP/1.1 request needs a Host header.")
+        if not self.url.startswith((b"/", b"*")) and not self._matches_host_header:
+            raise BadRequest("The request's target and its Host header name different hosts.")
         if self.parser.get_method() == b"CONNECT":
             raise BadRequest("This server is not a proxy.")
 
     @property
-    def _names_its_host(self) -> bool:
-        """Whether a target that is a whole URL (RFC 9112, section 3.2.2) has the host of the `Host` header, which the gate reads."""
+    def _matches_host_header(self) -> bool:
+        """Whether an absolute target (RFC 9112, section 3.2.2) names the host of the `Host` header, which the middleware checks."""
         host = next((value for name, value in self.headers if name == b"host"), b"")
         try:
             return urlsplit(self.url).netloc.lower() == host.strip().lower()
@@ -253,27 +251,27 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_websocket_request(self) -> bool:
-        """Whether this is the head of a handshake: RFC 6455, section 4.1. Nothing else that offers an upgrade gets one."""
+        """Whether this is the head of a handshake: RFC 6455, section 4.1. No other upgrade is granted."""
         upgrades = [value.lower() for name, value in self.headers if name == b"upgrade"]
         return upgrades == [b"websocket"] and self.parser.get_method() == b"GET"
 
     def _should_upgrade(self) -> bool:
-        # private: by it uvicorn decides whether a request becomes a WebSocket; here its head has decided that
+        # private: uvicorn calls it to learn whether a request becomes a WebSocket; `on_headers_complete` has decided that
         return self._is_handshake
 
     def on_message_complete(self) -> None:
         """End the request: later ones wait for its answer."""
-        if self._head_bytes is not None:  # an upgrade that is ignored: its request begins again, without it
+        if self._head_bytes is not None:  # the upgrade is ignored: the request begins again without it
             return
-        self._stop_waiting()
+        self._cancel_deadline()
         super().on_message_complete()
         if self._is_answering:
             self.feed.hold(PauseReason.ANSWER)
 
     def on_response_complete(self) -> None:
-        """Let the next request have its turn: at once if the server waited for it, else within the budget of pipelined ones."""
+        """Allow the next request: at once if it has yet to arrive, else within the budget of pipelined requests."""
         super().on_response_complete()
-        if self._is_answering and not self.cycle.more_body:  # the next one came whole in the same part
+        if self._is_answering and not self.cycle.more_body:  # the next request arrived whole in the same part
             return
         wait_s = self._ahead.wait_s(self.loop.time())
         if self.feed.waits and wait_s:
@@ -284,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     # private: uvicorn has no other place where an answer begins, for the first request and for those that wait behind it
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin an answer; to a request that came ahead, in its peer's turn. It waits while the peer does not read the one before."""
+        """Begin an answer: to a pipelined request when its peer is next in line, and never while the last answer is unread."""
         self._answered = cycle
         if self.server_state.is_draining:
             cycle.keep_alive = False
@@ -294,13 +292,13 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._next = cycle, app
         if not self.flow.write_paused:
-            self.feed.in_turn(self._begin_next)
+            self.feed.queue(self._begin_next)
 
     def resume_writing(self) -> None:
-        """Resume: the peer has read most of what was sent."""
+        """Resume, since the peer has read most of what was sent."""
         super().resume_writing()
         if self._next is not None:
-            self.feed.in_turn(self._begin_next)
+            self.feed.queue(self._begin_next)
 
     def _begin_next(self) -> None:
         # Its peer may have left, or stopped reading, or been refused since.
@@ -310,7 +308,7 @@ class HttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(*begun)
 
     def handle_websocket_upgrade(self) -> None:
-        """Become a WebSocket. Bytes sent before the handshake's answer are dropped, as uvicorn does."""
+        """Become a WebSocket. Bytes that arrive before the handshake is answered are dropped, as in uvicorn."""
         if self._is_answering:
             self.abort()
             return
@@ -319,14 +317,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._break_cycles()
 
     def _break_cycles(self) -> None:
-        """Break the reference cycles, so that all is freed at once, without the collector."""
+        """Break the reference cycles, so that everything is freed at once, without the garbage collector."""
         del self.parser, self.flow, self.scope
         self._answered = self._next = None
 
     def drain(self) -> None:
-        """End the connection with its last answer, or at once if it is idle.
+        """Close the connection after its last answer, or at once if it is idle.
 
-        One without any request so far stays: its first one may be on its way.
+        A connection that has had no request yet stays open: its first one may be on its way.
         """
         if self._is_answering:
             self.cycle.keep_alive = False
@@ -334,7 +332,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """End the connection by a reset."""
+        """End the connection with a reset."""
         reset(self.transport)
 
     def _write_now(self, request: object, part: bytes) -> bool:
@@ -353,30 +351,30 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _begin_to_wait(self) -> None:
+    def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self._server_limits.request_s, self._request_timed_out)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _request_timed_out(self) -> None:
         self._deadline = None
-        if not (self.feed.is_clear or self._is_answered):  # what has come of the request waits for us
-            self._begin_to_wait()
+        if not (self.feed.is_clear or self._is_answered):  # what has arrived of the request waits for us
+            self._start_deadline()
             return
         self._bounds.count(Bound.REQUEST_TIME)
-        self._refuse(b"408 Request Timeout", b"The request did not come in time.")
+        self._refuse(b"408 Request Timeout", b"The request did not arrive in time.")
 
     @property
     def _is_answered(self) -> bool:
-        """Whether each request that has begun has its answer already, though the last one's body may not have ended."""
+        """Whether every request begun so far has been answered, even if the last one's body has not ended."""
         return self._head_bytes is None and not self._is_answering
 
     def _refuse(self, status: bytes, why: bytes) -> None:
-        """End the connection: a request gets one answer, so one that has its answer, or a part of it, gets no other."""
-        self._stop_waiting()
+        """End the connection with an error. A request that has been answered, even in part, gets no second answer."""
+        self._cancel_deadline()
         self.feed.end()
         if self._is_answering:
             self.transport.abort()
@@ -387,14 +385,14 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _parser(protocol: HttpProtocol) -> httptools.HttpRequestParser:
-    """Return a parser that reads what follows a request with `Connection: close`, as uvicorn's does; it is not answered."""
+    """Return a parser like uvicorn's: it accepts bytes after a request with `Connection: close`, which get no answer."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 class _ReaderFlowControl(FlowControl):
-    """Joins uvicorn's reasons to pause reading with ours."""
+    """Makes uvicorn's pauses of reading a `PauseReason` among ours."""
 
     def __init__(self, transport: Transport, feed: ThrottledReader) -> None:
         super().__init__(transport)
@@ -416,7 +414,7 @@ class PauseReason(Enum):
 
     HANDSHAKE = auto()
     MESSAGE = auto()
-    """The application has not taken the last message."""
+    """The application has not received the last message, or not processed a large one."""
     UNREAD = auto()
     """The peer does not read its answers."""
     BUDGET = auto()
@@ -433,9 +431,9 @@ def _nothing() -> int:
 
 
 class ThrottledReader:
-    """The bytes of one peer that wait for the parser.
+    """Feeds a peer's bytes to its parser, in parts.
 
-    `copied`: how many of the next bytes the parser will only copy; `slack`: how many may wait while the transport is read.
+    `copied`: how many of the next bytes the parser will only copy; `slack`: how many bytes may wait before reading pauses.
     """
 
     __slots__ = (
@@ -448,29 +446,29 @@ class ThrottledReader:
         "_is_scheduled",
         "_parse",
         "_pending",
+        "_scheduler",
         "_slack",
         "_transport",
-        "_turns",
     )
 
     def __init__(
         self,
         transport: Transport,
-        turns: ParseScheduler,
+        scheduler: ParseScheduler,
         parse: Callable[[bytes], None],
         *,
         copied: Callable[[], int] = _nothing,
         slack: int = 0,
     ) -> None:
         self._transport = transport
-        self._turns = turns
-        self._group = turns.group_of(transport)
+        self._scheduler = scheduler
+        self._group = scheduler.group_of(transport)
         self._parse = parse
         self._copied = copied
         self._slack = slack
         self._pending = b""
         self._at = 0
-        """The number of parsed bytes."""
+        """How many of the pending bytes were parsed."""
         self._holds: set[PauseReason] = set()
         self._is_paused = self._is_scheduled = self._is_over = False
 
@@ -484,36 +482,36 @@ class ThrottledReader:
         """Whether bytes wait."""
         return self._at < len(self._pending)
 
-    def holds(self, hold: PauseReason) -> bool:
-        """Return whether parsing waits for this reason."""
-        return hold in self._holds
+    def holds(self, reason: PauseReason) -> bool:
+        """Return whether parsing is paused for this reason."""
+        return reason in self._holds
 
     def take(self, data: bytes) -> None:
-        """Parse a few bytes at once if the turn has room, and many in parts."""
-        if len(data) <= PART_BYTES and self.is_clear and self._turns.take_nowait(self._group):
+        """Parse a few bytes at once if this iteration of the event loop has room; queue more of them in parts."""
+        if len(data) <= PART_BYTES and self.is_clear and self._scheduler.take_nowait(self._group):
             self._parse(data)
             return
         self._pending, self._at = self._pending[self._at :] + data if self.waits else data, 0
         self._update_reading()
 
-    def hold(self, hold: PauseReason) -> None:
+    def hold(self, reason: PauseReason) -> None:
         """Parse nothing until `release`."""
-        self._holds.add(hold)
+        self._holds.add(reason)
         self._update_reading()
 
-    def release(self, *holds: PauseReason) -> None:
-        """Parse on from the loop's next turn, unless there is another reason to wait."""
-        self._holds.difference_update(holds)
+    def release(self, *reasons: PauseReason) -> None:
+        """Resume parsing in the loop's next iteration, unless there is another reason to wait."""
+        self._holds.difference_update(reasons)
         self._update_reading()
 
     def enforce(self) -> None:
-        """Pause reading again if somebody else resumed it."""
+        """Pause reading again if uvicorn resumed it."""
         self._is_paused = False
         self._update_reading()
 
-    def in_turn(self, callback: Callable[[], None]) -> None:
-        """Call back when this peer has its turn, as if it were one more part."""
-        self._turns.queue(self._group, callback)
+    def queue(self, callback: Callable[[], None]) -> None:
+        """Call back when this peer is next in line, as if for one more part."""
+        self._scheduler.queue(self._group, callback)
 
     def end(self) -> None:
         """Drop the waiting bytes and the parser. Reading continues for the transport's next owner."""
@@ -521,7 +519,7 @@ class ThrottledReader:
         self._holds.clear()
         self._update_reading()
         self._is_over = True
-        # parser and feed hold each other: only the collector would free them
+        # parser and reader refer to each other: only the garbage collector would free them
         self._parse, self._copied = _discard, _nothing
 
     def _update_reading(self) -> None:
@@ -535,7 +533,7 @@ class ThrottledReader:
         self._is_paused = pause
         if self.waits and not self._holds and not self._is_scheduled:
             self._is_scheduled = True
-            self._turns.queue(self._group, self._feed)
+            self._scheduler.queue(self._group, self._feed)
 
     def _feed(self) -> None:
         self._is_scheduled = False
@@ -553,16 +551,16 @@ def _discard(part: bytes) -> None:
 
 
 class ParseScheduler(FairLoopScheduler):
-    """The turns in which the bytes of all peers are parsed. `proxies`: networks of trusted ones."""
+    """Schedules the parsing of all peers' bytes. `proxies`: networks of trusted proxies."""
 
     def __init__(self, light_clients: LightClients | None = None, *, proxies: Iterable[Network] = ()) -> None:
         super().__init__(PARTS_PER_ITERATION, light_clients)
         self._proxies = tuple(proxies)
 
     def group_of(self, transport: Transport) -> str:
-        """Return the key by which peers take turns: the address, or the network that one subscriber has.
+        """Return the key by which a peer is scheduled: its address, or the network of one subscriber.
 
-        Connections of a proxy have a key each. Whose they are is not known yet, and one of them may be a guest's.
+        Each connection of a proxy has a key of its own: its client is not known yet, and may be a light one.
         """
         peer = transport.get_extra_info("peername")
         site = peer_group(str(peer[0]), self._proxies) if isinstance(peer, tuple) else ""
@@ -576,9 +574,9 @@ def error_bytes(status: bytes, why: bytes) -> bytes:
 
 
 def reset(transport: Transport) -> None:
-    """End a connection by a reset. Without it the kernel would keep unread bytes for minutes."""
+    """End a connection with a reset. After a close the kernel would keep unread bytes for minutes."""
     opened: socket.socket | None = transport.get_extra_info("socket")
     if opened is not None:
-        with suppress(OSError, ValueError):  # it is closed already; of uvloop's then it has no descriptor
+        with suppress(OSError, ValueError):  # it is closed already: uvloop's socket then has no descriptor
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()

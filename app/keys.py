@@ -1,4 +1,4 @@
-"""The command line of API keys: `midstream keys add`, `list` and `revoke`. A running service notices by itself."""
+"""The command line for API keys: `midstream keys add`, `list` and `revoke`. A running service notices changes by itself."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _change(path: Path, change: Callable[[str], str]) -> None:
 
 
 def _keep_access(descriptor: int, path: Path) -> None:
-    """Give the new file the old one's owner and mode; if there was none, only its maker may read it."""
+    """Give the new file the owner and the mode of the old one. A first file may be read by its owner only."""
     facts = path.stat()
     with suppress(PermissionError):  # only root may change a file's owner
         os.fchown(descriptor, facts.st_uid, facts.st_gid)

@@ -1,6 +1,6 @@
 """Logs: one line an event, as text for a terminal or JSON for a collector. Never content, keys or tokens of clients.
 
-So tracebacks hold no local variables, and no messages but those of the system. Libraries log nothing at `debug`.
+So tracebacks contain no local variables, and no messages except the system's. Libraries log nothing at `debug`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.messages import NO_TRACE, current_trace
 OURS = ("midstream", machine.__package__)
 """Names of our own loggers."""
 QUOTING = ("mcp", "client")
-"""Loggers of the MCP library. They quote tools' arguments and results; our own lines have what matters."""
+"""Loggers of the MCP library. They quote tools' arguments and results; our own lines contain what matters."""
 
 
 def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:

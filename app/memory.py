@@ -1,8 +1,8 @@
-"""Returns free memory to the system, and runs the garbage collector when there may be much to collect.
+"""Returns free memory to the system, and runs the garbage collector when there may be a lot to collect.
 
-glibc returns only free memory at the end of its heap. One small string there keeps all the megabytes below it, after a burst of
-long answers from the store. Where the C library can't do it (musl, macOS), nothing is returned. It returns whole pages, and one
-small string keeps its page. So what nobody needs, however small, is let go of before.
+By itself glibc returns only the free memory at the end of its heap: one small string there keeps all the megabytes below it, say
+after a burst of long answers from the store. `malloc_trim` returns all free pages; C libraries without it (musl, macOS) return
+nothing. A small string still keeps its own page. So whatever is no longer needed, however small, is released first.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 
 GIVE_BACK_S = 20.0
 YOUNG = 1_000
-"""After so many new objects, the young generation is collected."""
+"""After this many new objects, the young generation is collected."""
 MIDDLE = 10
-"""After so many of those, the next generation is collected: some milliseconds."""
+"""After this many collections of the young generation, the next one is collected: that takes some milliseconds."""
 NEVER = 1_000_000
 
 _trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""malloc_trim(3): some milliseconds for each 100 MB, during which other threads run."""
+"""malloc_trim(3) takes some milliseconds for each 100 MB, during which other threads run."""
 
 _M_MMAP_THRESHOLD = -3
 LARGE_BYTES = 512 * 1024
@@ -29,11 +29,11 @@ LARGE_BYTES = 512 * 1024
 _clear_caches: Callable[[], None] | None = getattr(sys, "_clear_internal_caches", None) or getattr(
     sys, "_clear_type_cache", None
 )
-"""The latter's name until Python 3.13, which warns of it later."""
+"""`_clear_type_cache` is the name before Python 3.13; later versions warn about it."""
 
 
 def set_up() -> None:
-    """Call once, before the event loop runs."""
+    """Configure the collector and the allocator. Call it once, before the event loop runs."""
     _collect_seldom()
     _map_large_blocks()
 
@@ -41,7 +41,7 @@ def set_up() -> None:
 def _collect_seldom() -> None:
     """Leave the oldest generation to `keep_giving_back`. Python collects it whenever a quarter of it is new.
 
-    When thousands connect at once that is again and again, and each takes a tenth of a second in which nobody gets any text.
+    When thousands connect at once, that happens again and again. Each time takes a tenth of a second in which nobody gets any text.
     """
     gc.freeze()  # imported modules stay for good
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
@@ -50,9 +50,9 @@ def _collect_seldom() -> None:
 def _map_large_blocks() -> None:
     """Have the C library get blocks of half a megabyte and more from the system, and give each back as soon as it is free.
 
-    glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later ones
-    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them. What is
-    free at the heap's end is given back from 128 KiB on, as at first.
+    glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later blocks
+    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them. As at first,
+    free memory at the heap's end is given back from 128 KiB on.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -69,7 +69,7 @@ def forget_names() -> None:
     """Clear Python's cache of attributes by class and name. It fills up again within a millisecond.
 
     It is keyed by a name's address. C code makes a new string to look up a name, as msgspec does for each text with a pattern.
-    The cache then holds up to 4,096 copies of one name, each in a page that was free otherwise.
+    The cache then holds up to 4,096 copies of one name, each in a page that would otherwise be free.
     """
     if _clear_caches is not None:
         _clear_caches()
@@ -82,7 +82,7 @@ def give_back() -> None:
 
 
 async def keep_giving_back(forget: Callable[[], None]) -> None:
-    """Do all of this from time to time, until cancelled. `forget`: is called before, to let go of what is no longer needed."""
+    """Do all of this from time to time, until cancelled. `forget` is called first, to release what is no longer needed."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         forget()

@@ -1,6 +1,6 @@
-"""What operators watch: the metrics of `/metrics`, and the body of `/readyz`. The one place that knows Prometheus.
+"""What operators watch: the metrics at `/metrics`, and the body of `/readyz`. Only this module knows Prometheus.
 
-Layers are asked for their statistics at each request of `/metrics`, in the names and units of Prometheus. No label grows with the
+Each request for `/metrics` collects the layers' statistics; names and units follow Prometheus. No label's values grow with the
 number of people: there are few codes, reasons, causes, endpoints, engines and models.
 """
 
@@ -51,9 +51,9 @@ from sessions.tools.tool_registry import ToolStatistics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_SAMPLE_S = 0.25
 PROBE_CACHE_S = 1.0
-"""How long an answer of the store counts, so that frequent probes cost it nothing."""
+"""How long an answer of the store is reused, so that frequent probes cost the store nothing."""
 StoreState = Literal["ok", "full", "refuses_writes", "unavailable"]
-"""`full`: it has no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""
+"""`full`: there is no room for new messages and uploads. The replica stays ready: people can still read, delete, and chat without it."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _FULL = "The store has no room for new messages and uploads. Delete something, or raise its maxmemory."
 
@@ -62,7 +62,7 @@ class Metrics(NullObserver, Collector):
     """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # twice the series, and nobody asks for them
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # twice the series, for nobody
         self._registry = CollectorRegistry()
         self._first_token = Histogram(
             "midstream_first_token_seconds",
@@ -103,7 +103,7 @@ class Metrics(NullObserver, Collector):
         """Count a gap between deltas."""
         self._gaps.observe(seconds)
 
-    def ended(self, done: Done, client: Client) -> None:  # noqa: ARG002 - it counts for all
+    def ended(self, done: Done, client: Client) -> None:  # noqa: ARG002 - the turns of all clients count
         """Count an ended turn, no matter who began it."""
         self._turns.labels(done.reason.value).inc()
         self._models.labels(done.model or "", done.requested_model or done.model or "").inc()
@@ -114,7 +114,7 @@ class Metrics(NullObserver, Collector):
             self._steps_after.inc(done.cancel.steps_after or 0)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gaps. The library's own histograms take a lock for each observation."""
+        """Yield the gaps: the library's own histograms would take a lock for each observation."""
         yield _histogram("midstream_delta_gap_seconds", "Between two deltas of a turn.", self._gaps)
 
     def watch(self, sources: Sources) -> None:
@@ -127,7 +127,7 @@ class Metrics(NullObserver, Collector):
 
 
 async def keep_measuring(lag: Durations) -> None:
-    """Record how much longer sleeps took than asked for, until cancelled."""
+    """Record how much longer sleeps take than requested, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_SAMPLE_S
@@ -144,7 +144,7 @@ _FROM_THE_START = {
 }
 """Codes whose counts begin at zero: an alert sees no increase in a series that begins with its first count."""
 _Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
-# Name, text, and the field of `EngineStatistics`. A process's own counts begin again with the next process.
+# Name, text, and the field of `EngineStatistics`. The counts of a process restart with the next process.
 _ENGINE_GAUGES = (
     ("engine_batch", "Requests in the engine's batch.", "running"),
     ("engine_queue", "Requests that wait for a place in the batch.", "queued"),
@@ -186,7 +186,7 @@ _ENGINE_COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The sources of every scrape. `stores`: the store's clients by their use; `lag`: that of the event loop."""
+    """The sources of every scrape. `stores`: the statistics of the store's clients, by use; `lag`: that of the event loop."""
 
     models: ServedModels
     connections: Callable[[], ConnectionStatistics]
@@ -200,7 +200,7 @@ class Sources:
 
 
 class ServiceCollector(Collector):
-    """Asks the layers at each scrape."""
+    """Collects the layers' statistics at each scrape."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -379,10 +379,10 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the replica is ready, and the state of each part. `store_message`: why the store is not `ok`, in words.
+    """Whether the replica is ready, and the state of each part. `store_message`: why the store is not `ok`, as a sentence.
 
     With several engines, `engines` has each one's state and `engines_ready` how many serve. With several models, `models` has
-    each one's state by name. One that serves is enough to be ready.
+    each one's state by name. One engine that serves is enough to be ready.
     """
 
     ready: bool
@@ -396,7 +396,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Store(msgspec.Struct, frozen=True):
-    """The store's answer to a probe, and until when it counts."""
+    """The store's answer to a probe, and until when it is reused."""
 
     state: StoreState
     message: str | None = None
@@ -431,7 +431,7 @@ class Readiness:
         )
 
     async def _store_takes_writes(self) -> _Store:
-        """Return the store's answer to a small write, some moments old at most: a store that refuses it can't take messages either."""
+        """Return the store's answer to a small write, at most `PROBE_CACHE_S` old: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
                 with as_service():

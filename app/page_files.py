@@ -1,4 +1,4 @@
-"""Serves the page: a few joined files that browsers cache for ever, and each source under its own name, revalidated on each use."""
+"""Serves the page: a few joined files that browsers cache forever, and each source under its own name, revalidated on each use."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from app.es_modules import BundleError, join
 REVALIDATED = "no-cache"
 """Cached, but revalidated on each use: a new version shows at the next load."""
 KEPT = "public, max-age=31536000, immutable"
-"""Cached for ever: other content has another name."""
+"""Cached forever: changed content gets another name."""
 NOT_KEPT = "no-store"
-"""For content of another version than the name says."""
+"""For content of another version than the one named."""
 LOOK_S = 0.25
 """Seconds between two checks of the sources. A check takes two milliseconds."""
 TYPES = {
@@ -52,15 +52,15 @@ TYPES = {
 _WEIGHT = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _COMPRESSED = {".png", ".woff2"}
 _SMALL = 256
-"""Files of fewer bytes are not compressed: they fit one packet with their headers."""
+"""Files of fewer bytes are not compressed: they fit into one packet with their headers."""
 _DIGITS = 16
 """Hexadecimal digits of the SHA-256 sum, in tags and in names."""
 SCRIPT = "start.js"
 LATER = "later.js"
-"""What the page's script loads on demand."""
+"""The script with whatever the page's script loads on demand."""
 STYLE = "style.css"
 VENDOR = "vendor/"
-"""Folders of bundles that stay separate files: they change seldom, and some are loaded on demand."""
+"""Folder of bundles that stay separate files: they rarely change, and some are loaded on demand."""
 # Addresses are relative, since a proxy may serve the page below a path.
 _SHEET = re.compile(r'\n *<link rel="stylesheet" href="(?:\.\./)?static/([^"]+)">')
 _MODULE = re.compile(r'<script type="module" src="((?:\.\./)?static/)([^"]+)"></script>')
@@ -75,11 +75,11 @@ _log = structlog.get_logger("midstream.page")
 
 
 Moment = tuple[int, int]
-"""A file's modification time and length; they differ once it was written again."""
+"""A file's modification time and length, which differ once it is written again."""
 
 
 class PageFiles(StaticFiles):
-    """The page of a folder. If its modules can't be joined, they are served one by one, and the log says why.
+    """Serves the page in a folder. If its modules can't be joined, they are served one by one, and the log says why.
 
     It checks the sources on each request for the page, so an edit shows at the next load.
     """
@@ -196,7 +196,7 @@ def _known(tags: str, tag: str) -> bool:
 
 
 def _keeping(asset: Asset, digest: str) -> str:
-    """During an upgrade a replica may be asked for a file of the other version: it answers with its own, uncached."""
+    """Return how to cache. A replica that is asked for a file of another version in an upgrade sends its own, uncached."""
     return KEPT if asset.digest == digest else NOT_KEPT
 
 
@@ -221,7 +221,7 @@ class Coding(StrEnum):
 
 
 _OFFERED = (Coding.GZIP,) if find_spec("brotli") is None else (Coding.BROTLI, Coding.GZIP)
-"""Brotli is of the extra `fast`."""
+"""Brotli is in the extra `fast`."""
 
 
 class Asset:
@@ -255,7 +255,7 @@ class Asset:
 
 
 def chosen(accepted: str) -> Coding:
-    """Return the coding that an `Accept-Encoding` header prefers; among equals the smallest (RFC 9110, 12.5.3)."""
+    """Return the coding that an `Accept-Encoding` header prefers; among equals the one with the smallest result (RFC 9110, 12.5.3)."""
     weights = dict(_weights(accepted))
     rest = weights.get("*", 0.0)
     liked = {coding: weights.get(coding, rest) for coding in _OFFERED}
@@ -280,7 +280,7 @@ def _weight(part: str) -> tuple[str, float]:
 
 def _compressed(content: bytes, coding: Coding) -> bytes:
     if coding is Coding.BROTLI:
-        import brotli  # noqa: PLC0415 - of the extra `fast`
+        import brotli  # noqa: PLC0415 - in the extra `fast`
 
         return bytes(brotli.compress(content, mode=brotli.MODE_TEXT))
     return gzip.compress(content, compresslevel=9, mtime=0)
@@ -342,7 +342,7 @@ class _Builder:
         text = self._text(name)
         entries = _MODULE.findall(text)
         if len(entries) != 1:
-            raise BundleError(name, f"one module begins a page, not {len(entries)}")
+            raise BundleError(name, f"a page must start one module, not {len(entries)}")
         kind = "" if name == "index.html" else f"{posixpath.splitext(name)[0]}-"
         ((static, entry),) = entries
         style = self._make(kind + STYLE, "\n".join(self._sheet(path) for path in _SHEET.findall(text)))
@@ -380,12 +380,12 @@ class _Builder:
         return summed(name, self._made[name])
 
     def _address(self, path: str, named_in: str) -> str:
-        """Return the address of a file below `static/`, under which it may be cached for ever."""
+        """Return the address of a file below `static/`, under which it may be cached forever."""
         if unsummed(path) is not None or path.endswith(_KEPT_ADDRESSES):
             return path
         file = self._folder / path
         if not file.is_file():
-            raise BundleError(named_in, f"it names {path}, which is not there")
+            raise BundleError(named_in, f"it names {path}, which does not exist")
         return summed(path, Asset(path, file.read_bytes()))
 
     def _text(self, path: str) -> str:

@@ -50,14 +50,14 @@ from sessions.tools.tool_registry import ToolRegistry, ToolSource
 
 FLUSH_S = 1.0
 CHECK_S = 2.0
-"""How often files are checked; the key file is also checked at each connection."""
+"""Seconds between two checks of files; the key file is also checked at each connection."""
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 TOOL_S = 30.0
 """How long a call of a Python function may run."""
 RESULT_BYTES = 64 * 1024
-"""Bytes of a tool's result; a longer one is cut."""
+"""The most bytes of a tool's result; a longer one is cut."""
 _limits_log = structlog.get_logger("midstream.limits")
 _reload_log = structlog.get_logger("midstream.rereading")
 _store_log = structlog.get_logger("midstream.store")
@@ -148,14 +148,14 @@ async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> As
 
 
 class LimitsReload:
-    """Applies the limits, and those of the settings' file again whenever it changes, but for `key_connections`.
+    """Applies the limits in the settings' file again whenever it changes, except `key_connections`.
 
-    A file that becomes unusable changes nothing and is logged. What else is in it needs a restart.
+    A file that becomes unusable changes nothing and is logged. Other changes to it take effect at a restart.
     """
 
     def __init__(self, settings: Settings, limiters: Limiters) -> None:
         self._path = None if settings.limits_file is None else Path(settings.limits_file).expanduser()
-        # The first look reads the file again: it may have changed since the settings were read.
+        # The first check rereads the file: it may have changed since the settings were read.
         self._state: tuple[int, int, int] | None = None
         self._limits = settings.limits
         self._limiters = limiters
@@ -199,7 +199,7 @@ def quotas_of(limits: Limits) -> QuotaSettings:
 
 
 class ConfigReload:
-    """Checks the files from time to time, and at once on request."""
+    """Checks the files of keys, origins and limits from time to time, and at once on request."""
 
     def __init__(self, access: AccessControl, limits: LimitsReload) -> None:
         self.access = access
@@ -223,7 +223,7 @@ class ConfigReload:
 
 
 def durability_of(settings: Settings) -> Durability:
-    """Return how durable an `accepted` or a `done` is. Raises SettingsError."""
+    """Return how durable messages and replies are once they are acknowledged. Raises SettingsError."""
     if settings.store_durability is None:
         return Durability.DISK if settings.redis_url is None else Durability.MEMORY
     durability = Durability(settings.store_durability)
@@ -255,9 +255,9 @@ def store_client(url: str, tally: StoreStats | None = None, *, heavy_slots: int 
 async def look_at_store(
     settings: Settings, store: Redis, *, failed: Callable[[StoreDown], None] | None = None
 ) -> None:
-    """Wait for the store without a limit, and log what an operator should know. `failed` is called with each failed attempt.
+    """Wait for the store without a limit, and log what an operator should know. `failed` is called after each failed attempt.
 
-    Raises SettingsError if the store can't do what is asked.
+    Raises SettingsError if the store can't do what the settings require.
     """
     await retry_until_available(
         partial(_look, settings, store), at=_address(settings), within_s=inf, failed=failed
@@ -339,9 +339,9 @@ def _servers(settings: Settings) -> Iterator[ToolSource]:
 
 @asynccontextmanager
 async def traced(observer: Observer, *, version: str) -> AsyncIterator[Observer]:
-    """Return an observer that also makes spans of turns, if OpenTelemetry's variables name an endpoint; else the given one.
+    """Yield an observer that also records spans of turns if OpenTelemetry's variables name an endpoint; else yield the given one.
 
-    Without an endpoint none of its libraries is imported. Raises SettingsError.
+    Without an endpoint none of OpenTelemetry's libraries is imported. Raises SettingsError.
     """
     endpoint = _endpoint()
     if endpoint is None:
@@ -374,7 +374,5 @@ def _endpoint() -> str | None:
     # the endpoint of traces has precedence over the general one
     spoken = next((name for name in PROTOCOLS if variable(name)), None)
     if spoken is not None and variable(spoken) != PROTOCOL:
-        raise SettingsError(
-            f"{spoken}: only {PROTOCOL} is spoken here; that is port 4318 of most collectors."
-        )
+        raise SettingsError(f"{spoken}: only {PROTOCOL} is supported, which is port 4318 of most collectors.")
     return endpoint

@@ -83,7 +83,7 @@ _SLASHED = ("/v1/", "/health/", "/healthz/", "/readyz/", "/version/")
 
 
 NotFoundCallback = Callable[[Scope, str, str], None]
-"""Called for a request that no route takes: its kind, the answer's code, and the path as far as it may be logged."""
+"""Called for a request that no route matches: its scope, the answer's code, and the path if it may be logged."""
 
 
 def application(
@@ -99,8 +99,8 @@ def application(
 ) -> ASGIApp:
     """Return the ASGI application.
 
-    `api_routes`: the routes of the API; `client_filter` stands before all routes. `on_not_found` is called for requests below the
-    operators' path that no route takes. `access` admits operators to the metrics, and pages of other origins to answers.
+    `api_routes`: the routes of the API; `client_filter` wraps all routes. `on_not_found` is called for requests below the
+    operators' path that no route matches. `access` decides which operators may read metrics, and which origins answers.
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
@@ -155,7 +155,7 @@ def application(
 
 
 def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
-    """Return the routes of the site in a folder. `nothing` answers if none was built before the start."""
+    """Return the routes of the documentation in a folder. `nothing` answers if it was not built before the start."""
 
     async def redirect(_: Request) -> Response:
         return RedirectResponse(f"{DOCS_PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
@@ -177,10 +177,10 @@ def _specification(path: str, name: str, media_type: str) -> Route:
 
 
 class ExactPathRouter(Router):
-    """Finds routes of whole paths at once. Starlette looks at one route after the other: some forty for each request of the last endpoint."""
+    """Looks exact paths up in a table. Starlette tries one route after another: some forty for a request to the last endpoint."""
 
     def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
-        """`default` answers what no route takes."""
+        """`default` answers requests that no route matches."""
         super().__init__(routes, redirect_slashes=False, default=default)
         self._whole: dict[str, list[BaseRoute]] = {}
         for route in routes:
@@ -188,7 +188,7 @@ class ExactPathRouter(Router):
                 self._whole.setdefault(route.path, []).append(route)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on. No path has a control character: the `$` of Starlette's patterns matches before a final line feed."""
+        """Pass a request on. Paths with control characters match nothing: the `$` in Starlette's patterns allows a final line feed."""
         if not scope["path"].isprintable():
             await self.default(scope, receive, send)
             return
@@ -202,13 +202,13 @@ class ExactPathRouter(Router):
 
 
 class RequestIdMiddleware:
-    """Notes a request's id and trace (`X-Request-Id`, `traceparent`) for all tasks that work for it."""
+    """Notes a request's id and trace (`X-Request-Id`, `traceparent`) for all tasks that work on it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on. Each has a task, and so a context, of its own."""
+        """Pass a request on. Each has its own task, and so its own context."""
         if scope["type"] in ("http", "websocket"):
             current_trace.set(trace_of_headers(scope["headers"]))
         await self._app(scope, receive, send)
@@ -296,7 +296,7 @@ def api_routes(
         limiters=limiters,
     )
     return [
-        WebSocketRoute("/v1/ws", endpoint.accept),
+        WebSocketRoute("/v1/ws", endpoint.handle),
         *openai_routes(sessions, request_context, *pages),
         *responses_routes(request_context, responses, *pages),
         *messages_routes(sessions, request_context, *pages),
@@ -313,7 +313,7 @@ def api_routes(
 
 
 class ServedPaths(NamedTuple):
-    """What is served below `/v1`. `requests`: methods and paths in words, without subpaths and operators' paths."""
+    """What is served below `/v1`. `requests`: methods with paths, without subpaths and operators' paths."""
 
     requests: tuple[str, ...]
     paths: frozenset[str]
@@ -337,7 +337,7 @@ class ServedPaths(NamedTuple):
         )
 
     def full_message(self, scope: Scope) -> str:
-        """Return a sentence; for Anthropic's clients a short one, since programs show it."""
+        """Return a sentence that lists the endpoints; a short one for Anthropic's clients, since programs show it."""
         if anthropics.is_anthropic_request(scope):
             theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
             return f"This server supports these endpoints of Anthropic's API: {listed(theirs)}."
@@ -345,22 +345,22 @@ class ServedPaths(NamedTuple):
 
 
 class NotFoundResponses:
-    """The sentences for paths without a route. Each answer is counted by its code."""
+    """Answers for paths without a route. Each is counted by its code."""
 
     def __init__(self, refusals: RefusalCounters) -> None:
         self._refusals = refusals
 
     def nothing(self, scope: Scope, why: str) -> Response:
-        """Say that a path has no route."""
+        """Return the answer for a path without a route."""
         return self._refusal(scope, 404, "unknown_url", why)
 
     def no_page(self) -> Response:
-        """Say to a person that a path has no page."""
+        """Return the answer that tells a person that there is no such page."""
         self._refusals.count_error(EndpointName.NONE, "unknown_url")
         return PlainTextResponse("Page not found. The chat is at /.", 404)
 
     def socket(self, scope: Scope) -> Response:
-        """Say that an HTTP request came to the path of a WebSocket."""
+        """Return the answer to an HTTP request for the path of a WebSocket."""
         if scope["method"] not in _READ_METHODS:
             return self.wrong_method(scope, "GET")
         why = f"{scope['path']} is a WebSocket: connect to it by ws:// or wss://."
@@ -368,7 +368,7 @@ class NotFoundResponses:
         return self._refusal(scope, 426, "upgrade_required", why, headers)
 
     def wrong_method(self, scope: Scope, allowed: str) -> Response:
-        """Say that a path does not take this method."""
+        """Return the answer for a path that does not support this method."""
         shown = _path(scope)
         methods = ", ".join(sorted({method.strip() for method in allowed.split(",")}))
         why = f"{shown[:1].upper()}{shown[1:]} does not support {scope['method']}. Allowed: {methods}."
@@ -382,7 +382,7 @@ class NotFoundResponses:
 
 
 class PathMiddleware:
-    """Stands before the routes: removes a path's final slash, and refuses WebSockets on other paths."""
+    """Runs before the routes: removes a path's final slash, and refuses WebSockets on paths without one."""
 
     def __init__(self, app: ASGIApp, served: ServedPaths, answers: NotFoundResponses) -> None:
         self._app = app
@@ -404,9 +404,9 @@ class PathMiddleware:
 
 
 class NotFoundApp:
-    """Answers the HTTP requests that no route takes.
+    """Answers the HTTP requests that no route matches.
 
-    `origins`: pages that may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
+    `origins`: those whose pages may read answers below `/v1`; `on_not_found` is called for requests below the operators' path.
     """
 
     def __init__(
@@ -443,7 +443,7 @@ class NotFoundApp:
         await response(scope, receive, send)
 
     def wrong_method(self, request: Request, error: Exception) -> Response:
-        """Answer a method that the path does not take."""
+        """Answer a request whose method the path does not support."""
         allowed = (isinstance(error, HTTPException) and error.headers and error.headers.get("Allow")) or "GET"
         self._note(request.scope, "method_not_allowed")
         return self._answers.wrong_method(request.scope, allowed)
@@ -467,7 +467,7 @@ class NotFoundApp:
             why = f"This server does not serve {scope['path']}, but {meant}."
         else:
             why = self._not_served(scope)
-        is_rooted = anthropics.is_anthropic_request(scope)  # their base URL has no path
+        is_rooted = anthropics.is_anthropic_request(scope)  # the base URL of Anthropic's clients has no path
         return why if is_rooted else f"{why} The base URL of an API client ends with {API}."
 
     def _not_served(self, scope: Scope) -> str:
@@ -484,6 +484,6 @@ def _is_below(path: str, paths: Collection[str]) -> bool:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path if it has only plain words: another one may hold secrets or be very long."""
+    """Return the path if it consists of plain words: any other may contain secrets or be very long."""
     path: str = scope["path"]
     return path if _PLAIN.fullmatch(path) else "this path"

@@ -1,4 +1,4 @@
-"""uvicorn as this service runs it: signals drain first, and every setting is explicit. Listening sockets, TLS, limits of peers."""
+"""uvicorn as this service runs it, with its listening sockets, TLS, and limits on peers. Signals first start a drain."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from sessions.errors import StoreDown
 from sessions.limits.bounds import HEARTBEAT_S, MAX_FRAME_BYTES
 
 BACKLOG = 2048
-"""Connections that wait to be accepted."""
+"""The most connections that wait to be accepted."""
 TICK_S = 1.0
-"""Seconds by which an answer's `date` header may be old."""
+"""How many seconds old an answer's `date` header may be."""
 ARRIVAL_S = 0.01
-"""How long a connection that was accepted may take to be known as one; a TLS handshake takes longer."""
+"""How long it may take until an accepted connection is registered; a TLS handshake takes longer."""
 LAST_REQUESTS_S = 0.1
-"""How long requests are served after the server stopped listening: they were sent before their clients could know."""
+"""How long requests are still served after the server stops listening: their clients could not know."""
 SEND_BUFFER_BYTES = 64 * 1024
-"""The kernel's send buffer of a connection. Text in it counts as handed to its reader, so it is not megabytes."""
+"""The kernel's send buffer of a connection. Text in it counts as sent to the reader, so it must not be megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
 """The kernel's receive buffer: bytes sent ahead wait there, and are read at once."""
 UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
-"""How long the kernel keeps bytes that a peer does not take (RFC 5482): the last resort for answers without a heartbeat."""
+"""How long the kernel keeps bytes that a peer does not acknowledge (RFC 5482): the last resort for answers without a heartbeat."""
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""
 SPARE = 256
@@ -54,7 +54,7 @@ _log = structlog.get_logger("midstream.service")
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to the service: uvicorn would cut every socket at once."""
+    """A server that leaves signals to the service: uvicorn would close every socket at once."""
 
     def __init__(
         self,
@@ -62,24 +62,22 @@ class Server(uvicorn.Server):
         *,
         server_limits: ServerLimits,
         bounds: BoundCounters,
-        turns: ParseScheduler,
+        scheduler: ParseScheduler,
     ) -> None:
         super().__init__(config)
-        self._turns = turns
-        self.server_state: SharedServerState = SharedServerState(bounds, self._turns)
-        self._bounds = bounds
+        self.server_state: SharedServerState = SharedServerState(bounds, scheduler)
         self._server_limits = server_limits
         self._ending = asyncio.Event()
         self._listeners: list[socket.socket] = []
 
     def keep_no_connection(self) -> None:
-        """End each HTTP connection with its next answer from now on."""
+        """From now on, close each HTTP connection after its next answer."""
         self.server_state.is_draining = True
 
     async def stop_listening(self) -> None:
         """Refuse connections, so that load balancers connect to another replica, and wait for requests on their way.
 
-        Those that the kernel has completed are served: closing the socket would reset them.
+        Connections that the kernel has already established are served: closing the listener would reset them.
         """
         last: list[socket.socket] = []
         for listener in self._listeners:
@@ -97,13 +95,13 @@ class Server(uvicorn.Server):
 
     async def _take(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
-        with suppress(OSError):  # its peer has left, or speaks no TLS
+        with suppress(OSError):  # its peer has left, or does not speak TLS
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._protocol, accepted, ssl=self.config.ssl, ssl_handshake_timeout=self._handshake_s
             )
 
     def end_idle(self) -> None:
-        """End idle HTTP connections."""
+        """Close idle HTTP connections."""
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpProtocol):
                 connection.drain()
@@ -133,7 +131,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on the sockets. uvicorn's own method would give a TLS handshake a minute, and a request unlimited time."""
+        """Serve on the sockets. uvicorn's own method would allow a TLS handshake a minute, and a request unlimited time."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self._listeners = list(sockets or ())
         self.servers = [
@@ -156,7 +154,7 @@ class Server(uvicorn.Server):
                     await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End connections. uvicorn's own method waits a tenth of a second for them, also where there are none."""
+        """Close connections. uvicorn's own method waits a tenth of a second for them, even if there are none."""
         self._close_servers()
         for one in sockets or ():
             one.close()
@@ -167,8 +165,6 @@ class Server(uvicorn.Server):
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(
             server_limits=self._server_limits,
-            bounds=self._bounds,
-            turns=self._turns,
             config=self.config,
             server_state=self.server_state,
             app_state={},
@@ -180,10 +176,10 @@ def server(
     *,
     server_limits: ServerLimits,
     bounds: BoundCounters | None = None,
-    turns: ParseScheduler | None = None,
+    scheduler: ParseScheduler | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Server:
-    """Return a server for the application; `serve` is given the sockets. `bounds` counts the bounds that were reached; `turns`: those of the parsers."""
+    """Return a server for the application; its `serve` takes the sockets. `bounds` counts reached bounds; `scheduler` runs the parsers."""
     config = uvicorn.Config(
         app,
         ws=WebSocketProtocol,
@@ -192,7 +188,7 @@ def server(
         ws_ping_timeout=HEARTBEAT_S,
         ws_per_message_deflate=False,  # 34 KB a connection, and an opening for zip bombs
         ssl_context_factory=None if tls is None else lambda *_: tls,
-        proxy_headers=False,  # the gate decides which proxies are trusted
+        proxy_headers=False,  # `ClientFilterMiddleware` decides which proxies are trusted
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -200,14 +196,17 @@ def server(
         timeout_graceful_shutdown=5,
     )
     return Server(
-        config, server_limits=server_limits, bounds=bounds or BoundCounters(), turns=turns or ParseScheduler()
+        config,
+        server_limits=server_limits,
+        bounds=bounds or BoundCounters(),
+        scheduler=scheduler or ParseScheduler(),
     )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that has the address, and refuses connections until `start_listening`. Raises SettingsError.
+    """Return a socket that is bound to the address, and refuses connections until `start_listening`. Raises SettingsError.
 
-    `::` is both all IPv6 and all IPv4 addresses.
+    `::` means all IPv6 and all IPv4 addresses.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -269,7 +268,7 @@ def address(listener: socket.socket, *, scheme: str = "http") -> str:
 
 
 class StartupServer:
-    """A server that begins with the first failure of the store: until then connections are refused, and a proxy goes to another replica."""
+    """A server that starts at the first failure of the store. Before that, connections are refused, so a proxy tries another replica."""
 
     def __init__(
         self,
@@ -278,7 +277,7 @@ class StartupServer:
         server: Callable[[ASGIApp], Server],
         report: Callable[[str], object],
     ) -> None:
-        """`report`: returns the body of `/readyz`, given the reason for waiting."""
+        """`report` takes the reason for waiting, and returns the body of `/readyz`."""
         self._listener = listener
         self._server = server(self._answer)
         self._report = report
@@ -287,7 +286,7 @@ class StartupServer:
 
     @asynccontextmanager
     async def until_ready(self) -> AsyncIterator[Callable[[StoreDown], None]]:
-        """Yield what is called with each failure of the store."""
+        """Yield the callback for failures of the store."""
         try:
             yield self._failed
         finally:
@@ -325,7 +324,7 @@ class StartupServer:
 
 
 def client_filter_of(settings: Settings, refusals: RefusalCounters) -> Callable[[ASGIApp], ASGIApp]:
-    """Return the gate before the application. Raises SettingsError for addresses that can't be read."""
+    """Return what wraps an application in the client filter. Raises SettingsError for invalid addresses."""
     with naming("allowed_ips", ValueError, end="."):
         addresses = AllowedAddresses(allowed=networks(settings.allowed_ips), trusted=proxies_of(settings))
     hosts = allowed_hosts_for(
@@ -337,7 +336,7 @@ def client_filter_of(settings: Settings, refusals: RefusalCounters) -> Callable[
 
 
 def proxies_of(settings: Settings) -> tuple[Network, ...]:
-    """Return the networks of trusted proxies. Raises SettingsError for addresses that can't be read."""
+    """Return the networks of trusted proxies. Raises SettingsError for invalid addresses."""
     with naming("trusted_proxies", ValueError, end="."):
         return networks(settings.trusted_proxies)
 
@@ -360,7 +359,7 @@ def tls_of(settings: Settings) -> ssl.SSLContext | None:
 
 
 def raise_file_limit(sockets: int) -> int:
-    """Raise the limit of open files as far as allowed; return how many of the wanted sockets fit."""
+    """Raise the limit of open files as far as allowed; return how many of these sockets fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = sockets + SPARE
     if hard != resource.RLIM_INFINITY:
@@ -401,8 +400,8 @@ class RenewableContext(ssl.SSLContext):
         else:
             _log.info("certificate reloaded")
 
-    def _hand_over(self, shaking: ssl.SSLObject, _name: str | None, _given: ssl.SSLContext) -> None:
-        shaking.context = self._newest
+    def _hand_over(self, handshake: ssl.SSLObject, _name: str | None, _given: ssl.SSLContext) -> None:
+        handshake.context = self._newest
 
 
 def _context(certificate: str, key: str | None) -> ssl.SSLContext:

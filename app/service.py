@@ -84,15 +84,15 @@ CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
 DRAIN_NOTICE_S = 2.0
-"""How long a replica among others keeps serving while `/readyz` is 503: load balancers that look at it each second leave it out."""
+"""How long one of several replicas keeps serving while `/readyz` is 503: load balancers that check it each second then drop it."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
 SWITCH_INTERVAL_S = 0.0005
-"""After how long a thread that works on a long request lets the event loop go on. Python's 5 ms, at each of the loop's turns,
-would be a gap in everybody's text.
+"""After how long a thread that works on a long request lets the event loop continue. Python's 5 ms, in each of the loop's
+iterations, would be a gap in everybody's text.
 """
 SIGNAL_MERGE_S = 0.2
-"""Signals within so many seconds are one: `timeout` sends its own to the process, and again to its group."""
+"""Signals within this many seconds count as one: `timeout` sends its signal to the process, and again to its group."""
 _log = structlog.get_logger("midstream.service")
 
 
@@ -146,10 +146,10 @@ async def composed(
     refresh_s: float = REFRESH_S,
     failed: Callable[[StoreDown], None] | None = None,
 ) -> AsyncIterator[Service]:
-    """Return the service over one engine, or over several models, once its store answers.
+    """Yield the service for one engine, or for several models, once its store answers.
 
     `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired;
-    `failed`: called each time that the store does not answer.
+    `failed` is called each time the store does not answer.
     """
     models = with_names(settings, engine)
     refusals, bounds = RefusalCounters(), BoundCounters()
@@ -222,7 +222,7 @@ async def composed(
                 readiness=readiness,
                 metrics=metrics,
                 client_filter=lambda app: client_filter(
-                    FairShareMiddleware(app, limiters.turns.light_clients)
+                    FairShareMiddleware(app, limiters.scheduler.light_clients)
                 ),
                 server=ServerFacts(SERVER, version("midstream")),
                 refusals=refusals,
@@ -239,7 +239,7 @@ async def composed(
                     app,
                     server_limits=server_limits_of(settings),
                     bounds=bounds,
-                    turns=ParseScheduler(limiters.turns.light_clients, proxies=proxies_of(settings)),
+                    scheduler=ParseScheduler(limiters.scheduler.light_clients, proxies=proxies_of(settings)),
                     tls=tls,
                 ),
                 drain_s=settings.drain_timeout,
@@ -256,7 +256,7 @@ def _policy(settings: Settings) -> Policy:
         except InvalidFilters as error:
             why = hinted(str(error), FilterOptions, FilterLists)
             raise SettingsError(f"{settings.config}: [filters]: {why}") from error
-    # The bundled model has not learned to write them.
+    # The bundled model was not trained to write titles.
     writes_titles = settings.titles == "model" or (settings.titles == "auto" and not settings.is_bundled)
     return Policy(
         ttl_s=settings.conversation_ttl,
@@ -292,7 +292,7 @@ def _advertised_settings(settings: Settings) -> AdvertisedSettings:
 
 
 class Service:
-    """All parts, running, until SIGTERM, SIGINT or `stop`."""
+    """All parts of a running service, until SIGTERM, SIGINT or `stop`."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class Service:
         drain_s: float,
         lag: Durations,
     ) -> None:
-        """`lag`: is given the lag of the event loop."""
+        """`lag` records the lag of the event loop."""
         self._engine = engine
         self._sessions = sessions
         self._config_reload = config_reload
@@ -319,7 +319,7 @@ class Service:
         self._failure: EngineError | None = None
 
     async def run(self, listener: socket.socket) -> None:
-        """Serve until a signal. Raises EngineError if the engine fails before it first served."""
+        """Serve until a signal. Raises EngineError if the engine fails before it has served."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -351,7 +351,7 @@ class Service:
         self._server.reload()
 
     async def _start(self, url: str) -> None:
-        """Show the loading, then the address. An engine that fails to start stops the service."""
+        """Show the engine's progress, then the address. An engine that fails to start stops the service."""
         display = StartDisplay()
         try:
             await display.follow(self._engine)
@@ -394,7 +394,7 @@ class Service:
         await self._lifecycle.shut_all(within_s=CLOSE_S)
 
     async def _others_serve(self) -> bool:
-        """Return whether other replicas of the service use the store. Alone, this one answers that it is about to stop."""
+        """Return whether other replicas of the service use the store. If not, this one keeps listening, to answer that it is about to stop."""
         with suppress(StoreDown, TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 return await self._sessions.has_other_replicas()
@@ -402,7 +402,7 @@ class Service:
 
 
 class StopSignals:
-    """What signals ask for: `begun` by the first, `hurried` by a later one."""
+    """What signals request: the first sets `begun`, a later one `hurried`."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -420,7 +420,7 @@ class StopSignals:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """Inside the block, until `Service.run` takes over, the first SIGTERM or SIGINT cancels the task and ends the block."""
+    """Until `Service.run` takes over, let SIGTERM or SIGINT cancel this task, which ends the block."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("cancelled_by_signals is for tasks.")
@@ -448,7 +448,7 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 class StartDisplay:
-    """Shows one growing line on a terminal, else one line a stage."""
+    """Shows a growing line on a terminal, elsewhere a line for each stage."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream

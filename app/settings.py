@@ -1,6 +1,6 @@
 """All settings: one frozen object, from options, `MIDSTREAM_…` variables and a file, in this order of precedence.
 
-An unknown name stops the start, so that no typo is ignored in silence.
+An unknown name prevents the start, so that no typo is silently ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sessions.limits.bounds import (
 
 PREFIX = "MIDSTREAM_"
 TABLES = {"upstream", "engine", "model", "embedder", "mcp_server", "filters"}
-"""The tables of the file `config` beside the settings; [limits] is the setting of that name."""
+"""The tables in the file `config`, in addition to settings; [limits] is the setting of that name."""
 DEMO_SUGGESTIONS = (
     "My name is Ada.",
     "Count from 1 to 300.",
@@ -72,7 +72,7 @@ class SettingsError(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What clients and keys may send. The quotas, of a client id or of a key, hold over all replicas; None: no limit."""
+    """What clients and keys may send. Quotas of a client id or of a key count on all replicas together; None: no limit."""
 
     messages_per_minute: Annotated[int, Meta(ge=1)] | None = None
     key_messages_per_minute: Annotated[int, Meta(ge=1)] | None = None
@@ -80,15 +80,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Tokens of prompts and replies, until midnight UTC."""
     key_tokens_per_day: Annotated[int, Meta(ge=1)] | None = None
     key_connections: Annotated[int, Meta(ge=1)] | None = None
-    """Connections of a key at once, as it was at the start."""
+    """Connections of a key at once. A change takes effect at a restart."""
     message_rate: Annotated[float, Meta(gt=0)] = MESSAGES_PER_S
-    """Messages a second of one owner, which each replica counts alone."""
+    """Messages a second of one owner, counted by each replica separately."""
     read_rate: Annotated[float, Meta(gt=0)] = READS_PER_S
-    """The same for calls of the store: history, resume, lists, renames, deletes."""
+    """Calls to the store a second, counted likewise: history, resume, lists, renames, deletes."""
 
 
 class Fixed(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that operators need not choose. Tests run with shorter times and smaller bounds."""
+    """Values that operators need not choose. Tests run with shorter times and lower limits."""
 
     request_s: float = 10.0
     """Seconds for a peer's handshake, or for its HTTP request."""
@@ -100,15 +100,15 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     tool_wait_s: float = 3600.0
     """Seconds a call waits for a client's result or approval."""
     max_content_chars: int = 1_048_576
-    """Characters of one message; the window and the request's size bound it, too."""
+    """The most characters of a message; the context window and the request's size limit it, too."""
     reply_tokens: int = REPLY_TOKENS
     """The longest reply if neither its sender nor the model's generation config names a limit."""
     kv_idle_s: float = KV_IDLE_S
-    """Seconds after which an engine on a CPU gives up keys and values that nobody uses; at most twice as many."""
+    """Seconds after which an engine on a CPU frees unused keys and values; at most twice as many."""
     speech_seconds: int = 600
-    """Seconds of one recording."""
+    """The longest recording."""
     speech_chars: int = 4096
-    """Characters of a spoken text."""
+    """The most characters of a spoken text."""
     max_speech: int = 8
     """Recordings at once, and as many spoken texts."""
 
@@ -357,7 +357,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tables: dict[str, Any] = {}
     """The tables of the file `config`."""
     limits_file: str | None = None
-    """The file whose table [limits] is in force, and is reread."""
+    """The file whose table [limits] applies, and is reread."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -450,14 +450,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
         """Raise SettingsError if tokens that were signed for other services would be accepted."""
         if self.oidc_issuer is not None and not re.match("https?://[^/]", self.oidc_issuer):
             raise SettingsError(
-                f"{called('jwt_issuer')}: {self.oidc_issuer!r} is not the URL of an OpenID Connect issuer. Give its URL, or "
+                f"{called('jwt_issuer')}: {self.oidc_issuer!r} is not the URL of an OpenID Connect issuer. Set its URL, or "
                 "the keys of its tokens: --jwks-url or --jwt-secret."
             )
         for name, value in (("jwks_url", self.jwks_url), ("jwt_issuer", self.oidc_issuer)):
             if value is not None and self.jwt_audience is None:
                 raise SettingsError(
                     f"{called(name)} needs {called('jwt_audience')}: its keys may also sign tokens for other services, whose "
-                    "users would get in. Give the `aud` of your tokens, or * if these keys sign for this service alone."
+                    "users would get in. Set the `aud` of your tokens, or * if these keys sign for this service alone."
                 )
 
     def check_safety(self) -> None:
@@ -466,14 +466,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
             return
         if not (self.authenticates or is_loopback(self.host)):
             raise SettingsError(
-                f"--host {self.host} would serve anybody who can reach it, without authentication. Give "
-                "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --jwt-issuer, or say --insecure."
+                f"--host {self.host} would serve anybody who can reach it, without authentication. Set "
+                "--api-keys (see `midstream keys add --help`), --jwt-secret, --jwks-url or --jwt-issuer, or pass --insecure."
             )
         for name, value in (("jwks_url", self.jwks_url), ("jwt_issuer", self.oidc_issuer)):
             url = urlsplit(value or "")
             if url.scheme == "http" and not is_loopback(url.hostname or ""):
                 raise SettingsError(
-                    f"{called(name)}: over plain http, others on the network can replace the keys. Use https, or say --insecure."
+                    f"{called(name)}: over plain http, others on the network can replace the keys. Use https, or pass --insecure."
                 )
 
 
@@ -489,7 +489,7 @@ def option_defaults() -> dict[str, Any]:
 
 
 def description_of(kind: Any) -> str:
-    """Return what a setting is for; an empty text for fields that are no settings."""
+    """Return what a setting is for; an empty text for fields that are not settings."""
     return str((getattr(kind, "extra_json_schema", None) or {}).get("description", ""))
 
 
@@ -564,7 +564,7 @@ def from_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[s
 
 
 def _check_written(variable: str, value: str, *, is_text: bool) -> None:
-    """Raise SettingsError for values that kept quotation marks or line ends of their file."""
+    """Raise SettingsError for values that still have the quotation marks or line ends of their file."""
     if value.endswith("\r"):
         raise SettingsError(f"{variable} ends with a carriage return: its file has the line ends of Windows.")
     if not is_text and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
@@ -572,7 +572,7 @@ def _check_written(variable: str, value: str, *, is_text: bool) -> None:
 
 
 def parsed(name: str, value: object, kinds: Mapping[str, Any]) -> Any:
-    """Return the value of a setting that is written as text: a list, words, a file's content, or with a unit. Raises SettingsError."""
+    """Return a setting's value, read from text: a list, words, a file's content, or a number with a unit. Raises SettingsError."""
     if not isinstance(value, str):
         return value
     if name in _LISTS:
@@ -588,7 +588,7 @@ def parsed(name: str, value: object, kinds: Mapping[str, Any]) -> Any:
 
 
 def in_base_unit(text: str, unit: str) -> float | str:
-    """Return the seconds of a duration, or the bytes of a size; what has no known unit unchanged. Pure."""
+    """Return the seconds of a duration, or the bytes of a size; text without a known unit stays as it is. Pure."""
     written = _WITH_UNIT.fullmatch(text.strip())
     factors = {name.lower(): factor for name, factor in _UNITS.get(unit, {}).items()}
     factor = factors.get(written[2].lower()) if written else None
@@ -599,7 +599,7 @@ def in_base_unit(text: str, unit: str) -> float | str:
 
 
 def with_unit(number: float, unit: str) -> str:
-    """Return a number of seconds or bytes as `in_base_unit` reads it: 10s, 30d, 1GiB. Pure."""
+    """Return a number of seconds or bytes with a unit, as `in_base_unit` reads it: 10s, 30d, 1GiB. Pure."""
     fitting = [
         (factor, name) for name, factor in _UNITS.get(unit, {}).items() if number and number % factor == 0
     ]
@@ -647,7 +647,7 @@ def complaint(
 
 
 def hinted(message: str, *types: type[msgspec.Struct]) -> str:
-    """Return a message from msgspec with the field of these types that an unknown one is like. Pure."""
+    """Return msgspec's message, and if it is about an unknown field, the field of these types that was probably meant. Pure."""
     unknown = re.search(r"unknown field `(\w+)`", message)
     names = {name for struct in types for name in struct.__struct_fields__}
     close = get_close_matches(unknown[1], names, n=1) if unknown else ()
@@ -689,7 +689,7 @@ def wanted(kind: Any, unit: str = "") -> str:  # noqa: PLR0911 - one line for ea
 
 
 def wanted_words(kind: Any) -> tuple[str, ...]:
-    """Return the allowed words of a setting; none if it takes others, too. Pure."""
+    """Return the allowed words of a setting; none if it takes other values, too. Pure."""
     return tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else ()
 
 
@@ -708,7 +708,7 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Suggest the word that was meant; if none is close, say where all are listed."""
+    """Return a suggestion of the word that was meant; if none is close, where all are listed."""
     names = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
     if close:
@@ -723,7 +723,7 @@ def called(name: str) -> str:
 
 @contextmanager
 def naming(setting: str, *errors: type[Exception], end: str = "") -> Iterator[None]:
-    """Put the names of a setting before what is wrong with it. Raises SettingsError."""
+    """Turn errors into SettingsError, with the names of the setting first."""
     try:
         yield
     except errors as error:
@@ -744,7 +744,7 @@ def in_bytes(count: int) -> str:
 
 
 def secret_of(name: str, *, setting: str) -> str:
-    """Return a variable's value. Raises SettingsError, which says where the variable was named."""
+    """Return a variable's value. Raises SettingsError, which names the setting that refers to the variable."""
     if name.startswith(PREFIX):
         raise SettingsError(f"{setting}: {name} would be a setting; give the variable another name.")
     value = variable(name)

@@ -1,4 +1,4 @@
-"""`midstream size`: estimates the memory and engines for a number of users, from a few assumptions and a model's shape."""
+"""`midstream size`: estimates the memory and engines for a number of users, from a few assumptions and the shape of a model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from app.models import PACKAGES, converted_folder, in_cache, weights_of
 from app.settings import DEMO_MODEL, Settings, in_bytes
 
 EXCHANGE_BYTES = 1027
-"""Bytes in Redis of an exchange, beside its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
+"""Bytes of an exchange in Redis, besides its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
 CONVERSATION_BYTES = 750
-"""The same for a conversation, beside its exchanges (the same command, with one exchange)."""
+"""Bytes of a conversation in Redis, besides its exchanges (the same command, with one exchange)."""
 LISTED_BYTES = 850
-"""Bytes of a conversation in its owner's list and the replicas': 100,000 of five exchanges took 12,964 bytes each."""
+"""Bytes of a conversation in the lists of its owner and of the replicas: 100,000 of five exchanges took 12,964 bytes each."""
 JOURNAL_BYTES = 166
-"""Bytes of a token in the journal, while a reader may resume its reply; fewer if the gateway merges tokens."""
+"""Bytes of a token in the journal while a reader may resume the reply; fewer if the gateway merges tokens."""
 JOURNAL_S = 300.0
 """Seconds that a journal is kept after its reply's end, and until it is compacted."""
 GATEWAY_BYTES = 51_000_000
 """Bytes of an idle gateway (`docs/benchmarks.md`, many conversations)."""
 CONNECTION_BYTES = 51_000
-"""Bytes of the gateway for a connection with its live conversation (the same)."""
+"""Bytes of the gateway for a connection with its live conversation (`docs/benchmarks.md`, likewise)."""
 STORE_SPARE = 2.0
 """A store's limit relative to what it holds: rewriting the append-only file copies pages, and no write may be refused."""
 DAY_S = 86_400.0
@@ -64,7 +64,7 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The needs at the busiest time, in bytes unless it says otherwise."""
+    """The needs at the busiest time, in bytes unless the name says otherwise."""
 
     users: int
     connected: int
@@ -75,11 +75,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     weights_bytes: int
     kv_bytes_per_token: int
     kv_running_bytes: int
-    """Keys and values of the replies that run at once: with less, replies wait."""
+    """Keys and values of the replies that run at once: with less memory, replies wait."""
     kv_reused_bytes: int
     """Keys and values for reuse: the conversations of all connected users."""
     engines: int | None
-    """None if the speed of an engine is not given."""
+    """None if the speed of an engine is unknown."""
     redis_stored_bytes: int
     redis_journal_bytes: int
     redis_limit_bytes: int
@@ -89,7 +89,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(
     users: int, shape: Shape, given: Assumptions, *, dtype: str, engine_tokens_per_s: float | None = None
 ) -> Estimate:
-    """Return the needs of so many users."""
+    """Return the needs of this many users."""
     connected = math.ceil(users * given.online)
     turns_per_s = connected * given.messages_per_hour / 3600
     at_once = math.ceil(turns_per_s * given.reply_tokens / given.tokens_per_s)
@@ -140,7 +140,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class ShapeUnknown(Exception):
-    """A model's size is not known. The message is for the user of the command."""
+    """A model's size is unknown. The message is for the user of the command."""
 
 
 class _Quantized(msgspec.Struct):
@@ -169,14 +169,14 @@ class _Text(msgspec.Struct, kw_only=True):
 
 
 class _Config(_Text, kw_only=True):
-    """The whole file. Models of images and text have a separate part for the decoder."""
+    """The whole configuration. Models of images and text have a separate part for the decoder."""
 
     text_config: _Text | None = None
     quantization_config: _Quantized | None = None
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's size. `stored_bytes`: of its weights on disk, None if there are none; `stored_dtype`: their type."""
+    """A model's size. `stored_bytes`: the size of its weights on disk, None without files; `stored_dtype`: their type."""
 
     name: str
     layers: int
@@ -192,7 +192,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
 
     def weights_bytes(self, dtype: str) -> int:
-        """Return the bytes of the weights: the files' size if there are files, else computed from the shape."""
+        """Return the bytes of the weights: the size of the files if there are any, else computed from the shape."""
         if self.stored_bytes is None:
             return self.parameters * WIDTHS[dtype]
         return self.stored_bytes * WIDTHS[dtype] // WIDTHS.get(self.stored_dtype, WIDTHS[dtype])
@@ -225,7 +225,7 @@ def _converted(file: str, data_dir: str | None) -> Path:
         settings = msgspec.structs.replace(settings, data_dir=data_dir)
     folder = converted_folder(settings)
     if folder is None:
-        raise ShapeUnknown(f"{file} is a file, but not a GGUF file. Give the folder of the model.")
+        raise ShapeUnknown(f"{file} is a file, but not a GGUF file. Pass the folder of the model.")
     if not folder.is_dir():
         raise ShapeUnknown(
             f"{file} was not converted yet. `midstream serve --model {file}` does that once; "
@@ -237,7 +237,7 @@ def _converted(file: str, data_dir: str | None) -> Path:
 def _cached_folder(model: str) -> Path | None:
     try:
         return in_cache(model)
-    except ValueError as error:  # a missing path is not a name of the hub
+    except ValueError as error:  # the path is missing, and is not a name on the hub
         raise ShapeUnknown(
             f"There is no folder {model}, and it is not the name of a model on the hub."
         ) from error
@@ -277,7 +277,7 @@ def _of_config(name: str, file: Path, config: _Config, stored_bytes: int | None)
 
 
 def _check_kind(file: Path, text: _Text) -> None:
-    """Raise ShapeUnknown unless it is a Llama-like decoder: the figures would be far off."""
+    """Raise ShapeUnknown for decoders unlike Llama: the results would be far off."""
     if text.kv_lora_rank:
         raise ShapeUnknown(
             f"{file} has kv_lora_rank: keys and values that are kept compressed can't be sized here."
@@ -290,7 +290,7 @@ def _check_kind(file: Path, text: _Text) -> None:
 
 def _required(file: Path, field: str, value: int | None) -> int:
     if value is None:
-        raise ShapeUnknown(f"{file} does not say {field}.")
+        raise ShapeUnknown(f"{file} lacks {field}.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Speech recognition and synthesis, by the settings."""
+"""Speech recognition and synthesis, as the settings define them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from speech.model_voice import ModelVoice
 from speech.recognition import ENGLISH, POCKETSPHINX, PocketSphinx, Recognizer, RecognizerOptions
 
 BUNDLED_GRAMMAR = Path(__file__).parents[1] / "demo_model" / "spoken.jsgf"
-"""The grammar of all that the bundled model can be asked by voice."""
+"""The grammar of everything that the bundled model can be asked by voice."""
 _FIRST_VOICE = "en-us"
 _GRAMMAR = ".jsgf"
 _UNUSABLE = (ModelLoadError, ModelNotUsable)
@@ -37,7 +37,7 @@ _log = structlog.get_logger("midstream.speech")
 
 @asynccontextmanager
 async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[VoiceService | None]:
-    """Yield the part for spoken conversations while its process is kept; None without speech. Raises SettingsError."""
+    """Yield the service for spoken conversations while its process is kept running; None without speech. Raises SettingsError."""
     requested, settings = settings, detected(settings)
     options = _recognizing(settings)
     if options is None:
@@ -57,7 +57,7 @@ async def spoken_of(settings: Settings, sessions: Sessions) -> AsyncIterator[Voi
 
 @asynccontextmanager
 async def audio_of(settings: Settings) -> AsyncIterator[Audio]:
-    """Yield the parts for the endpoints for sound while their processes are kept. Raises SettingsError."""
+    """Yield what the audio endpoints need while its processes are kept running. Raises SettingsError."""
     requested, settings = settings, detected(settings)
     options = _recognizing(settings)
     recognizer = (
@@ -96,7 +96,7 @@ async def _start(
 
 
 def detected(settings: Settings) -> Settings:
-    """Return the settings with `auto` resolved: to the defaults if they are installed and suit the bundled model."""
+    """Return the settings with `auto` resolved: for the bundled model to whatever speech is installed, else to `off`."""
     if settings.speech != _AUTO:
         return settings
     is_here = all(find_spec(library) is not None for library in ("pocketsphinx", "soxr"))
@@ -112,7 +112,7 @@ def detected(settings: Settings) -> Settings:
 
 
 def _recognizing(settings: Settings) -> RecognizerOptions | None:
-    """Return what recognizes speech; None: nothing does. Raises SettingsError."""
+    """Return the options of the recognizer; None without one. Raises SettingsError."""
     if settings.speech not in {"both", "recognition"}:
         return None
     grammar = _grammar(settings)
@@ -128,7 +128,7 @@ def _recognizing(settings: Settings) -> RecognizerOptions | None:
 
 
 def _grammar(settings: Settings) -> str | None:
-    """Return the grammar file; None if another recognizer than pocketsphinx is named, or it hears English. Raises SettingsError."""
+    """Return the grammar file; None if the recognizer is not pocketsphinx, or has no grammar. Raises SettingsError."""
     path = Path(settings.speech_recognizer).expanduser()
     if path.suffix != _GRAMMAR:
         return None
@@ -146,7 +146,7 @@ def _speaker(settings: Settings) -> Synthesizer | None:
     if not (found := _voices()):
         raise SettingsError(
             f"{called('speech')}: {PROGRAM} is not on PATH. Install it, as by `apt-get install {PROGRAM}`, "
-            "name a model that speaks, or say recognition."
+            "name a model that speaks, or set recognition."
         )
     _log.info("voices", program=PROGRAM, count=len(found))
     return Espeak(found)
@@ -179,7 +179,7 @@ def _options(settings: Settings, model: str) -> Options:
 
 
 def _name(model: str) -> str:
-    """Return a model's name for clients: its folder's, or that of the hub."""
+    """Return a model's name for clients: the name of its folder, or its name on the hub."""
     return Path(model).resolve().name if Path(model).is_dir() else model
 
 

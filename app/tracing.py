@@ -1,6 +1,6 @@
-"""A span for each turn, and for each call of a server's tool. The one place that knows OpenTelemetry.
+"""A span for each turn, and for each call of a server tool. Only this module knows OpenTelemetry.
 
-Deltas cost nothing: a turn's span begins before the engine is asked, and all else is recorded at its end. Names follow the
+Deltas cost nothing: a turn's span begins before the request to the engine, and everything else is recorded at the end. Names follow the
 semantic conventions for GenAI, or begin with `midstream.`. Spans hold no content.
 """
 
@@ -36,14 +36,14 @@ from sessions.observer import Observer
 from sessions.records import Client
 
 CLOSE_S = 3.0
-"""Seconds to send the last spans at the end. A collector that does not answer delays the stop no longer."""
+"""Seconds to send the last spans at the end. A collector that does not answer delays the stop by no more."""
 LONGEST_VALUE = 256
-"""Most characters of an attribute; a longer one is cut."""
+"""The most characters of an attribute; a longer one is cut."""
 _NS = 1_000_000_000
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """A turn that runs in this task. `start_ns`: when it was accepted, since 1970."""
+    """A turn that runs in this task. `start_ns`: when it was accepted, in nanoseconds since 1970."""
 
     turn_id: str
     span: Span
@@ -54,9 +54,9 @@ _begun: ContextVar[_Begun | None] = ContextVar("begun", default=None)
 
 
 class Spans:
-    """Observes turns (`sessions.observer.Observer`), and sends spans of them to a collector, from a thread of its own.
+    """Observes turns (`sessions.observer.Observer`), and sends their spans to a collector, from a separate thread.
 
-    At most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) wait; the oldest are dropped beyond.
+    At most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait; beyond that the oldest are dropped.
     """
 
     def __init__(self, observer: Observer, *, version: str) -> None:
@@ -73,7 +73,7 @@ class Spans:
         self._tracer = self._provider.get_tracer("midstream", version)
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Begin a span below the one that the request names. Requests of this task to others are below it."""
+        """Begin a span as a child of the one that the request names. Requests that this task sends name it as their parent."""
         self._observer.began(turn_id, model, accepted_at)
         start_ns = _wall(accepted_at)
         span = self._begin(turn_id, model, start_ns)
@@ -91,7 +91,7 @@ class Spans:
             self._finish(begun, done)
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """Record a span of a call, below its turn."""
+        """Record the span of a call, as a child of its turn."""
         self._observer.tool_ended(name, call_id, seconds, failure)
         now = time_ns()
         span = self._tracer.start_span(
@@ -110,7 +110,7 @@ class Spans:
         span.end(now)
 
     async def close(self) -> bool:
-        """Send what waits, for `CLOSE_S` at most; return whether all was sent."""
+        """Send the waiting spans, for `CLOSE_S` at most; return whether all were sent."""
         closed, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def close() -> None:
@@ -152,7 +152,7 @@ class Spans:
         span.end(max(decided, now))
 
     def _parts(self, begun: _Begun, done: Done, decided: int) -> None:
-        """Write spans of what a turn waited for: its place in the batch, its prompt, its text."""
+        """Record what a turn waited for as spans: its place in the batch, its prompt, its text."""
 
         def at(after_ms: float | None) -> int:
             return decided if after_ms is None else begun.start_ns + int(after_ms * 1e6)
@@ -200,7 +200,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _fail(span: Span, code: str) -> None:
-    """Note the code alone: an error's message may quote what somebody wrote."""
+    """Record the code alone: an error's message may quote what somebody wrote."""
     span.set_attribute("error.type", code)
     span.set_status(Status(StatusCode.ERROR))
 
@@ -211,7 +211,7 @@ def _wall(at: float) -> int:
 
 
 def _context(named: Trace) -> Context:
-    """Return the parent span that a request names; without one a new trace begins. Never this task's own."""
+    """Return the parent span that a request names, never this task's own; without one a new trace begins."""
     if not named.traceparent:
         return Context()
     _, trace_id, span_id, flags = named.traceparent[:55].split("-")
@@ -222,7 +222,7 @@ def _context(named: Trace) -> Context:
 
 
 def _named(before: Trace, span: SpanContext) -> Trace:
-    """Return the trace context for requests to others within a span; None for the invalid one of zeros."""
+    """Return the trace context for outgoing requests within a span; an invalid span (all zeros) changes nothing."""
     if not span.is_valid:
         return before
     parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"

@@ -1,9 +1,9 @@
-"""uvicorn's WebSocket protocol with bounds both ways: on what a peer sends, and on what it does not read.
+"""uvicorn's WebSocket protocol with limits both ways: on what a peer sends, and on what it leaves unread.
 
-uvicorn parses all that comes, answers pings that nobody reads, and waits without limit for a peer that stopped reading: neither
-its ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/http_protocol.py`) within a
-budget (`LimitedProtocol`), and a peer that does not read its answers is not read. If the peer reads, text is written past ASGI's
-queues: sooner, and for half the work.
+uvicorn parses whatever arrives, queues pongs that nobody reads, and waits forever for a peer that stopped reading: neither its
+ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/http_protocol.py`) within a budget
+(`LimitedProtocol`), and nothing is read from a peer that leaves its answers unread. While a peer reads, messages bypass ASGI's
+queues: they are sent sooner, for half the work.
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ from sessions.limits.bounds import (
 )
 from sessions.limits.rates import FrameBudget, FrameKind
 
-_TOO_LARGE = "A message has at most {} bytes: upload a larger image by POST /v1/attachments, and send its id."
-"""A close frame has room for a hundred characters (RFC 6455, section 5.5)."""
+_TOO_LARGE = "At most {} bytes a message: upload a larger image by POST /v1/attachments, and send its id."
+"""The reason in a close frame has at most 123 bytes (RFC 6455, section 5.5)."""
 _TOO_MANY_LARGE = "Too many large messages at once: upload the image by POST /v1/attachments, or retry later."
-_OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
+_MESSAGE_OPCODES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 _PONG = b"\x8a"
 
 
 class LimitedProtocol(ServerProtocol):
-    """The protocol of one socket, around uvicorn's `bare`. `in_debt`: the budget exceeded last; `violated`: the bound that closed it."""
+    """The protocol of one socket, with limits; it replaces uvicorn's `bare`."""
 
     def __init__(self, bare: ServerProtocol, *, max_size: int, clock: Callable[[], float]) -> None:
         super().__init__(extensions=bare.available_extensions, max_size=max_size, logger=bare.logger)
         self.budget = FrameBudget()
-        self.in_debt: Bound | None = None
+        self.exceeded: Bound | None = None
+        """The budget exceeded last, until parsing pauses for it."""
         self.violated: Bound | None = None
+        """The bound that ended the connection, until it is counted."""
         self.peer_reads = True
         self.pending_pong = b""
         """The pong for the newest ping of a peer that did not read; RFC 6455, section 5.5.3, asks for no more."""
@@ -60,32 +62,32 @@ class LimitedProtocol(ServerProtocol):
         self._kind = FrameKind.TEXT
         self._fragments = 0
         self._frames_before: int | None = 0
-        """Those before the first whole message; None: that has come."""
+        """Frames before the first whole message; None after it."""
         self._wanted = 0
         self.large_lease: LargeMessageLease | None = None
         self._read_exact = self.reader.read_exact
-        self.reader.read_exact = self._note  # type: ignore[method-assign, assignment]
+        self.reader.read_exact = self._tracked_read  # type: ignore[method-assign, assignment]
 
     def missing_bytes(self) -> int:
-        """Return how many bytes the current frame still lacks, or its head."""
+        """Return how many bytes of the current frame, or of its head, are still missing."""
         return self._wanted - len(self.reader.buffer)
 
     def end(self) -> None:
-        """Stop parsing, and break the reference cycle with the parser: only the collector would free it."""
+        """Stop parsing, and break the reference cycle with the parser, which only the garbage collector would free."""
         self.parser.close()
         if self.large_lease is not None:
             self.large_lease.end()
         del self.reader.read_exact, self._read_exact
 
-    def _note(self, length: int) -> Generator[None, None, bytearray]:
+    def _tracked_read(self, length: int) -> Generator[None, None, bytearray]:
         self._wanted = length
         reading = self._read_exact(length)
-        return reading if self.large_lease is None else self._watched(reading, length, self.large_lease)
+        return reading if self.large_lease is None else self._leased_read(reading, length, self.large_lease)
 
-    def _watched(
+    def _leased_read(
         self, reading: Generator[None, None, bytearray], length: int, large_lease: LargeMessageLease
     ) -> Generator[None, None, bytearray]:
-        """Read on; take a place once more of the message has come than others have. Raises ProtocolError."""
+        """Read, and take a place once the message is known to be large. Raises ProtocolError if none is free."""
         before = self.current_size or 0
         while True:
             if not large_lease.admit(before + min(length, len(self.reader.buffer))):
@@ -99,13 +101,13 @@ class LimitedProtocol(ServerProtocol):
             yield
 
     def fail(self, code: CloseCode | int, reason: str = "") -> None:
-        """End the connection. The reason for too large a message says how to send large ones: most are images."""
+        """Close the connection. If a message is too large, the reason says how to send it: most are images."""
         if code == CloseCode.MESSAGE_TOO_BIG:
             reason = _TOO_LARGE.format(self.max_message_size)
         super().fail(code, reason)
 
     def recv_frame(self, frame: Frame) -> None:
-        """Accept a frame within the bounds. Raises ProtocolError."""
+        """Accept a frame if it is within the limits. Raises ProtocolError."""
         self._count(frame)
         if frame.opcode is Opcode.PING:
             self.pending_pong = b""  # only the newest counts
@@ -114,7 +116,7 @@ class LimitedProtocol(ServerProtocol):
                 return
         size = (self.current_size or 0) + len(frame.data)
         super().recv_frame(frame)
-        if self.large_lease is not None and frame.fin and frame.opcode in _OF_MESSAGES:
+        if self.large_lease is not None and frame.fin and frame.opcode in _MESSAGE_OPCODES:
             self.large_lease.message_ended(size)
 
     def _count(self, frame: Frame) -> None:
@@ -126,13 +128,13 @@ class LimitedProtocol(ServerProtocol):
             self._frames_before = self._count_before_message(kind, frame, self._frames_before + 1)
         exceeded = self.budget.take(kind, len(frame.data), self._clock())
         if exceeded is not None:
-            self.in_debt = exceeded
+            self.exceeded = exceeded
 
     def _kind_of(self, frame: Frame) -> FrameKind:
         if frame.opcode is Opcode.CONT:
             self._fragments += 1
             if self._fragments > MAX_FRAGMENTS:
-                self._break(Bound.FRAGMENTS, f"A message has at most {MAX_FRAGMENTS} fragments.")
+                self._break(Bound.FRAGMENTS, f"A message may have at most {MAX_FRAGMENTS} fragments.")
         else:
             self._fragments = 1
             self._kind = FrameKind.TEXT if frame.opcode is Opcode.TEXT else FrameKind.BINARY
@@ -152,29 +154,29 @@ class LimitedProtocol(ServerProtocol):
 
 
 PIECE_BYTES = 16 * 1024
-"""Bytes of a large message that go to the transport at once: each piece is freed once the kernel has it."""
+"""A large message is written to the transport in pieces of this many bytes: each is freed once the kernel has it."""
 _OVERSIZED = (TooManyHeaders, HeaderLineTooLong, RequestLineTooLong)
-_HANDSHAKE_TOO_LARGE = b"A handshake has at most %d headers, and a line of it at most %d bytes." % (
+_HANDSHAKE_TOO_LARGE = b"A handshake may have at most %d headers, and %d bytes in each line." % (
     MAX_NUM_HEADERS,
     MAX_LINE_LENGTH,
 )
 
 
-def text_message(text: bytes, *, head: int = 0x81) -> bytes:
-    """Write a server's message as one frame, text or with another `head` binary: RFC 6455, section 5.2, without extension or mask.
+def message_frame(message: bytes, *, head: int = 0x81) -> bytes:
+    """Return a server's message as one frame, without extension or mask: RFC 6455, section 5.2. A `head` of 0x82 makes it binary.
 
-    `websockets` makes the same bytes at ten times the cost; there is one of these for every delta and reader.
+    `websockets` makes the same bytes at ten times the cost, and each delta needs a frame for each reader.
     """
-    length = len(text)
+    length = len(message)
     if length < 126:  # noqa: PLR2004 - the lengths of the specification
-        return head.to_bytes() + length.to_bytes() + text
+        return head.to_bytes() + length.to_bytes() + message
     if length < 1 << 16:
-        return head.to_bytes() + b"\x7e" + length.to_bytes(2, "big") + text
-    return head.to_bytes() + b"\x7f" + length.to_bytes(8, "big") + text
+        return head.to_bytes() + b"\x7e" + length.to_bytes(2, "big") + message
+    return head.to_bytes() + b"\x7f" + length.to_bytes(8, "big") + message
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One socket."""
+    """uvicorn's end of one socket, with this module's limits."""
 
     conn: LimitedProtocol
     feed: ThrottledReader
@@ -182,38 +184,40 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, config: Config, server_state: SharedServerState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self.conn = LimitedProtocol(self.conn, max_size=config.ws_max_size, clock=self.loop.time)
-        self.read_paused = True  # as far as uvicorn knows: `feed` alone pauses and resumes reading
+        self.read_paused = True  # so that uvicorn does not pause reading: `feed` does
         self._bounds = server_state.bounds
-        self._turns = server_state.turns
-        self._large_in_time: TimerHandle | None = None
+        self._scheduler = server_state.scheduler
+        self._large_deadline: TimerHandle | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Bound what waits for the kernel. Nothing is parsed before the handshake is done."""
+        """Limit the unsent bytes. No frame is parsed before the handshake is done."""
         super().connection_made(transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.feed = ThrottledReader(self.transport, self._turns, self._parse, copied=self.conn.missing_bytes)
+        self.feed = ThrottledReader(
+            self.transport, self._scheduler, self._parse, copied=self.conn.missing_bytes
+        )
         self.feed.hold(PauseReason.HANDSHAKE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count how the connection ended, if the server ended it."""
         self.feed.end()
-        self._stop_timing_large()
+        self._cancel_large_deadline()
         if self.conn.close_sent is not None and not self.conn.close_rcvd_then_sent:
             self._bounds.closed(self.conn.close_sent.code)
         super().connection_lost(exc)
         self.conn.end()
 
     def data_received(self, data: bytes) -> None:
-        """Parse it in its turn."""
+        """Parse the bytes when this peer is next in line."""
         if self.handshake_initiated:
             self.feed.take(data)
-        else:  # the whole head of the handshake
+        else:  # the head of the handshake, all at once
             super().data_received(data)
             if not self.handshake_initiated:
                 self._refuse_head()
 
     def _refuse_head(self) -> None:
-        """Answer a handshake that `websockets` can't read: uvicorn would leave it open, and fail when the server ends."""
+        """Answer a handshake that `websockets` can't read: uvicorn would leave it open, and fail at shutdown."""
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
         status, why = b"400 Bad Request", b"This is not a WebSocket handshake."
         if isinstance(self.conn.handshake_exc, _OVERSIZED):
@@ -224,33 +228,35 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _parse(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.in_debt is not None:
-            self._throttle(self.conn.in_debt)
+        if self.conn.exceeded is not None:
+            self._throttle(self.conn.exceeded)
         if self.conn.violated is not None:
             self._bounds.count(self.conn.violated)
             self.conn.violated = None
-        if self._receives_large and self._large_in_time is None:
-            self._large_in_time = self.loop.call_later(LARGE_MESSAGE_S, self._large_is_late)
+        if self._receives_large and self._large_deadline is None:
+            self._large_deadline = self.loop.call_later(LARGE_MESSAGE_S, self._large_timed_out)
 
     def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
-        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
+        """Accept messages of up to `LARGE_MESSAGE_BYTES`, as long as there are places for them."""
         self.conn.large_lease, self.conn.max_message_size = large_lease, LARGE_MESSAGE_BYTES
 
     @property
     def _receives_large(self) -> bool:
         return self.conn.large_lease is not None and self.conn.large_lease.is_receiving
 
-    def _large_is_late(self) -> None:
-        self._large_in_time = None
+    def _large_timed_out(self) -> None:
+        self._large_deadline = None
         if self._is_open:
             self._bounds.count(Bound.REQUEST_TIME)
-            self.conn.fail(CloseCode.POLICY_VIOLATION, f"A large message comes within {LARGE_MESSAGE_S:g} s.")
+            self.conn.fail(
+                CloseCode.POLICY_VIOLATION, f"Large messages have {LARGE_MESSAGE_S:g} s to arrive."
+            )
             self.handle_parser_exception()
 
-    def _stop_timing_large(self) -> None:
-        if self._large_in_time is not None:
-            self._large_in_time.cancel()
-            self._large_in_time = None
+    def _cancel_large_deadline(self) -> None:
+        if self._large_deadline is not None:
+            self._large_deadline.cancel()
+            self._large_deadline = None
 
     def charge(self) -> None:
         """Slow down a peer that asks too often: each refused request costs a second's frames."""
@@ -258,8 +264,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._throttle(exceeded)
 
     def _throttle(self, exceeded: Bound) -> None:
-        """Read on once the debt is repaid."""
-        self.conn.in_debt = None
+        """Pause parsing until the debt is repaid."""
+        self.conn.exceeded = None
         self._bounds.count(exceeded)
         if not self.feed.holds(PauseReason.BUDGET):
             self.feed.hold(PauseReason.BUDGET)
@@ -272,46 +278,46 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.feed.release(PauseReason.BUDGET)
 
     def pause_writing(self) -> None:
-        """Pause: the peer does not read. Soon nothing is read from it either.
+        """Note that the peer does not read. Soon nothing is read from it either.
 
-        Reading is paused two turns later, so that sockets are polled in between. A slow reader, which gets more as soon as it
-        has read, is then still heard: its pong shows that it is alive.
+        Reading pauses two iterations of the event loop later, so that sockets are polled in between. Thus the pong of a slow
+        reader still gets through, which shows that the peer is alive.
         """
         super().pause_writing()
         self.conn.peer_reads = False
-        self.loop.call_soon(self.loop.call_soon, self._stop_listening)
+        self.loop.call_soon(self.loop.call_soon, self._stop_reading)
 
-    def _stop_listening(self) -> None:
+    def _stop_reading(self) -> None:
         if not self.conn.peer_reads and not self.feed.holds(PauseReason.UNREAD):
             self._bounds.count(Bound.UNREAD)
             self.feed.hold(PauseReason.UNREAD)
 
     def resume_writing(self) -> None:
-        """Resume: the peer reads again. The newest of its pings is answered."""
+        """Note that the peer reads again, and answer the newest of its pings."""
         super().resume_writing()
         self.conn.peer_reads = True
         self.feed.release(PauseReason.UNREAD)
         if self.conn.pending_pong:
-            self.loop.call_soon(self._answer_late)  # not between the pieces of a message
+            self.loop.call_soon(self._send_pending_pong)  # not between the pieces of a message
 
-    def _answer_late(self) -> None:
+    def _send_pending_pong(self) -> None:
         if self.is_writable() and self.conn.pending_pong:
             self.transport.write(self.conn.pending_pong)
             self.conn.pending_pong = b""
 
     def handle_connect(self, event: Request) -> None:
-        """Give the application the extension that ends the connection at once."""
+        """Give the application this socket, so that it can bypass ASGI's queues."""
         super().handle_connect(event)
         if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             self.scope["extensions"][PEER] = {"peer": self}
 
     async def run_asgi(self) -> None:
-        """Run the application, then break the cycle with its scope: only the collector would free it."""
+        """Run the application, then break the reference cycle with its scope, which only the garbage collector would free."""
         await super().run_asgi()
         self.scope["extensions"].pop(PEER, None)
 
     async def send(self, message: Any) -> None:
-        """Send the application's message. An answer instead of the handshake ends it; uvicorn would log an error."""
+        """Send the application's message. A refusal completes the handshake, too: otherwise uvicorn would log an error."""
         await super().send(message)
         self.handshake_complete = self.handshake_complete or self.close_sent
         if self.close_sent:  # only the peer's close is missing
@@ -321,7 +327,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.feed.release(PauseReason.HANDSHAKE)
 
     async def receive(self) -> Any:
-        """Return the next message; parsing goes on when all were taken, behind a large one when that was taken in."""
+        """Return the next message. Parsing resumes once all were received; after a large one, once that was processed."""
         if self.conn.large_lease is not None and self.conn.large_lease.release_consumed():
             self.feed.release(PauseReason.MESSAGE)
         message = await self.queue.get()
@@ -332,33 +338,32 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def send_receive_event_to_app(self) -> None:
-        """Pass on a whole message. Text that is not UTF-8 is the client's fault: uvicorn would log it as an error."""
+        """Pass a whole message on. Text that is not UTF-8 ends the connection; uvicorn would log the client's error as its own."""
         if self.curr_msg_data_type == "text" and not _is_utf8(b"".join(self.frames)):
             self.frames = []
             if self._is_open:
-                self.conn.send_close(1007, "Text is UTF-8.")
+                self.conn.send_close(1007, "Text must be UTF-8.")
                 self.handle_parser_exception()
             return
         super().send_receive_event_to_app()
-        self._stop_timing_large()  # one that has begun behind it has its own time
+        self._cancel_large_deadline()  # a large message after it gets its own deadline
         if not self.close_sent:
             self.feed.hold(PauseReason.MESSAGE)
 
     def keepalive_timeout(self) -> None:
-        """End a connection whose peer is gone; unread bytes are dropped."""
-        takes_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
+        """End a connection whose peer sends no pong; its unread bytes are dropped."""
+        has_read_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
         if self._is_open:
             self._bounds.count(Bound.HEARTBEAT)
-        if self._is_open and self.feed.holds(
-            PauseReason.BUDGET
-        ):  # its pong is behind more bytes than it may send
+        # its pong may wait behind more bytes than a connection may send
+        if self._is_open and self.feed.holds(PauseReason.BUDGET):
             self.conn.fail(CloseCode.POLICY_VIOLATION, "More frames than a connection may send.")
         super().keepalive_timeout()
-        if not takes_all:
+        if not has_read_all:
             self.abort()
 
     def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open and the peer reads."""
+        """Whether a message may be written: the connection is open and the peer reads."""
         return self.writable.is_set() and self._is_open
 
     async def until_writable(self) -> bool:
@@ -367,30 +372,30 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return self._is_open
 
     def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
-        self._write(text_message(text))
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this iteration of the event loop."""
+        self._write(message_frame(text))
 
     def write_all(self, texts: Iterable[bytes]) -> None:
         """Send several text messages as `write` does; short ones take one system call."""
-        self._write(b"".join(map(text_message, texts)))
+        self._write(b"".join(map(message_frame, texts)))
 
     def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
-        self._write(text_message(message, head=0x82))
+        """Send a binary message. Call it only if `is_writable()` in this iteration of the event loop."""
+        self._write(message_frame(message, head=0x82))
 
-    def _write(self, messages: bytes) -> None:
-        if len(messages) <= PIECE_BYTES:
-            self.transport.write(messages)
+    def _write(self, frames: bytes) -> None:
+        if len(frames) <= PIECE_BYTES:
+            self.transport.write(frames)
             return
-        for start in range(0, len(messages), PIECE_BYTES):
-            self.transport.write(messages[start : start + PIECE_BYTES])
+        for start in range(0, len(frames), PIECE_BYTES):
+            self.transport.write(frames[start : start + PIECE_BYTES])
 
     @property
     def _is_open(self) -> bool:
         return self.conn.state is State.OPEN and not self.close_sent and not self.transport.is_closing()
 
     def abort(self) -> None:
-        """End the connection by a reset."""
+        """End the connection with a reset."""
         if self.conn.close_sent is None:
             self._bounds.closed(None)
         reset(self.transport)

@@ -46,20 +46,20 @@ class ErrorBudget:
         self._times: deque[float] = deque(maxlen=limit)
 
     def add(self, now: float) -> bool:
-        """Count one at `now` (seconds of any monotonic clock); return whether the limit was reached within the window."""
+        """Count a bad frame at `now` (seconds of any monotonic clock); return whether the limit was reached within the window."""
         self._times.append(now)
         return len(self._times) == self._limit and now - self._times[0] < self._window_s
 
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""Pending cancels: they wait for another replica, or for a rollback. They have a limit of their own, as all that ends a reply: it must be handled."""
+"""Pending cancels wait for another replica, or for a rollback. What ends a reply has its own limit, since it must be handled."""
 
 PendingWork = Coroutine[None, None, None]
 
 
 class ChainedWork(Coroutine[None, None, None]):
-    """Work that awaits other work, which may be closed before it began: then that other work is closed, too."""
+    """Work that awaits other work. If it is closed before it begins, the other work is closed, too."""
 
     def __init__(self, work: PendingWork, *awaited: PendingWork) -> None:
         self._work = work
@@ -143,19 +143,19 @@ class Transport(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this iteration of the event loop."""
         ...
 
     def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable()` in this iteration of the event loop."""
         ...
 
     def charge(self) -> None:
-        """Count a request that was refused for too many requests: a peer that does not wait is read more slowly."""
+        """Count a request that a rate limit refused: a peer that keeps sending is read more slowly."""
         ...
 
     def request(self) -> AbstractContextManager[None]:
-        """While the block lasts, the work of the last message is under way: others may have to begin less."""
+        """Count the last message as a request; while the block lasts, others may have to wait for it."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -168,7 +168,7 @@ class Disconnected(ConnectionsError):
 
 
 class ClientMessage(Protocol):
-    """What a message requests."""
+    """A decoded message of a client."""
 
     @property
     def ref(self) -> str | None:
@@ -299,7 +299,7 @@ class Connection:
 
     @property
     def waiting_bytes(self) -> int:
-        """The size of what waits for a late reader, as its bound counts it."""
+        """The size of the frames that wait for a late reader, as their limit counts it."""
         return self._outbox.bytes
 
     def understands(self, event: Event) -> bool:
@@ -307,7 +307,7 @@ class Connection:
         return for_features(event, self.features) is not None
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
-        """Withdraw what waits of the turn beyond `chars` of its text and `reasoning_off` of its reasoning."""
+        """Withdraw the turn's waiting text beyond `chars`, and its reasoning beyond `reasoning_off`."""
         self._outbox.withdraw(turn_id, chars, reasoning_off)
 
     def shut(self, close: Close) -> None:
@@ -320,7 +320,7 @@ class Connection:
         await self.run(partial(self._read, handler, decode))
 
     async def run(self, reading: Callable[[asyncio.TaskGroup], PendingWork]) -> None:
-        """Serve a peer that `reading` reads; the tasks that it begins end with the connection."""
+        """Serve a peer whose messages `reading` reads; tasks that `reading` begins end with the connection."""
         try:
             await self._run(reading)
         except* Disconnected:
@@ -337,7 +337,7 @@ class Connection:
                 tasks.create_task(self._write())
                 await self._end()
         except BaseExceptionGroup as ends:
-            # its frame refers to the group: only the collector would free them (Python 3.11)
+            # its frame refers to the group: only the garbage collector would free both (Python 3.11)
             ends.__traceback__ = None
             raise
 
@@ -353,7 +353,7 @@ class Connection:
         self, handler: Handler[MessageT], decode: Callable[[str | bytes], MessageT], tasks: asyncio.TaskGroup
     ) -> None:
         while True:
-            # nothing here keeps the message until the next one comes
+            # nothing here keeps a message alive until the next one arrives
             self._answer(handler, partial(decode, await self._transport.receive()), tasks)
             # a burst of frames delays neither the writer nor other connections
             await asyncio.sleep(0)
@@ -415,7 +415,7 @@ class Connection:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what waits, as far as the reader takes it."""
+        """Send what waits, for as long as the reader keeps up."""
         while self._transport.is_writable():
             if (frame := self._outbox.take_nowait()) is None:
                 self._backlog.clear()
@@ -438,16 +438,16 @@ def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
 
 
 MAX_WAITING = 32
-"""Fewer than a connection's concurrent requests, so that a cancel behind them still has room."""
+"""Fewer than a connection's concurrent requests, so that there is still room for a cancel behind them."""
 
 FrameT = TypeVar("FrameT")
 
 
 class RateLimiter(Generic[FrameT]):
-    """Counts requests, and holds messages while shared limits are counted.
+    """Counts requests, and holds messages while the limits shared by all replicas are checked.
 
-    A `Handler` on top of another one, for one connection. A request counts as pending from its task's first step. That is before
-    the connection's next frame: the reader yields between two.
+    It is a `Handler` around another one, for one connection. A request counts as pending from its task's first step, which
+    precedes the connection's next frame: the reader yields between two frames.
     """
 
     def __init__(self, inner: Handler[FrameT], limiters: Limiters) -> None:
@@ -469,7 +469,7 @@ class RateLimiter(Generic[FrameT]):
             return self._inner.handle(connection, frame)
         if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
             raise Overloaded("Too many requests at once.")
-        return self._in_turn(connection, frame, is_message=is_message)
+        return self._in_order(connection, frame, is_message=is_message)
 
     def _take(self, connection: Connection, counts: FrameCost) -> None:
         try:
@@ -478,7 +478,7 @@ class RateLimiter(Generic[FrameT]):
             self._limiters.refusals.count(RefusalReason.RATE)
             raise
 
-    async def _in_turn(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:
+    async def _in_order(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:
         self._in_flight += 1
         try:
             async with self._one_by_one:

@@ -1,4 +1,4 @@
-"""HTTP as all endpoints share it: a request and its answer, JSON answers and refusals, checks of inputs, counts of refusals."""
+"""What HTTP endpoints share: a request and its answer, JSON answers and refusals, checks of inputs, counts of refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WRITE = "midstream.write"
 
 
 class RequestTooLarge(Refused):
-    """The request's body is too long."""
+    """The request's body is too large."""
 
     code = "request_too_large"
 
@@ -58,7 +58,7 @@ class UnsupportedEncoding(Refused):
 
 
 class Exchange:
-    """One request and its answer, while its client is connected. `begun`: whether the answer's head was sent. `body_bytes`: of the request's body, once it was read."""
+    """One request and its answer, while its client is connected. `begun`: whether the answer's head was sent; `body_bytes`: 0 until all are read."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
@@ -71,7 +71,7 @@ class Exchange:
         )
 
     async def body(self, admit_large: Callable[[], None], *, most: int = MAX_BODY_BYTES) -> bytes:
-        """Return the body, of `most` bytes at most; `admit_large` is called once if it is a large one, and may raise.
+        """Return the body, of `most` bytes at most; `admit_large` is called once if the body is large, and may raise.
 
         Raises UnsupportedEncoding, RequestTooLarge, ClientDisconnect.
         """
@@ -95,7 +95,7 @@ class Exchange:
         return bytes(body)
 
     async def cancel_on_disconnect(self, work: Coroutine[None, None, None]) -> None:
-        """Do the work after the body was read, and cancel it if the client leaves: that raises ClientDisconnect."""
+        """Do the work after the body was read. If the client leaves, cancel the work and raise ClientDisconnect."""
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.left())
         try:
@@ -112,7 +112,7 @@ class Exchange:
             )  # the error's traceback holds this frame, the frame the task, and all of them the request
 
     async def left(self) -> None:
-        """Wait, after the body was read, until the client has gone."""
+        """Wait until the client has left. The body must have been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -122,7 +122,7 @@ class Exchange:
         await response(self.request.scope, self._receive, self._send)
 
     async def begin_events(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
-        """Begin an answer of server-sent events. `more`: headers."""
+        """Begin an answer of server-sent events. `more`: further headers."""
         own = [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
         await self.begin([*_EVENTS, (b"x-request-id", request_id.encode()), *own])
 
@@ -136,7 +136,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
     def write_nowait(self, part: bytes) -> bool:
-        """Send a part in this turn of the event loop; return False where the head was not sent, or its client reads more slowly."""
+        """Send a part in this iteration of the event loop; return False if the head was not sent, or the client reads too slowly."""
         return self._write_now is not None and self._write_now(part)
 
     async def abort(self) -> None:
@@ -145,7 +145,7 @@ class Exchange:
         await self.left()
 
     def cut_off(self) -> None:
-        """The same, at once; `left` returns when it is done."""
+        """Abort without waiting; `left` returns once the connection has ended."""
         self.request.scope["extensions"][ABORT]["abort"]()
 
 
@@ -245,12 +245,12 @@ def _retry_headers(why: Refused | BadParams) -> Mapping[str, str]:
 
 
 def forbidden_origin(origin: str | None) -> Response:
-    """Refuse pages of an origin that is not allowed, in words that their developers search for."""
+    """Return the refusal for pages of an origin that is not allowed, in words that their developers search for."""
     return refusal(403, "forbidden", forbidden_origin_message(origin))
 
 
 def forbidden_origin_message(origin: str | None) -> str:
-    """The same, as a sentence."""
+    """Return the sentence of that refusal."""
     return (
         f'The origin "{shorten(origin or "")}" is not allowed. '
         "The operator can allow it (MIDSTREAM_ALLOWED_ORIGINS)."
@@ -271,10 +271,10 @@ def too_many_handshakes() -> Response:
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 MAX_QUOTES = 4 * MAX_VALUES
-"""Most unescaped quotes: each key and each string has two."""
+"""The most unescaped quotes: each key and each string has two."""
 _TOO_MANY = "The request has too many messages, parts or fields."
 _DERIVED_CLIENT_ID = re.compile(r"/(openai|ai-sdk)(/[A-Za-z0-9._:-]{1,128}){0,2}")
-"""Client ids that endpoints derive from a key, a token or a conversation, if the request names none."""
+"""Client ids that endpoints derive from a key, a token or a conversation if the request has none."""
 
 
 class TooManyValues(Refused):
@@ -295,17 +295,17 @@ def check_json_limits(text: bytes) -> None:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     if text.count(b'"') > MAX_QUOTES:
         raise TooManyValues(_TOO_MANY)
-    # What is in no string. One without an end goes to the end of the text.
+    # The text outside strings. A string that is not closed reaches to the end of the text.
     frame = b"".join(text.split(b'"')[::2])
     if frame.count(b"[") + frame.count(b"{") > MAX_CONTAINERS or frame.count(b",") > MAX_VALUES:
         raise TooManyValues(_TOO_MANY)
-    # What closes more than was opened is no JSON, which the decoder says.
+    # Text that closes more than it opens is not JSON: the decoder reports that.
     if _is_deep(frame.translate(_ALIKE, _NO_BRACKETS)[: 2 * MAX_CONTAINERS]):
         raise TooManyValues("The request is nested too deeply.")
 
 
 def _is_plain(text: bytes) -> bool:
-    """Return whether the text has too few brackets and commas for a refusal, even if none of them was in a string."""
+    """Return whether the text has too few brackets and commas for a refusal, even if none of them is in a string."""
     return text.count(b"[") + text.count(b"{") <= MAX_DEPTH and text.count(b",") <= MAX_VALUES
 
 
@@ -345,14 +345,14 @@ class RefusalReason(StrEnum):
     ORIGIN = "origin"
     PENDING = "pending"
     CONNECTIONS = "connections"
-    """The client has too many."""
+    """The client has too many connections."""
     FULL = "full"
     """The server has no room for another connection of this peer."""
     RATE = "rate"
 
 
 class EndpointName(StrEnum):
-    """The endpoints."""
+    """The names of endpoints in metrics."""
 
     NATIVE = "native"
     REALTIME = "realtime"
@@ -374,11 +374,11 @@ class EndpointName(StrEnum):
     ADMIN = "admin"
     AI_SDK = "ai_sdk"
     NONE = "none"
-    """No route, or not this method."""
+    """No route, or none for this method."""
 
 
 MAX_CODES = 64
-"""Most codes of an endpoint that are counted apart: twice those that exist. Further ones count as `other`."""
+"""How many codes of an endpoint are counted separately: twice those that exist. Further ones count as `other`."""
 
 
 class RefusalCounters:
@@ -389,11 +389,11 @@ class RefusalCounters:
         self._sent: dict[EndpointName, Counter[str]] = {endpoint: Counter() for endpoint in EndpointName}
 
     def count(self, refusal: RefusalReason) -> None:
-        """Count one."""
+        """Count a refusal."""
         self._counts[refusal] += 1
 
     def count_error(self, endpoint: EndpointName, code: str) -> None:
-        """Count an error that a client was sent. `code`: the protocol's, at every endpoint."""
+        """Count an error that a client was sent. `code`: that of the native protocol, at every endpoint."""
         sent = self._sent[endpoint]
         sent[code if code in sent or len(sent) < MAX_CODES else "other"] += 1
 

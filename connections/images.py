@@ -1,7 +1,7 @@
-"""A client's image: its kind and size by its bytes (PNG, JPEG, WebP and GIF), and the limits on it. Pure. No URL is fetched.
+"""Images from clients: their format and size, read from their bytes (PNG, JPEG, WebP, GIF), and limits. Pure. No URL is fetched.
 
-Nothing is decoded or inflated: a few kilobytes can become gigabytes of points. Later decoders rely on the sizes found
-here. So each size is read where a decoder reads it, and there may be only one.
+Nothing is decoded or inflated: a few kilobytes can become gigabytes of pixels. Later decoders rely on the sizes found
+here. So a size is read where a decoder reads it, and an image may have only one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import msgspec
 from engine.vision.image import Detail, Image
 
 MAX_CHUNKS = 10_000
-"""Chunks of a PNG, and segments of a JPEG: each is checked."""
+"""The most chunks of a PNG, or segments of a JPEG: each is checked."""
 MAX_SCANS = 64
-"""Scans of a JPEG. Each is a pass over all points; progressive JPEGs of cameras and programs have about ten."""
+"""The most scans of a JPEG. Each is a pass over all pixels; progressive JPEGs from cameras and programs have about ten."""
 MAX_BLOCKS = 20_000
-"""Blocks of all extensions before a GIF's first frame: as many as the largest allowed file has if they are full."""
+"""The most blocks in extensions before a GIF's first frame: as many full blocks as the largest allowed file can hold."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = 13
 _PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -33,18 +33,18 @@ _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 _JPEG_NEXT = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
-"""The next marker with a segment after it, as a decoder finds it: bytes before it are skipped."""
+"""The next marker that a segment follows, as a decoder finds it: bytes before it are skipped."""
 _GIF = (b"GIF87a", b"GIF89a")
 _GIF_HEADER = 13
 _GIF_FRAME = 0x2C
 _Kind = tuple[str, Callable[[bytes], bool], Callable[[bytes], tuple[int, int]]]
 MAX_IMAGES = 32
-"""Images of one request."""
+"""The most images of one request."""
 MAX_BYTES = 3 * 1024 * 1024
-"""Bytes of one image: in base64 it fits a request's body."""
+"""The most bytes of an image: in base64 it fits into a request's body."""
 MAX_SIDE = 8192
-MAX_POINTS = 32_000_000
-"""Points of one image: a decoder needs some bytes for each, however small the file is."""
+MAX_PIXELS = 32_000_000
+"""The most pixels of an image: a decoder needs some bytes for each, however small the file is."""
 TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _DATA_URL = re.compile(
     r"data:(?P<type>[a-z0-9.+/-]{0,64})(?:;[a-z0-9-]+=[^;,]{0,64}){0,4};base64,", re.IGNORECASE
@@ -57,7 +57,7 @@ class InvalidImage(ValueError):
 
 
 class ImageHeader(msgspec.Struct, frozen=True):
-    """The facts in an image's header. `width`, `height`: in points."""
+    """The facts in an image's header. `width`, `height`: in pixels."""
 
     media_type: str
     width: int
@@ -91,19 +91,19 @@ def _png(data: bytes) -> tuple[int, int]:
 
 def _check_chunks(data: bytes) -> None:
     """Raise InvalidImage for chunks beyond the bytes, too many chunks, a second header, or a missing end or image."""
-    place, kinds, has_points = len(_PNG), 0, False
+    place, kinds, has_pixels = len(_PNG), 0, False
     while place < len(data):
         length, kind = struct.unpack_from(">I4s", data, place)
         place += 12 + length
         kinds += 1
         if place > len(data) or kinds > MAX_CHUNKS or (kind == b"IHDR" and kinds > 1):
             raise InvalidImage("The image is corrupt: its chunks are invalid.")
-        has_points |= kind == b"IDAT"
+        has_pixels |= kind == b"IDAT"
         if kind == b"IEND":
             break
     else:
         raise InvalidImage("The image is truncated or corrupt.")
-    if not has_points:
+    if not has_pixels:
         raise InvalidImage("The image has no pixels.")
 
 
@@ -113,7 +113,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
         if data[place] != _JPEG_MARK:
             break
         marker = data[place + 1]
-        if marker == _JPEG_MARK:  # fills
+        if marker == _JPEG_MARK:  # a fill byte
             place += 1
             continue
         if marker in _JPEG_ALONE:
@@ -155,7 +155,7 @@ def _webp(data: bytes) -> tuple[int, int]:
         case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
             width, height = struct.unpack_from("<HH", data, 26)
             return width & 0x3FFF, height & 0x3FFF
-        case b"VP8L" if data[20] == 0x2F:  # noqa: PLR2004 - its mark
+        case b"VP8L" if data[20] == 0x2F:  # noqa: PLR2004 - its signature
             (packed,) = struct.unpack_from("<I", data, 21)
             return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
         case b"VP8X":
@@ -164,7 +164,7 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 
 def _gif(data: bytes) -> tuple[int, int]:
-    """Return the size of the whole, or of its first frame if that is larger."""
+    """Return the size of the canvas, extended to hold the first frame."""
     width, height, packed = struct.unpack_from("<HHB", data, 6)
     place = _GIF_HEADER + (3 << (packed & 7) + 1 if packed & 0x80 else 0)
     blocks = 0
@@ -211,7 +211,7 @@ def image_from_url(url: str, detail: str = "") -> Image:
 
 
 def image_from_base64(text: str, media_type: str = "", detail: str = "") -> Image:
-    """Return the image in a text. `media_type`: the sender's; the bytes decide. Raises InvalidImage."""
+    """Return the image in a base64 text. `media_type`: as the sender states it; the bytes decide. Raises InvalidImage."""
     if media_type and media_type.lower() not in (*TYPES, "image/jpg", "application/octet-stream"):
         raise InvalidImage("Unsupported image format. Supported: PNG, JPEG, WebP and GIF.")
     if len(text) > MAX_BYTES * 4 // 3 + 4:
@@ -228,10 +228,10 @@ def image_from_bytes(data: bytes, detail: str = "") -> Image:
     if len(data) > MAX_BYTES:
         raise _too_large()
     known, header = detail_of(detail), header_of(data)
-    if max(header.width, header.height) > MAX_SIDE or header.width * header.height > MAX_POINTS:
+    if max(header.width, header.height) > MAX_SIDE or header.width * header.height > MAX_PIXELS:
         raise InvalidImage(
             f"The image is too large: it has {header.width} by {header.height} pixels; at most "
-            f"{MAX_SIDE} per side and {MAX_POINTS // 1_000_000} million in total are allowed."
+            f"{MAX_SIDE} per side and {MAX_PIXELS // 1_000_000} million in total are allowed."
         )
     return Image(
         hashlib.sha256(data).hexdigest(),
@@ -244,11 +244,11 @@ def image_from_bytes(data: bytes, detail: str = "") -> Image:
 
 
 def detail_of(text: str) -> Detail:
-    """Return how closely a model shall look. Raises InvalidImage."""
+    """Return how closely a model should look. Raises InvalidImage."""
     if (known := next((one for one in _DETAILS if one == text), None)) is None:
         raise InvalidImage("The image's `detail` must be auto, low or high.")
     return known
 
 
 def _too_large() -> InvalidImage:
-    return InvalidImage(f"The image is too large: it may have {MAX_BYTES // 1024} KiB.")
+    return InvalidImage(f"The image is too large: it may have at most {MAX_BYTES // 1024} KiB.")

@@ -1,4 +1,4 @@
-"""What the endpoints of a server count with: its limiters, and how often connections met a bound.
+"""The limiters and counters that a server's endpoints share.
 
 PROTOCOL.md, "Bounds of a connection", lists each bound with its number and what happens beyond it.
 """
@@ -27,7 +27,7 @@ from sessions.store.pool import Durations
 
 
 class BoundCounters:
-    """Counts how often connections reach a bound, and how the server ends them."""
+    """Counts how often connections reach a bound, and how the server closes them."""
 
     def __init__(self) -> None:
         self._met: Counter[Bound] = Counter()
@@ -35,7 +35,7 @@ class BoundCounters:
         self.delays = Durations()
         """Times from the engine's step to the socket, of each delta sent."""
         self.gaps = 0
-        """How many gaps were reported to readers."""
+        """How many gaps readers were sent."""
 
     def count(self, bound: Bound) -> None:
         """Count a bound that was reached."""
@@ -72,7 +72,7 @@ class EndpointCounters:
         return self._endpoint
 
     def gap(self) -> None:
-        """Count a gap that was reported to a reader."""
+        """Count a gap that a reader was sent."""
         self._bounds.gaps += 1
 
     def met(self, bound: Bound) -> None:
@@ -86,7 +86,7 @@ class EndpointCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limiters:
-    """`quota_limiter`, `leases`: None without limits that all replicas count; `counts`: those counts, if any."""
+    """`quota_limiter`, `leases`: None without limits that all replicas count; `counts`: the counters of these limits, if any."""
 
     quota_limiter: QuotaLimiter | None = None
     counts: RedisCounters | None = None
@@ -97,7 +97,7 @@ class Limiters:
     handshake_limit: HandshakeLimit = field(
         default_factory=lambda: HandshakeLimit(slots=MAX_PENDING_CONNECTIONS)
     )
-    turns: FairLoopScheduler = field(default_factory=FairLoopScheduler)
+    scheduler: FairLoopScheduler = field(default_factory=FairLoopScheduler)
     bodies: FairShare = field(default_factory=lambda: FairShare(LARGE_BODIES))
     refusals: RefusalCounters = field(default_factory=RefusalCounters)
     bounds: BoundCounters = field(default_factory=BoundCounters)
@@ -109,7 +109,7 @@ class Limiters:
         return msgspec.structs.replace(limits, messages_per_minute=self.quota_limiter.shown(client))
 
     def tally(self, endpoint: EndpointName) -> EndpointCounters:
-        """Return the tally of one endpoint."""
+        """Return the counters of one endpoint."""
         return EndpointCounters(endpoint, self.bounds, self.refusals)
 
     def take_read(self, subject: Subject) -> None:
@@ -125,7 +125,7 @@ class Limiters:
         self.take_read(Subject(identity.principal, group_of(identity, scope)))
 
     def rejects_handshake(self, address: Address | None) -> bool:
-        """Return whether a connection of this address has to be refused before authentication; it is counted then."""
+        """Return whether a connection from this address must be refused before authentication, and count the refusal."""
         if self.handshake_limit.is_full:
             self.refusals.count(RefusalReason.PENDING)
             return True

@@ -1,10 +1,10 @@
-"""Spreads the work of many sockets over turns of the event loop, a few pieces in each.
+"""Spreads the work of many sockets over iterations of the event loop, a few pieces in each.
 
-Addresses take turns, and light clients come first, those with little recent work: a person who sends now and then does not wait
-behind twenty peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however little each
-socket may send.
+Addresses are served in rotation, and light clients, those with little recent work, come first: a person who sends now and then
+does not wait behind twenty peers that never stop. Otherwise everybody's text and pongs would wait for all of the work, however
+little each socket may send.
 While a light client's request is under way, the others begin less: each of its steps would wait for what they began. HTTP
-requests are weighed as the frames of sockets are.
+requests count like frames of sockets.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from sessions.limits.slots import with_heaviness
 
 WINDOW = 1024
 """Pieces of recent work that are remembered."""
-PART = 2
-"""A group that had at most half of an even part of them is light: it asks seldom."""
+SHARE = 2
+"""A group is light if it had at most half of an equal share of them: it rarely sends requests."""
 PIECES_PER_ITERATION = 4
-"""Pieces in one turn of the event loop: a millisecond's work of answered frames."""
+"""Pieces in one iteration of the event loop: if they are answered frames, a millisecond's work."""
 REQUEST_COST = 8
-"""What a request that waits for the store, or an engine, counts beside the piece that began it."""
+"""How many pieces a request counts as if it waits for the store, or an engine, besides the one that began it."""
 LIGHT_ONLY_ITERATIONS = 8
-"""Turns of the loop in one of which others get pieces, while a guest's request is under way."""
+"""While a light client's request is under way, others get pieces in one of this many iterations."""
 LIGHT_PRIORITY_S = 1.0
-"""Seconds after a guest's request in which a crowd leaves places free. Without guests they are everybody's."""
+"""How long a crowd leaves places free after a light client's request. Without light clients it may take all."""
 MAX_PRIORITY_S = 0.25
-"""Seconds for which one request of a guest has others wait: some last as long as a reply."""
+"""How long one request of a light client may make others wait: some requests last as long as a reply."""
 
 _Waiting = OrderedDict[str, deque[Callable[[], None]]]
 
 
 class LightClients:
-    """Which groups had little of the recent work, and how many requests of theirs are under way. One for a server."""
+    """Knows which groups had little of the recent work, and how many of their requests are under way. A server has one."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
@@ -65,11 +65,11 @@ class LightClients:
                 del self._had[forgotten]
 
     def has(self, group: str) -> bool:
-        """Return whether a group had at most half of an even part."""
-        return PART * len(self._had) * self._had.get(group, 0) <= self._pieces
+        """Return whether a group is light."""
+        return SHARE * len(self._had) * self._had.get(group, 0) <= self._pieces
 
     def must_yield(self, group: str) -> bool:
-        """Return whether a light client asked for something lately, and this group is none of them."""
+        """Return whether a light client sent a request lately, and this group is not light."""
         return time.monotonic() - self._requested_at < LIGHT_PRIORITY_S and not self.has(group)
 
     @property
@@ -79,7 +79,7 @@ class LightClients:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one more while the block lasts, `MAX_PRIORITY_S` at most."""
+        """Count a light client's request while the block lasts, for `MAX_PRIORITY_S` at most."""
         self._requests.add(one := object())
         self._requested_at = time.monotonic()
         timer = asyncio.get_running_loop().call_later(MAX_PRIORITY_S, self._requests.discard, one)
@@ -91,7 +91,7 @@ class LightClients:
 
 
 class FairLoopScheduler:
-    """One for all sockets of a server: round robin between groups, first come first served within one."""
+    """Schedules pieces of work: round robin between groups, first come, first served within a group."""
 
     def __init__(
         self, at_once: int = PIECES_PER_ITERATION, light_clients: LightClients | None = None
@@ -108,7 +108,7 @@ class FairLoopScheduler:
         return self.light_clients.has(group)
 
     def take_nowait(self, group: str) -> bool:
-        """Take a piece of this turn, if nobody waits and one is left."""
+        """Take a piece of this iteration if nobody waits and one is left; return whether that was possible."""
         if not self._left or self._first or self._waiting:
             return False
         if self.light_clients.requests and not self.is_light(group):
@@ -119,12 +119,12 @@ class FairLoopScheduler:
 
     async def take(self, group: str) -> None:
         """Wait for a piece."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue(group, partial(_begin, turn))
-        await turn
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue(group, partial(_grant, granted))
+        await granted
 
     def queue(self, group: str, callback: Callable[[], None]) -> None:
-        """Call back in a later turn of the loop."""
+        """Call back in a later iteration of the event loop."""
         callbacks = self._first.get(group) or self._waiting.get(group)
         if callbacks is None:
             callbacks = self._queue_of(group)[group] = deque()
@@ -141,11 +141,11 @@ class FairLoopScheduler:
     def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
-            # in a context of its own: what begins there is not the work of whoever came first
+            # in its own context: what begins there is not done on behalf of whoever came first
             asyncio.get_running_loop().call_soon(self._next, context=Context())
 
     def _next(self) -> None:
-        """Begin the loop's next turn. A callback may queue the next one."""
+        """Call back for the pieces of one iteration. A callback may queue the next piece."""
         self._is_armed = False
         self._left = self._at_once
         self._promote_first()
@@ -161,12 +161,12 @@ class FairLoopScheduler:
             self._arm()
 
     def _promote_first(self) -> None:
-        """Have the first of the others among the guests once it had little, so that a stream of newcomers keeps nobody waiting."""
+        """Move the first of the others to the light ones once it is light, so that a stream of newcomers does not keep it waiting."""
         if self._waiting and self.is_light(first := next(iter(self._waiting))):
             self._first[first] = self._waiting.pop(first)
 
     def _is_light_only(self) -> bool:
-        """Return whether guests alone get pieces of this turn."""
+        """Return whether only light clients get pieces of this iteration."""
         if not (self.light_clients.requests and self._waiting):
             self._light_only_count = 0
             return False
@@ -176,24 +176,24 @@ class FairLoopScheduler:
         return self._light_only_count > 0
 
 
-def _begin(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # its socket may be closed
-        turn.set_result(None)
+def _grant(granted: asyncio.Future[None]) -> None:
+    if not granted.done():  # its socket may be closed
+        granted.set_result(None)
 
 
 API = "/v1/"
-"""Where requests wait for the store, or an engine. Files and probes do not."""
+"""Requests below this path wait for the store, or an engine; files and probes do not."""
 
 
 class FairShareMiddleware:
-    """Notes for whose work a request takes slots, and whether it is heavy. It comes after what notes the client's address."""
+    """Notes which group a request's work is for, and whether it is heavy. It runs after the middleware that notes the client's address."""
 
     def __init__(self, app: ASGIApp, light_clients: LightClients) -> None:
         self._app = app
         self._light_clients = light_clients
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on. Those without an address of their own, as behind an unknown proxy, are of no crowd."""
+        """Pass a request on. Requests without an address of their own, as behind an unknown proxy, belong to no group."""
         if scope["type"] == "lifespan" or not (group := address_group(scope)):
             await self._app(scope, receive, send)
             return

@@ -22,7 +22,7 @@ from sessions.service import Sessions
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True):
-    """Current facts; `opened` only grows. `late`: connections with waiting frames, `waiting_bytes` in all, `most_waiting_bytes` for one."""
+    """Current counts; `opened` only grows. `late`: connections with unsent frames, `waiting_bytes` in all, `most_waiting_bytes` in one."""
 
     connections: int
     clients: int
@@ -33,7 +33,7 @@ class ConnectionStatistics(msgspec.Struct, frozen=True):
 
 
 class ConnectionManager:
-    """Client ids and their sockets."""
+    """The open connections of each client, within limits."""
 
     def __init__(self, *, max_connections: int, max_per_client: int) -> None:
         self._max_per_client = max_per_client
@@ -45,14 +45,14 @@ class ConnectionManager:
         self._shut: Close | None = None
 
     def add(self, connection: Connection) -> None:
-        """Register a connection. Raises Close if the client or the server has too many, or all were shut."""
+        """Register a connection. Raises Close if the client or the server has too many, or after `shut_all`."""
         if self._shut is not None:
             raise Close(self._shut.code, self._shut.reason)
         client = connection.caller.client
         own = self._by_client.get(client, set())
         if len(own) >= self._max_per_client:
             raise Close(
-                CloseCode.TOO_MANY_CONNECTIONS, f"A client has at most {self._max_per_client} connections."
+                CloseCode.TOO_MANY_CONNECTIONS, f"At most {self._max_per_client} connections per client."
             )
         subject = connection.caller.subject
         if not self._shares.has_capacity_for(subject):
@@ -82,7 +82,7 @@ class ConnectionManager:
             await self._emptied.wait()
 
     def shut_all(self, close: Close) -> None:
-        """End every connection, also later ones."""
+        """Close every connection, and refuse new ones."""
         self._shut = close
         for connection in self.connections():
             connection.shut(close)
@@ -92,11 +92,11 @@ class ConnectionManager:
         return [connection for own in self._by_client.values() for connection in own]
 
     def since(self) -> list[tuple[Connection, float]]:
-        """Return the same, each with its time of opening, in Unix seconds."""
+        """Return all current connections, each with the time when it opened, in Unix seconds."""
         return list(self._since.items())
 
     def statistics(self) -> ConnectionStatistics:
-        """Return the current facts."""
+        """Return the current counts."""
         waiting = [some for own in self._by_client.values() for one in own if (some := one.waiting_bytes)]
         return ConnectionStatistics(
             len(self._shares),
@@ -113,7 +113,7 @@ def _drain_close() -> Close:
 
 
 class ConnectionLifecycle:
-    """Registers connections of all endpoints."""
+    """Registers the connections of all endpoints, and ends them in a drain."""
 
     def __init__(self, *, sessions: Sessions, manager: ConnectionManager, limiters: Limiters) -> None:
         self._sessions = sessions
@@ -121,8 +121,8 @@ class ConnectionLifecycle:
         self._limiters = limiters
 
     @asynccontextmanager
-    async def of(self, connection: Connection) -> AsyncIterator[None]:
-        """Register a connection while the block lasts; calls of the store count for it. Raises Close if there is no room."""
+    async def registered(self, connection: Connection) -> AsyncIterator[None]:
+        """Register a connection while the block lasts; calls to the store count for its group. Raises Close beyond a limit."""
         client, number, leases = connection.client, connection.connection_id, self._limiters.leases
         group = connection.caller.group or client.client_id
         with self._counting_refusals(), on_behalf_of(group):
@@ -130,7 +130,7 @@ class ConnectionLifecycle:
                 await leases.acquire(client, number)
         try:
             with on_behalf_of(group):
-                with self._counting_refusals():  # last, so that a drain is announced after `ready`
+                with self._counting_refusals():  # last, so that `ready` comes before a drain's announcement
                     self._manager.add(connection)
                 yield
         finally:
@@ -141,15 +141,15 @@ class ConnectionLifecycle:
             self._sessions.disconnect(connection)
 
     def connections(self) -> list[tuple[Connection, float]]:
-        """Return all current connections with their times of opening, in Unix seconds."""
+        """Return all current connections, each with the time when it opened, in Unix seconds."""
         return self._manager.since()
 
     def forget(self) -> None:
-        """Forget how often those sent who have left. To be called now and then."""
+        """Forget the rates of clients that have left. To be called now and then."""
         self._limiters.rates.forget()
 
     def announce_drain(self, *, drain_ms: int, reason: str) -> None:
-        """Tell every connection that the server is about to stop, and accept no others: clients try another replica."""
+        """Announce to every connection that the server will stop, and refuse new ones: clients try another replica."""
         self._limiters.handshake_limit.is_closed = True
         for connection in self._manager.connections():
             connection.push(GoAway(drain_ms=drain_ms, reason=reason))

@@ -1,4 +1,4 @@
-"""Which requests are served at all: by the address of the client, the name of the server and the origin of the page."""
+"""Decides which requests are served: by the client's address, the name of the server and the origin of the page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from connections.protocol.errors import InvalidList
 PROXY_HEADERS = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 """Headers of proxies. A request from this machine that has one comes from somewhere else."""
 MAX_LOGGED_PROXIES = 16
-"""Proxies that are missing in MIDSTREAM_TRUSTED_PROXIES and are logged, each once."""
+"""How many proxies that MIDSTREAM_TRUSTED_PROXIES lacks are logged, each once."""
 HEALTH = ("/health", "/healthz", "/readyz")
 _MESSAGES = {
-    # names no setting: a refused client need not learn what runs here
+    # it names no setting: a refused client need not learn what runs here
     RefusalReason.ADDRESS: "Connections from your address are not allowed.",
     RefusalReason.HOST: "Unknown host name. The operator can allow it (MIDSTREAM_ALLOWED_HOSTS).",
 }
@@ -33,16 +33,16 @@ RefusalFactory = Callable[[Scope, int, str, str, Mapping[str, str]], Response]
 """Makes the answer to a refused request: a status, a code, a sentence, and headers."""
 
 ANY = "*"
-"""In a list of origins or host names: all of them. Of origins, opaque ones (`null`) too."""
+"""In a list of origins or host names: all of them, among origins also opaque ones (`null`)."""
 
 
 class ClientFilterMiddleware:
-    """Passes on the requests whose address is allowed and that name this server. Others get 403, also a WebSocket's handshake.
+    """Passes requests on if their address is allowed and they name this server. Others get 403, also WebSocket handshakes.
 
-    `/health`, `/healthz` and `/readyz` always answer this machine, under any name: an orchestrator's probe knows neither list.
+    `/health`, `/healthz` and `/readyz` always answer this machine, by any name: an orchestrator's probe knows neither list.
     A page of another site can point its own name at this machine (DNS rebinding). Its requests then have the server's origin,
-    and only their `Host` shows it. So a server on loopback, and one without authentication, answers only to loopback's names,
-    unless more are set. `refuse` makes its refusals, in the shape that each client reads.
+    and only their `Host` shows it. So a server on loopback, and one without authentication, answers only to names of loopback,
+    unless more are set. `refuse` makes the refusals, in the format that each client expects.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AllowedHosts(msgspec.Struct, frozen=True):
     addresses: bool = False
 
     def allows(self, headers: Sequence[str]) -> bool:
-        """Return whether a request with these `Host` headers is for this server. Without one it is not from a browser."""
+        """Return whether a request with these `Host` headers is for this server. A request without one is not from a browser."""
         if self.names is None or not headers:
             return True
         if len(headers) > 1:
@@ -123,9 +123,9 @@ class AllowedHosts(msgspec.Struct, frozen=True):
 
 
 def allowed_hosts_for(allowed: Collection[str], *, listening: str, authenticates: bool) -> AllowedHosts:
-    """Make the rule from an operator's list and the listening address.
+    """Return the rule for an operator's list and the listening address.
 
-    Without authentication, a page that gets past it may do what its reader may. So any name has to be allowed by `*`.
+    Without authentication, a page that passes may do whatever its reader may. So only `*` allows every name.
     """
     is_local = is_loopback_name(listening.lower())
     if ANY in allowed or (not (allowed or is_local) and authenticates):
@@ -135,7 +135,7 @@ def allowed_hosts_for(allowed: Collection[str], *, listening: str, authenticates
 
 
 def is_loopback_name(name: str) -> bool:
-    """Return whether every resolver takes a lower-case name for this machine (RFC 6761, section 6.3)."""
+    """Return whether a lower-case name means this machine to every resolver (RFC 6761, section 6.3)."""
     try:
         return ip_address(name).is_loopback
     except ValueError:
@@ -196,7 +196,7 @@ def set_client_address(scope: MutableMapping[str, Any], address: Address | None)
 
 
 def client_address_of(scope: Mapping[str, Any]) -> Address | None:
-    """Return the address of a request's client that the gate noted."""
+    """Return the address of a request's client, as `ClientFilterMiddleware` noted it."""
     found: Address | None = scope[_CLIENT]
     return found
 
@@ -212,7 +212,7 @@ def client_address(
     """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote no address.
 
     `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in order. The header is read
-    from the right, only as far as trusted proxies wrote it. If all hops are trusted, it is the farthest one.
+    from the right, only as far as trusted proxies wrote it. If all hops are trusted, the result is the farthest one.
     """
     trusted = tuple(trusted)
     client = None if peer is None else _address(peer)
@@ -252,9 +252,9 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 _origins_log = structlog.get_logger("midstream.authentication")
 MAX_LOGGED_ORIGINS = 100
-"""Refused origins that are logged, each once."""
+"""How many refused origins are logged, each once."""
 MAX_LOGGED_CHARS = 200
-"""Characters of one; its sender chooses it."""
+"""The most characters of a logged origin, since its sender chooses it."""
 _EXPOSED_HEADERS = (
     "Retry-After, Retry-After-Ms, X-Request-Id, Request-Id, X-Midstream-Ignored, X-Midstream-Code"
 )
@@ -266,8 +266,8 @@ def is_allowed(
     """Return whether a handshake with this `Origin` is allowed.
 
     Allowed are: no origin (no browser), the server's own (with host and port of the `Host` header), and exact members of
-    `allowed`. An opaque origin (`null`) is not allowed. `secure`: the request came over TLS, so an own page did, too: others on
-    the network can replace pages that did not.
+    `allowed`. An opaque origin (`null`) is not allowed. `secure`: the request came over TLS, so the server's own pages did, too:
+    others on the network can replace pages that did not.
     """
     if origin is None or origin in allowed:
         return True
@@ -282,7 +282,7 @@ def is_allowed(
 def is_secure(connection: HTTPConnection) -> bool:
     """Return whether a request came over TLS: to this server, or to a proxy that says so.
 
-    Anybody may say so, since it only refuses more. Without the header, a proxy may still have taken it over TLS.
+    Anybody may say so, since that only refuses more. Even without the header, the client's request to a proxy may have used TLS.
     """
     forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
     return connection.scope["scheme"] in ("https", "wss") or forwarded == "https"
@@ -296,9 +296,9 @@ class AllowedOrigins:
     """
 
     def __init__(self, sources: Collection[str]) -> None:
-        """`sources`: origins, `*` for all of them, and `@PATH` for files of them, one a line.
+        """`sources`: origins, `*` for all of them, and `@PATH` for files with one origin a line.
 
-        Raises InvalidList if a file can't be read, or a `*` is a part of an origin.
+        Raises InvalidList if a file can't be read, or a `*` is only a part of an origin.
         """
         self._sources = tuple(sources)
         self._listed = _read(self._sources)
@@ -310,14 +310,14 @@ class AllowedOrigins:
         return ANY in self._listed
 
     def allow(self, origin: str | None, *, host: str | None, secure: bool = False) -> bool:
-        """Return whether a request with these headers is allowed. One that is not is logged, once an origin."""
+        """Return whether a request with these headers is allowed. A refused origin is logged once."""
         if self.admit_all or is_allowed(origin, host=host, allowed=self._listed, secure=secure):
             return True
         self._log_refused(origin)
         return False
 
     def _log_refused(self, origin: str | None) -> None:
-        """Log a refused origin: browsers show the author of its page no more than the number 403."""
+        """Log a refused origin: all that browsers show the author of its page is the number 403."""
         if (
             origin is None
             or len(self._logged) >= MAX_LOGGED_ORIGINS
@@ -342,12 +342,12 @@ def _read(sources: tuple[str, ...]) -> frozenset[str]:
     """Return the listed origins. Raises InvalidList."""
     listed = frozenset(_listed(sources))
     if partly := sorted(origin for origin in listed if ANY in origin and origin != ANY):
-        raise InvalidList(f"{partly[0]}: name an origin whole; only {ANY} alone means all of them.")
+        raise InvalidList(f"{partly[0]}: write origins in full; only {ANY} by itself means all of them.")
     if ANY in listed:
         _origins_log.warning(
             "all origins allowed (MIDSTREAM_ALLOWED_ORIGINS has *)",
-            meaning="Any web page that somebody opens can connect from their browser and do what they can do here. "
-            "List the origins of your own pages instead, or ask for keys.",
+            meaning="Any web page that somebody opens can connect from their browser and do whatever they may do here. "
+            "List the origins of your own pages instead, or require keys.",
         )
     return listed
 
@@ -365,14 +365,14 @@ def _of_file(path: Path) -> Iterator[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidList(
-            f"{path} can't be read: {getattr(error, 'strerror', None) or 'no UTF-8 text'}."
+            f"{path} can't be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}."
         ) from None
     contents = (line.partition("#")[0].strip() for line in lines)
     yield from (content for content in contents if content)
 
 
 class CorsMiddleware:
-    """Stands before an application; `refusal` answers pages that are not allowed. Without `Origin`, as from an SDK, it does nothing."""
+    """CORS for an application; `refusal` answers pages that are not allowed. Requests without `Origin`, as from an SDK, pass."""
 
     def __init__(
         self,

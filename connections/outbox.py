@@ -1,6 +1,6 @@
 """The frames that wait for one connection: ordered, bounded, merged while the reader is late.
 
-Neighbouring deltas of one turn become one delta, and so does its reasoning. Of a turn's statuses only the newest waits.
+Adjacent deltas of a turn are merged, and so is its reasoning. Of a turn's statuses only the newest waits.
 `cancelled` overtakes deltas, but nothing else; text beyond the cut is withdrawn. Events that the reader does not understand are
 left out, and the next event covers their seqs. Pure: the connection waits for the socket.
 """
@@ -29,7 +29,7 @@ from sessions.events import (
 from sessions.turn.turn import SentOffsets
 
 MERGED_CHARS = 16 * 1024
-"""A merged delta is at most four times as many bytes of UTF-8: 64 KiB."""
+"""The most characters of a merged delta: at most four times as many bytes of UTF-8, 64 KiB."""
 _FRAME_BYTES = 512
 _MOST_FRESH = 32
 _MOST_PARTS = 64
@@ -38,12 +38,12 @@ _SHORT_CHARS = 128
 _STRING_BYTES = sys.getsizeof("")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _SHORT_ESCAPES = frozenset('"\\\b\t\n\f\r')
-"""JSON escapes these by a backslash, and other control characters by six characters."""
+"""JSON escapes these with a backslash, and other control characters as six characters."""
 _encoded = msgspec.json.Encoder().encode
 
 
 class OutboxStatistics(msgspec.Struct, frozen=True):
-    """Facts of one outbox. `bytes`: the encoded size of the waiting frames, with their overhead."""
+    """Counts of one outbox. `bytes`: the encoded size of the waiting frames, with their overhead."""
 
     frames: int
     bytes: int
@@ -75,7 +75,7 @@ class _MergedDelta:
         )
 
     def grow(self, delta: Text) -> int:
-        """Append the next delta; return the bytes that it adds. Joining gives some of them back."""
+        """Append the next delta; return the bytes that it adds, less what joining the parts saves."""
         before = self.bytes
         self.last = delta
         self.parts.append(delta.text)
@@ -88,11 +88,11 @@ class _MergedDelta:
         return self.bytes - before
 
     def _own_bytes(self) -> int:
-        """Return the bytes beside the text; only the conversation's id has a variable length."""
+        """Return the bytes apart from the text; only the conversation's id has a variable length."""
         return _FRAME_BYTES + _text_bytes(self.first.conversation_id)
 
     def cover(self, first_seq: int) -> None:
-        """Let it cover all seqs from there on."""
+        """Let the delta cover all seqs from `first_seq` on."""
         was_alone = self.first is self.last
         self.first = msgspec.structs.replace(self.first, first_seq=first_seq)
         if was_alone:
@@ -132,12 +132,11 @@ class Outbox:
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._waiting: deque[_MergedDelta | _SingleFrame] = deque()
-        self._fresh: list[tuple[Text, float | None, SentOffsets | None]] = []  # the last ones, not merged yet
+        self._fresh: list[tuple[Text, float | None, SentOffsets | None]] = []  # the newest, not merged yet
         self._growing: dict[str, _MergedDelta] = {}  # by conversation: the delta that is its newest event
         self._statuses: dict[str, _SingleFrame] = {}  # by turn: the status that waits
-        self._withdrawn: dict[
-            str, int
-        ] = {}  # by conversation: the first seq that its next event has to cover
+        # by conversation: the first seq that its next event has to cover
+        self._withdrawn: dict[str, int] = {}
         self._bytes = 0
         self._merged = 0
         self.made_at: float | None = None
@@ -154,7 +153,7 @@ class Outbox:
         return self._bytes > self._max_bytes and len(self._waiting) > 1
 
     def put_nowait(self, frame: Frame, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
-        """Add a frame; text comes with the time when it was made, and with where to report once it is handed to the transport.
+        """Add a frame. `made_at`, `sent`: for text, when it was made, and where to report it once the transport has it.
 
         The connection enforces the bound: nothing is dropped here.
         """
@@ -210,7 +209,7 @@ class Outbox:
         return text
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
-        """Withdraw what waits of a turn's text beyond `chars`, its calls there, and its reasoning beyond `reasoning_off`.
+        """Withdraw a turn's waiting text and calls beyond `chars`, and its reasoning beyond `reasoning_off`.
 
         The next event covers their seqs.
         """
@@ -225,7 +224,7 @@ class Outbox:
             self._withdrawn.setdefault(conversation_id, first_seq)
 
     def statistics(self) -> OutboxStatistics:
-        """Return the current facts."""
+        """Return the current counts."""
         self._merge()
         return OutboxStatistics(len(self._waiting), self._bytes, self._merged)
 
@@ -269,7 +268,7 @@ class Outbox:
     def _left_of(
         self, slot: _MergedDelta | _SingleFrame, turn_id: str, chars: int, reasoning_off: int
     ) -> _MergedDelta | _SingleFrame | None:
-        """Return what is kept of a waiting frame, which then covers the seqs withdrawn before it; None: nothing."""
+        """Return what remains of a waiting frame, which then covers the seqs withdrawn before it; None: nothing."""
         left: _MergedDelta | _SingleFrame | None = slot
         if isinstance(slot, _MergedDelta) and slot.first.turn_id == turn_id:
             self._growing.pop(slot.first.conversation_id, None)
@@ -300,7 +299,7 @@ class Outbox:
         return covering(text, first)
 
     def _covering(self, event: ControlEvent) -> ControlEvent:
-        if isinstance(event, Accepted) and event.duplicate:  # repeated, out of order
+        if isinstance(event, Accepted) and event.duplicate:  # it is repeated, out of order
             return event
         first = self._withdrawn.pop(event.conversation_id, None)
         return event if first is None else covering(event, first)
@@ -318,22 +317,22 @@ def _report(text: Text, sent: SentOffsets | None) -> None:
 
 
 def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
-    """Return whether a frame belongs to the part of a turn that is cut."""
+    """Return whether a frame belongs to the part of a turn that is cut off."""
     if isinstance(frame, ToolCall):
         return frame.turn_id == turn_id and frame.off > chars
     return isinstance(frame, ReplySound) and frame.turn_id == turn_id
 
 
 def _size(frame: Frame) -> int:
-    """Return a waiting frame's size: that of its encoding, which successive readers share."""
+    """Return a waiting frame's size: mostly that of its encoding, which successive readers share."""
     return _FRAME_BYTES + len(codec.encode(frame))
 
 
 def _text_bytes(text: str) -> int:
-    """Return the size of a part of a growing text: encoded or in memory, whichever is more.
+    """Return the size of a part of a growing text: encoded or in memory, whichever is larger.
 
-    It is at least the bytes on the wire, and at most six times as many beside the string's own overhead. Non-ASCII strings are
-    not encoded for this, since each would keep a second copy of itself.
+    It is at least the bytes on the wire, and apart from the string's own overhead at most six times as many. Non-ASCII strings
+    are not encoded as JSON for this, since each would keep a second copy of itself.
     """
     if text.isascii():
         return _STRING_BYTES + len(_encoded(text))

@@ -24,12 +24,12 @@ FRAME_MS = 40
 SYNTHESIZE_AHEAD_MS = 2000
 """No clause is spoken while this much sound waits to be sent, so that little is lost if the reply is cut."""
 LISTENER_TIMEOUT_S = 10.0
-"""A listener that reports nothing for this long, although sound was sent, counts as gone."""
+"""A listener that reports nothing for this long, although sound was sent, is considered gone."""
 REPORT_TIMEOUT_S = 0.5
 """How long a cut waits for a listener that reports only then how much was heard."""
 Push = Callable[[Frame], None]
 AHEAD_MS = 400
-"""How far sound is sent ahead of playing at most: sound beyond a cut was mostly not even sent."""
+"""The most sound that is sent ahead of playback, so that little of what a cut removes has been sent."""
 
 
 class SpokenReply:
@@ -66,7 +66,7 @@ class SpokenReply:
         if not reports_late:
             self._reported.set()
         self._is_whole = False  # all of its sound is made
-        self._is_announced = self._is_ended = False  # what its listener knows of it
+        self._is_announced = self._is_ended = False  # what its listener has been sent about it
         self._has_failed = False
         self._made_marks: tuple[Mark, ...] = ()
         self._text_chars = self._seq = 0
@@ -74,7 +74,7 @@ class SpokenReply:
         self._push: Push | None = None
         self.turn_id = ""
         self.is_guess = is_guess
-        """Whether its user may continue: nobody knows of the reply yet."""
+        """Whether the user may still continue speaking: nobody knows about the reply yet."""
         self.is_withdrawn = False
         """Whether its message was taken back before its turn began: then it must not be sent."""
 
@@ -110,19 +110,19 @@ class SpokenReply:
         return self._reported_at + LISTENER_TIMEOUT_S - self._clock() if waits else None
 
     def begin(self, turn_id: str) -> None:
-        """Note its turn's id. If it was cut before, the turn ends as soon as possible."""
+        """Note the turn's id. If the reply was cut before, the turn ends as soon as possible."""
         self.turn_id = turn_id
         if self.is_over:
             asyncio.get_running_loop().call_soon(self._cut, self)
 
     def feed(self, text: Delta) -> None:
-        """Take more text. It is limited by the length of a reply."""
+        """Take more text. Its amount is limited by the length of a reply."""
         self._text_chars = text.off + len(text.text)
         for clause in self._clauses.feed(text.text):
             self._waiting.put_nowait(clause)
 
     async def over(self) -> None:
-        """End the text; return once it was played, or stopped."""
+        """End the text; return once it has been played, or stopped."""
         for clause in self._clauses.finish():
             self._waiting.put_nowait(clause)
         self._waiting.put_nowait(None)
@@ -148,7 +148,7 @@ class SpokenReply:
         self._progressed.set()
 
     def withdraw(self) -> None:
-        """Note that its message must not be sent, if it was not yet."""
+        """Note that its message must not be sent if it has not been sent yet."""
         self.is_withdrawn = True
         self.stop()
 
@@ -175,7 +175,7 @@ class SpokenReply:
             self._leaving = None
 
     def confirm(self) -> None:
-        """Send its sound: it was no wrong guess."""
+        """Send its sound: the guess was right."""
         self.is_guess = False
         self._reported_at = self._clock()
         self._send()
@@ -231,7 +231,7 @@ class SpokenReply:
         self._send()
 
     async def _watch(self) -> None:
-        """Cut the turn once the listener's patience is up, which can only be prolonged meanwhile."""
+        """Cut the turn once the listener's timeout has passed; reports can only extend it."""
         while True:
             left_s = self.listener_timeout_s
             if left_s is not None and left_s <= 0:
@@ -240,7 +240,7 @@ class SpokenReply:
         self._cut(self)
 
     def _send(self) -> None:
-        """Send what is due."""
+        """Send the sound that is due."""
         push = self._push
         if push is None or self.is_guess or self.is_over:
             return
@@ -312,7 +312,7 @@ class Timeline:
 
     @property
     def synthesized_ms(self) -> float:
-        """The length of all of it."""
+        """The length of all sound so far."""
         return self._ms(self._dropped + len(self._sound))
 
     @property

@@ -17,7 +17,7 @@ import msgspec
 from speech.interfaces import Heard, Partial, Paused, Resumed, Started, Stopped, word_count
 
 SUSTAINED_MS, _SUSTAINED_WORDS = 1500, 3
-"""Speech of this length interrupts, however little confidence the recognizer has in its words; a fit of coughs has fewer."""
+"""Speech this long with this many words interrupts, however unsure the recognizer is of them; a fit of coughs has fewer."""
 _BACKCHANNELS = (
     r"yes|yeah|yea|yep|yup|uh[- ]huh|mm*-?h+m+|m h m|mm+|hm+|u+h+|u+m+|huh|okay|ok|(?:all ?)?right|sure|i see|got it|aha|ah|oh|"
     "ja|genau|嗯|是的|是|好的|好|对"
@@ -35,11 +35,11 @@ _STOP = re.compile(
     rf"(?:(?:{_STOPS})\W*(?:(?:please|now|bitte|jetzt)\W*)*)+",
     re.IGNORECASE,
 )
-"""What ends a reply at once. Alone it is not sent as a message: nothing should be answered."""
+"""What ends a reply at once. By itself it is not sent as a message, since it needs no answer."""
 
 
 class ReplyAction(Enum):
-    """Acts without further data."""
+    """Actions without further data."""
 
     CUT = auto()
     """End the reply at what was heard."""
@@ -57,7 +57,7 @@ class SpeechEdge(msgspec.Struct, frozen=True):
 
 
 class TranscriptUpdate(msgspec.Struct, frozen=True):
-    """The words so far, or all of them."""
+    """The words so far or, if `final`, all of them."""
 
     text: str
     final: bool
@@ -77,7 +77,7 @@ class TurnTakingPolicy:
     """The rules for one speaker, and the replies to that speaker."""
 
     def __init__(self, *, interrupts: bool, interrupt_ms: int, guesses: bool) -> None:
-        """`interrupt_ms`: how long words over a reply last that end it; `guesses`: whether turns begin at a pause."""
+        """`interrupt_ms`: after how long words over a reply end it; `guesses`: whether a pause begins a turn."""
         self._interrupts = interrupts
         self._interrupt_ms = interrupt_ms
         self._guesses = guesses
@@ -87,7 +87,7 @@ class TurnTakingPolicy:
         self._agreement = LocalAgreement()
 
     def heard(self, event: Heard, *, talking: bool) -> list[Action]:
-        """Return the acts for an event. `talking`: a reply is being made or played."""
+        """Return the actions for an event. `talking`: whether a reply is being made or played."""
         match event:
             case Started(at_ms):
                 return list(self._start(at_ms, talking=talking))
@@ -106,7 +106,7 @@ class TurnTakingPolicy:
                 return [SpeechEdge(began=False, at_ms=at_ms), *self._stop(event, talking=talking)]
 
     def lost(self) -> list[Action]:
-        """Forget the current utterance: nobody listens any more, or it is to be dropped."""
+        """Forget the current utterance: listening has ended, or the utterance is to be dropped."""
         self._is_over_reply = self._may_interrupt = False
         self._agreement = LocalAgreement()
         return list(self._roll_back())
@@ -141,7 +141,7 @@ class TurnTakingPolicy:
         return duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
 
     def _is_answered(self, text: str, *, is_confident: bool) -> bool:
-        """Return whether the end of the reply was all that was wanted: a "stop" may be "okay" or a doubtful word in the end."""
+        """Return whether ending the reply was all that was wanted: a "stop" may turn out as "okay", or as a doubtful word."""
         is_cut = self._is_over_reply and not self._may_interrupt
         is_doubtful = not is_confident and word_count(text) < _SUSTAINED_WORDS
         return (self._is_over_reply and _is_stop(text)) or (
@@ -190,7 +190,7 @@ def _is_stop(text: str) -> bool:
 
 
 class LocalAgreement:
-    """Tells the words on which two successive hypotheses agree, never revised (LocalAgreement-2; Liu et al., 2020)."""
+    """Finds the words on which two successive hypotheses agree; they are never revised (LocalAgreement-2; Liu et al., 2020)."""
 
     def __init__(self) -> None:
         self._before: list[str] = []

@@ -53,18 +53,18 @@ from speech.listening import RecognitionStream, StreamingRecognizer
 PAUSE_MS = 30
 """Silence that may be the end of the utterance: the turn begins, and is taken back if speech continues."""
 BUFFER_S, MIN_FRAME_BYTES = 8.0, 64
-"""Seconds of sound that wait for a recognizer's start, and the bytes that each frame of it counts for at least."""
+"""The most seconds of sound that wait for a recognizer's start, and the fewest bytes that a frame counts as."""
 RETRY_S = 0.5
-"""Pause before listening is tried again after a failure; sound is dropped meanwhile. It bounds the errors sent."""
+"""The pause before listening is retried after a failure, which also limits the errors sent; sound is dropped meanwhile."""
 MAX_REPLIES = 4
-"""Replies that are spoken or wait to be, one after another."""
+"""The most replies that are being spoken or waiting for it, one after another."""
 _log = structlog.get_logger("midstream.spoken")
 
 
 class VoiceMessage(msgspec.Struct, frozen=True):
-    """A message, with what its frame has no field for. It counts, and is checked, as its kind of message.
+    """A message, with what its frame has no field for. It counts, and is checked, like any message of its kind.
 
-    `player`: speaks the reply; `shown`: the place of each image in the content, and its detail; empty: before it.
+    `player` speaks the reply; `shown`: the place of each image in the content, and its detail; empty: all images come first.
     """
 
     send: Send
@@ -95,7 +95,7 @@ class VoiceConnection:
     reports_late = False
 
     def __init__(self, voice_service: VoiceService | None, connection: Connection) -> None:
-        """`voice_service`: None: this server has no speech recognition."""
+        """`voice_service`: None if this server has no speech recognition."""
         self.connection = connection
         self.start = AudioStart()
         self.handle_message: MessageHandler | None = None
@@ -185,7 +185,7 @@ class VoiceConnection:
         self._stopping.set()
 
     async def send_message(self, request: VoiceMessage) -> None:
-        """Send a message for the connection; does nothing if that has gone. Raises Refused, BadParams."""
+        """Send a message for the connection; do nothing if the connection has ended. Raises Refused, BadParams."""
         if self.handle_message is None:
             return
         if (slow := self.handle_message(self.connection, request)) is not None:
@@ -275,7 +275,7 @@ class VoiceConnection:
                 self._hearing = None
 
     def _feed(self, sound: Sound) -> None:
-        """Take sound; that of an ended stream is dropped."""
+        """Take sound; the sound of an ended stream is dropped."""
         if not self._stream:
             raise BadFrame("Audio arrived before audio.start.")
         if sound.stream == self._stream:
@@ -342,7 +342,7 @@ class VoiceConversation:
         voice: Voice | None,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`tasks`: run its replies."""
+        """`tasks` runs the replies."""
         self.owner, self.conversation_id = owner, conversation_id
         self.speaker: VoiceConnection | None = None
         self._sessions = sessions
@@ -379,7 +379,7 @@ class VoiceConversation:
                 reply.attach(speaker.push)
 
     def end(self, speaker: VoiceConnection) -> None:
-        """End with a speaker that left, or that another one replaced."""
+        """End with a speaker that has left, or was replaced by another one."""
         if self.speaker is speaker:
             self.forget()
             self.speaker = None
@@ -387,7 +387,7 @@ class VoiceConversation:
                 reply.detach(speaker.start.grace_s)
 
     def feed(self, heard: HeardSound) -> None:
-        """Do what an event requires."""
+        """Act on an event of the recognizer."""
         for act in self._turn_taking.heard(heard, talking=self.is_talking):
             self._on_action(act)
         if isinstance(heard, Stopped):
@@ -449,7 +449,7 @@ class VoiceConversation:
                 self._settle(is_confirmed=act is ReplyAction.CONFIRM)
 
     def _settle(self, *, is_confirmed: bool) -> None:
-        """Play the guess, or take it back; there is none if it was refused."""
+        """Play the guess, or take it back; if it was refused, there is none."""
         guess, self._guess = self._guess, None
         if guess is None:
             return
@@ -459,7 +459,7 @@ class VoiceConversation:
             self._roll_back(guess)
 
     def _item_id(self) -> str:
-        """The item of the current utterance."""
+        """Return the item id of the current utterance."""
         if not self._current_item_id:
             self._current_item_id, self._attempts = f"item_{secrets.token_urlsafe(12)}", count(1)
         return self._current_item_id
@@ -536,7 +536,7 @@ class VoiceConversation:
             speaker.push(error_frame(why, request.ref))
             if reply is not None:
                 reply.stop()
-        if reply is not None and not reply.turn_id:  # it was withdrawn, or its sender has gone
+        if reply is not None and not reply.turn_id:  # the message was withdrawn, or its sender has left
             reply.stop()
 
     async def _play(self, reply: SpokenReply) -> None:
@@ -556,7 +556,7 @@ class VoiceConversation:
         self._sessions.turns.cancel(self.owner, cancel)
 
     def _roll_back(self, guess: SpokenReply) -> None:
-        """Undo its message and its turn, whatever their state."""
+        """Undo the guess's message and turn, whatever their state."""
         if not guess.turn_id:
             guess.withdraw()
             return
@@ -596,7 +596,7 @@ class VoiceService:
     def __init__(
         self, *, sessions: Sessions, ear: StreamingRecognizer, voice: Voice | None, slots: int
     ) -> None:
-        """`voice`: None: replies are text only; `slots`: concurrent connections that are listened to."""
+        """`voice`: None if replies are text only; `slots`: the most connections that are listened to at once."""
         self.ear = ear
         self.voice = voice
         self._sessions = sessions
@@ -635,7 +635,7 @@ class VoiceService:
             )
 
     def language_of(self, start: AudioStart) -> str | None:
-        """Return the code of the requested language; None: none, or the recognizer needs none."""
+        """Return the code of the requested language; None if none is requested, or the recognizer needs none."""
         language = (start.language or "").partition("-")[0].lower()
         return language if language and self.ear.languages else None
 
@@ -647,7 +647,7 @@ class VoiceService:
 
     async def attach(self, connection: Connection, conversation_id: str) -> None:
         """Attach a connection to a conversation, and keep its replies, as a history request does. Raises Refused."""
-        with suppress(NotFound):  # it begins with the first words, which attach it
+        with suppress(NotFound):  # the conversation begins with the first words, which attach the connection
             await self._sessions.history(connection.owner, connection, conversation_id, limit=1)
 
     @contextmanager
@@ -686,6 +686,6 @@ class VoiceService:
         return self._conversations[key]
 
     def _forget_idle(self) -> None:
-        """Forget idle conversations. Each that stays has a speaker, or a turn."""
+        """Forget idle conversations: those without a speaker and without replies."""
         for key in [key for key, conversation in self._conversations.items() if conversation.is_idle]:
             del self._conversations[key]

@@ -1,4 +1,4 @@
-"""The common part of endpoints for sockets: admission, the first message, the close. Each endpoint defines the rest."""
+"""The common part of WebSocket endpoints: admission, the first message, the close. Each endpoint defines the rest."""
 
 from __future__ import annotations
 
@@ -54,37 +54,37 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
         self._hello_s = hello_s
 
     @abstractmethod
-    async def receive(self, websocket: WebSocket) -> HandshakeT | Response:
-        """Return what the handshake says about the client, or the answer to a refused one."""
+    async def read_handshake(self, websocket: WebSocket) -> HandshakeT | Response:
+        """Return what the handshake says about the client, or the response that refuses it."""
 
     @abstractmethod
     async def serve(self, socket: WebSocketTransport, handshake_info: HandshakeT) -> None:
-        """Serve an accepted socket until it ends. Raises Close, Disconnected."""
+        """Serve an accepted socket until it closes. Raises Close, Disconnected."""
 
     def subprotocol(self, handshake_info: HandshakeT) -> str | None:  # noqa: ARG002 - most endpoints have none
-        """Return the common subprotocol."""
+        """Return the subprotocol that both sides support; None: there is none."""
         return None
 
-    async def accept(self, websocket: WebSocket) -> None:
+    async def handle(self, websocket: WebSocket) -> None:
         """Serve one socket from handshake to close."""
-        handshake_info = self._reject_handshake(websocket) or await self.receive(websocket)
+        handshake_info = self._reject_handshake(websocket) or await self.read_handshake(websocket)
         if isinstance(handshake_info, Response):
             await websocket.send_denial_response(handshake_info)
             return
         await websocket.accept(subprotocol=self.subprotocol(handshake_info))
-        await self._run(WebSocketTransport(websocket, self.limiters.turns), handshake_info)
+        await self._run(WebSocketTransport(websocket, self.limiters.scheduler), handshake_info)
 
-    async def first(self, socket: WebSocketTransport, named: str) -> str | bytes:
-        """Return the first message. `named`: what it has to be. Raises Close, Disconnected."""
+    async def first_message(self, socket: WebSocketTransport, expected: str) -> str | bytes:
+        """Return the first message. `expected`: what it should be, for the error. Raises Close, Disconnected."""
         try:
             async with asyncio.timeout(self._hello_s):
                 return await socket.receive()
         except TimeoutError:
             self.limiters.bounds.count(Bound.HELLO_TIME)
-            raise Close(CloseCode.NO_HELLO, f"No {named} within {self._hello_s:g} s.") from None
+            raise Close(CloseCode.NO_HELLO, f"No {expected} within {self._hello_s:g} s.") from None
 
     def _reject_handshake(self, websocket: WebSocket) -> Response | None:
-        """Return the answer to a handshake that is refused before authentication."""
+        """Return the response to a handshake that is refused before authentication; None: it is not refused."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host")
         if not self.access.origins.allow(origin, host=host, secure=is_secure(websocket)):
             self.limiters.refusals.count(RefusalReason.ORIGIN)
@@ -110,9 +110,9 @@ class WebSocketEndpoint(ABC, Generic[HandshakeT]):
 class WebSocketTransport:
     """Starlette's WebSocket as a `Transport`."""
 
-    def __init__(self, websocket: WebSocket, turns: FairLoopScheduler) -> None:
+    def __init__(self, websocket: WebSocket, scheduler: FairLoopScheduler) -> None:
         self._websocket = websocket
-        self._turns = turns
+        self._scheduler = scheduler
         self._group = address_group(websocket.scope) or str(id(self))
         self._is_light = False
         self._peer: ServerSocket = websocket.scope["extensions"][PEER]["peer"]
@@ -126,9 +126,9 @@ class WebSocketTransport:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise Disconnected
-        self._is_light = self._turns.is_light(self._group)
-        if not self._turns.take_nowait(self._group):
-            await self._turns.take(self._group)
+        self._is_light = self._scheduler.is_light(self._group)
+        if not self._scheduler.take_nowait(self._group):
+            await self._scheduler.take(self._group)
         text: str | None = message.get("text")
         return message["bytes"] if text is None else text
 
@@ -138,20 +138,20 @@ class WebSocketTransport:
             raise Disconnected
 
     def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
-        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
+        """Accept messages of up to `LARGE_MESSAGE_BYTES`, as long as there are places for them."""
         self._peer.accept_large_messages(large_lease)
 
     def charge(self) -> None:
-        """Count a request that was refused for too many requests."""
+        """Count a request that a rate limit refused: a peer that keeps sending is read more slowly."""
         self._peer.charge()
 
     def request(self) -> AbstractContextManager[None]:
-        """While the block lasts, the work of the last message is under way."""
-        self._turns.light_clients.count(self._group, REQUEST_COST)
-        return self._turns.light_clients.request() if self._is_light else nullcontext()
+        """Count the last message as a request; while the block lasts, others may have to wait for it."""
+        self._scheduler.light_clients.count(self._group, REQUEST_COST)
+        return self._scheduler.light_clients.request() if self._is_light else nullcontext()
 
     def send_frame(self, frame: Frame) -> None:
-        """Send a frame before there is a connection, if the peer is still there."""
+        """Send a frame before there is a `Connection`, if the peer still reads."""
         if self.is_writable():
             self.write(codec.encode(frame))
 
@@ -160,16 +160,15 @@ class WebSocketTransport:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._websocket.close(code, reason)
-        except (
-            TimeoutError
-        ):  # a peer that does not read gets no close frame, and would keep the socket for ever
+        except TimeoutError:
+            # a peer that does not read gets no close frame, and would keep the socket open forever
             self._peer.abort()
         except (WebSocketDisconnect, RuntimeError):
             return  # the peer closed first
 
 
 class MultilineTransport:
-    """A `Transport` whose peer gets a message for each line."""
+    """A `Transport` that sends each line as a message of its own."""
 
     def __init__(self, socket: WebSocketTransport) -> None:
         self._socket = socket
@@ -184,27 +183,27 @@ class MultilineTransport:
         return await self._socket.receive()
 
     def write_binary(self, message: bytes) -> None:
-        """Do nothing: binary messages of other endpoints are lines here."""
+        """Send a binary frame like any other: this endpoint encodes it as lines."""
         self.write(message)
 
     def write(self, text: bytes) -> None:
-        """Send a message for each line, all in one go."""
+        """Send a message for each line, all at once."""
         if text:
             self._socket.write_all(text.splitlines())
 
 
 class LargeMessageLease:
-    """Takes a place among the large bodies of requests while a large message comes, and until it was taken in."""
+    """Holds a place among the large request bodies while a large message arrives, until it has been processed."""
 
     def __init__(self, bodies: FairShare, subject: Subject) -> None:
         self._bodies = bodies
         self._subject = subject
-        self._slots = self._whole = self._taken = 0
+        self._slots = self._complete = self._delivered = 0
         self.is_receiving = False
-        """Whether the message that comes is a large one."""
+        """Whether the message being received is a large one."""
 
     def admit(self, size: int) -> bool:
-        """Return whether a message may have so many bytes. One that begins to be large takes a place."""
+        """Return whether a message may have `size` bytes. It takes a place once it is large."""
         if size <= MAX_FRAME_BYTES or self.is_receiving:
             return True
         if not self._bodies.has_capacity_for(self._subject):
@@ -215,28 +214,28 @@ class LargeMessageLease:
         return True
 
     def message_ended(self, size: int) -> None:
-        """Note the end of a message. One that took a place by its frames' heads, or by a ping in it, gives it back."""
+        """Note the end of a message. If only frame heads or a ping made it look large, it gives its place back."""
         if self.is_receiving and size > MAX_FRAME_BYTES:
-            self._whole += 1
+            self._complete += 1
         elif self.is_receiving:
             self._give_back(1)
         self.is_receiving = False
 
     def mark_delivered(self) -> bool:
-        """Note that the application has all whole messages; return whether large ones are among them."""
-        self._taken, self._whole = self._whole, 0
-        return self._taken > 0
+        """Note that the application has received all complete messages; return whether any is large."""
+        self._delivered, self._complete = self._complete, 0
+        return self._delivered > 0
 
     def release_consumed(self) -> bool:
-        """Give back the places of what the application had, and has taken in; return whether there were any."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._give_back(taken)
-        return taken > 0
+        """Give back the places of large messages that the application has processed; return whether there were any."""
+        processed, self._delivered = self._delivered, 0
+        if processed:
+            self._give_back(processed)
+        return processed > 0
 
     def end(self) -> None:
-        """Give all places back: the connection has ended."""
-        self._whole = self._taken = 0
+        """Give all places back when the connection has ended."""
+        self._complete = self._delivered = 0
         self._give_back(self._slots)
 
     def _give_back(self, slots: int) -> None:
@@ -245,10 +244,10 @@ class LargeMessageLease:
 
 
 class ServerSocket(Protocol):
-    """The socket below ASGI."""
+    """The server's end of a socket, below ASGI."""
 
     def is_writable(self) -> bool:
-        """Whether text may be written: the connection is open and the peer reads."""
+        """Whether a message may be written: the connection is open and the peer reads."""
         ...
 
     async def until_writable(self) -> bool:
@@ -256,25 +255,25 @@ class ServerSocket(Protocol):
         ...
 
     def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable()` in this turn of the event loop."""
+        """Send a text message, in UTF-8. Call it only if `is_writable()` in this iteration of the event loop."""
         ...
 
     def write_all(self, texts: Iterable[bytes]) -> None:
-        """Send several messages in one go, as `write` does."""
+        """Send several text messages as `write` does, all at once."""
         ...
 
     def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable()` in this turn of the event loop."""
+        """Send a binary message. Call it only if `is_writable()` in this iteration of the event loop."""
         ...
 
     def charge(self) -> None:
-        """Slow down a peer that asked too often."""
+        """Slow down a peer that sent too many requests."""
         ...
 
     def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
-        """Take messages of up to `LARGE_MESSAGE_BYTES`, while there are places for them."""
+        """Accept messages of up to `LARGE_MESSAGE_BYTES`, as long as there are places for them."""
         ...
 
     def abort(self) -> None:
-        """End a connection whose peer does not read."""
+        """Reset a connection whose peer does not read."""
         ...

@@ -440,7 +440,7 @@ class ToolRunner:
         content = await self._box.run(call.name, arguments, self._context(call))
         awaited = self._live.tool_round.awaited
         if awaited is not None and awaited.result_chars + len(content) > RESULTS_CHARS:
-            raise ToolFailed(f"The results of one reply have {RESULTS_CHARS} characters at most.")
+            raise ToolFailed(f"The results of one reply may have at most {RESULTS_CHARS} characters.")
         return content
 
     def _context(self, call: CallRecord) -> CallContext:

@@ -1,6 +1,6 @@
 """Divides a growing text into clauses to speak, each as soon as it is complete. Pure.
 
-A clause keeps the offset of its text, so that heard sound can be converted to offsets of the text.
+A clause keeps its offset in the text, so that a position in its sound can be converted to an offset in the text.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterator
 import msgspec
 
 LONGEST = 240
-"""Characters of a clause; a longer one is divided between words, and a longer word within itself."""
+"""The most characters of a clause. A longer one is split between words; a word that is longer itself is split, too."""
 SHORTEST_PART = 24
-"""Characters before a comma that may divide a sentence; shorter parts sound disjointed."""
+"""A comma splits a sentence only after this many characters: shorter parts sound disjointed."""
 _ENDS = re.compile("[.!?\u2026\u3002\uff01\uff1f][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\\n")
 _PARTS = re.compile("[,;:](?=\\s)| [\u2013\u2014-](?=\\s)")
 _SPACE = re.compile(r"\s")
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """A part of a text. `off`: characters before it."""
+    """A part of a text. `off`: the characters before it."""
 
     off: int
     text: str
 
     @property
     def end(self) -> int:
-        """The offset after it."""
+        """The offset of its end."""
         return self.off + len(self.text)
 
 
@@ -35,18 +35,18 @@ class Clauses:
     """The clauses of one text."""
 
     def __init__(self, off: int = 0) -> None:
-        """`off`: the offset of the text."""
+        """`off`: the offset at which the text begins."""
         self._off = off
         self._rest = ""
 
     def feed(self, text: str) -> Iterator[Clause]:
-        """Take more text; yield the clauses that it completes. Read it to its end."""
+        """Take more text, and yield the clauses that it completes. The iterator must be exhausted."""
         self._rest += text
         while (size := _size(self._rest)) is not None:
             yield from self._take(size)
 
     def finish(self) -> Iterator[Clause]:
-        """Yield the rest."""
+        """Yield the clauses of the remaining text."""
         while len(self._rest) > LONGEST:
             yield from self._take(_parted(self._rest))
         yield from self._take(len(self._rest))
@@ -59,7 +59,7 @@ class Clauses:
 
 
 def _size(text: str) -> int | None:
-    """Return the length of the first clause; None if it may continue."""
+    """Return the length of the first clause; None if it may still grow."""
     if (end := _ENDS.search(text, 0, LONGEST)) is not None:
         return end.end()
     for part in _PARTS.finditer(text, SHORTEST_PART, LONGEST):

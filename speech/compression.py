@@ -149,7 +149,7 @@ def decoded(file: bytes, container: str, *, longest_s: int) -> bytes:
             for frame in frames:
                 pcm += _samples(resampler, frame)
             if len(pcm) > longest_s * RATE * 2:
-                raise TooMuchSound(f"The recording is too long: it may have {longest_s:,} seconds.")
+                raise TooMuchSound(f"The recording is too long: it may last at most {longest_s:,} seconds.")
         pcm += _samples(resampler, None)
     if not pcm:
         raise BadSound(_DAMAGED)

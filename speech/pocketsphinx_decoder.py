@@ -1,4 +1,4 @@
-"""Recognition by PocketSphinx, a segment at a time, with numbers in digits. For the processes of recognizers."""
+"""Speech recognition by PocketSphinx, one segment at a time, with numbers as digits. For recognizers' processes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from speech.samples import FULL_SCALE, Samples
 
 RATE = 16_000
 LONGEST_S = 10.0
-"""Seconds of one segment: others wait for the end of one at most."""
+"""The longest segment: other requests wait for one at most."""
 _FRAMES_A_SECOND = 100
 _LONGEST_PHONE = 22
-"""Frames of each sound of some words on average: a slow "no" has 20, and a hum that is taken for "hmm" 46."""
+"""The most frames of a phone, on average over some words: a slow "no" has 20, and a hum mistaken for "hmm" has 46."""
 _SENTENCE_PHONES, _BEGINNING_PHONES = 4, 7
-"""So many sounds make words certain: coughs are taken for "no", "go", "that", or for the beginning of "who are you"."""
-_PAUSE, _SOUND_FRAMES = 0.9, 15
-"""How well silence fits a pause between words; what fits worse for so many frames is a sound: a fit of coughs is taken for
-"go", "on" with others between."""
+"""With this many phones words are certain: coughs are mistaken for "no", "go", "that", or for the beginning of "who are you"."""
+_PAUSE, _NOISE_FRAMES = 0.9, 15
+"""How well silence fits a pause between words. If it fits worse for this many frames, they are noise: a fit of coughs is mistaken
+for "go", "on" with noise between them."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
-_ROOM = np.zeros(RATE // 4, np.int16)
-"""Silence around a segment, as in the model's training."""
-_ROOM_S = len(_ROOM) / RATE
+_PADDING = np.zeros(RATE // 4, np.int16)
+"""Silence around a segment, as in the model's training data."""
+_PADDING_S = len(_PADDING) / RATE
 _NOISE = np.random.default_rng(0).normal(0.0, 1.0, RATE * 2)
-_SOFTEST, _SOFT = 30.0, 0.08
-"""A room's soft noise, added to all sound: its amplitude, and its share of the sound's if that is more.
+_NOISE_AMPLITUDE, _NOISE_SHARE = 30.0, 0.08
+"""Noise as in a quiet room, added to all sound: its amplitude, or its share of the sound's if that is more.
 
-The model knows no digital silence: of clean voices it mishears ten times as much without it."""
+The model was not trained on digital silence: without the noise it mishears ten times as much of clean voices."""
 
 
 class PocketSphinxDecoder:
-    """A `RecognitionModel`. Segments leave no state in it: a speaker's loudness is measured again for each."""
+    """A `RecognitionModel`. Segments leave no state behind: the speaker's loudness is measured anew for each."""
 
     rate = RATE
     facts = ENGLISH
@@ -50,11 +50,11 @@ class PocketSphinxDecoder:
         self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **options)
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - there is one language, and times cost nothing
-        """Return a recording to recognize, with a window from each pause to the next, all of which are looked for at once."""
+        """Return a recording to recognize. Its windows reach from one pause to the next; all are found in advance."""
         return WindowedJob(wave, list(_spoken(_samples(wave))))
 
     def transcribe(self, jobs: Sequence[WindowedJob], watch: CancelCheck) -> list[list[Segment] | None]:
-        """Recognize the next window of each."""
+        """Recognize the next window of each recording."""
         segments: list[list[Segment] | None] = [
             [] if watch()[row] else self._segments(job) for row, job in enumerate(jobs)
         ]
@@ -63,9 +63,9 @@ class PocketSphinxDecoder:
         return segments
 
     def recognize(self, samples: Samples) -> Utterance:
-        """Return the words of a speaker, one channel at `RATE`; empty if nothing was understood.
+        """Return the words that are spoken, in one channel at `RATE`; empty if nothing was understood.
 
-        They are a whole sentence if one of the grammar ends there.
+        They are a whole sentence if a sentence of the grammar ends with them.
         """
         self._decoder.start_utt()
         try:
@@ -76,7 +76,7 @@ class PocketSphinxDecoder:
         spelled = self._spelled()
         if not self._has_grammar:
             return Utterance(spelled.text, None, spelled.phones >= _SENTENCE_PHONES)
-        if not so_far.text:  # nothing fitted but the grammar's end
+        if not so_far.text:  # nothing matched but the end of the grammar
             return Utterance("")
         if spelled.text == so_far.text:
             return Utterance(spelled.text, is_whole=True, is_confident=spelled.phones >= _SENTENCE_PHONES)
@@ -94,7 +94,7 @@ class PocketSphinxDecoder:
         try:
             self._process(samples)
             if self._has_grammar:
-                # A recording's pause may cut a sentence, which the grammar's end would complete.
+                # A pause may cut a sentence, which the decoder would complete at the end by its grammar.
                 so_far = tuple(self._words(start_s, length_s))
         finally:
             self._decoder.end_utt()
@@ -103,32 +103,32 @@ class PocketSphinxDecoder:
         return [Segment(round(start_s, 2), round(start_s + length_s, 2), text, words)] if words else []
 
     def _process(self, samples: Samples) -> None:
-        whole = _in_a_room(np.concatenate((_ROOM, samples, _ROOM)))
+        whole = _with_noise(np.concatenate((_PADDING, samples, _PADDING)))
         self._decoder.process_raw(whole.tobytes(), full_utt=True)
 
     def _spelled(self) -> _Spelled:
-        """Return the words. They count as no sounds, and so are uncertain, if these last longer than those of any speaker.
+        """Return the words and the number of their phones.
 
-        Nor do they if there are other sounds between them.
+        It is 0, and so they are uncertain, if their phones last longer than any speaker's, or if there is noise between them.
         """
         words: list[str] = []
         phones = frames = 0
-        is_parted = was_sound = False
+        is_interrupted = was_noise = False
         for one in self._decoder.seg() or ():
             length = one.end_frame + 1 - one.start_frame
             if _NO_WORD.match(one.word):
-                was_sound |= bool(words) and length >= _SOUND_FRAMES and one.prob < _PAUSE
+                was_noise |= bool(words) and length >= _NOISE_FRAMES and one.prob < _PAUSE
             else:
-                is_parted |= was_sound
+                is_interrupted |= was_noise
                 words.append(_VARIANT.sub("", one.word))
                 phones += len(self._decoder.lookup_word(one.word).split())
                 frames += length
-        is_speech = not is_parted and frames <= _LONGEST_PHONE * phones
+        is_speech = not is_interrupted and frames <= _LONGEST_PHONE * phones
         return _Spelled(in_digits(" ".join(words)), phones if is_speech else 0)
 
     def _words(self, start_s: float, length_s: float) -> Iterator[Word]:
         def at(frame: int) -> float:
-            return round(start_s + min(max(frame / _FRAMES_A_SECOND - _ROOM_S, 0.0), length_s), 2)
+            return round(start_s + min(max(frame / _FRAMES_A_SECOND - _PADDING_S, 0.0), length_s), 2)
 
         for one in self._decoder.seg() or ():
             if not _NO_WORD.match(one.word):
@@ -136,7 +136,7 @@ class PocketSphinxDecoder:
 
 
 class _Spelled(NamedTuple):
-    """Words, with numbers in digits, and how many sounds they have."""
+    """Words, with numbers as digits, and how many phones they have."""
 
     text: str
     phones: int
@@ -146,15 +146,15 @@ def _samples(wave: Wave) -> Samples:
     return (wave * FULL_SCALE).astype(np.int16)
 
 
-def _in_a_room(samples: Samples) -> Samples:
+def _with_noise(samples: Samples) -> Samples:
     sound = samples.astype(np.float64)
-    noise = max(_SOFTEST, _SOFT * float(np.sqrt(np.square(sound).mean())))
+    noise = max(_NOISE_AMPLITUDE, _NOISE_SHARE * float(np.sqrt(np.square(sound).mean())))
     noisy = sound + noise * np.resize(_NOISE, len(samples))
     return np.clip(noisy, -(2**15), 2**15 - 1).astype(np.int16)
 
 
 def _spoken(samples: Samples) -> Iterator[tuple[int, int]]:
-    """Yield the beginning and the end of speech in samples, in pieces of `LONGEST_S` at most."""
+    """Yield where speech begins and ends in samples, in pieces of `LONGEST_S` at most."""
     most = int(LONGEST_S * RATE)
     for start, end in _utterances(samples):
         for piece in range(start, end, most):
@@ -192,11 +192,11 @@ _TENS = {
     "ninety": 90,
 }
 _ALONE = "one"
-"""Without another number next to it, it may be a pronoun, and stays a word."""
+"""If the text has no other number, it may be a pronoun, and stays a word."""
 
 
 def in_digits(text: str) -> str:
-    """Return a text with whole numbers up to 999,999 in digits: "count from one to twenty two" is "count from 1 to 22".
+    """Return a text with whole numbers up to 999,999 as digits: "count from one to twenty two" is "count from 1 to 22".
 
     Successive numbers stay separate: "one two" is "1 2".
     """
@@ -218,7 +218,7 @@ def _number(words: Sequence[str]) -> tuple[int, int]:
     if not below or words[length : length + 1] != ["thousand"]:
         return below, length
     length += 1
-    rest, more = _behind(words[length:])
+    rest, more = _remainder(words[length:])
     return 1000 * below + rest, length + more
 
 
@@ -226,12 +226,12 @@ def _below_thousand(words: Sequence[str]) -> tuple[int, int]:
     number, length = _below_hundred(words)
     if words[1:2] != ["hundred"] or not 0 < number < 10:  # noqa: PLR2004 - the language's own
         return number, length
-    rest, more = _behind(words[2:], most=100)
+    rest, more = _remainder(words[2:], most=100)
     return 100 * number + rest, 2 + more
 
 
-def _behind(words: Sequence[str], *, most: int = 1000) -> tuple[int, int]:
-    """Return what is added to hundreds or thousands, with the `and` before it."""
+def _remainder(words: Sequence[str], *, most: int = 1000) -> tuple[int, int]:
+    """Return the number that is added to hundreds or thousands, and how many words it takes with an `and` before it."""
     skipped = int(words[:1] == ["and"])
     read = _below_hundred if most == 100 or skipped else _below_thousand  # noqa: PLR2004 - the language's own
     number, length = read(words[skipped:])

@@ -182,7 +182,7 @@ def _format(fields: bytes) -> tuple[Coding, int, int]:
     if (coding := _CODINGS.get((tag, bits))) is None:
         raise BadSound(f"The WAV file has samples of a kind that is not taken. {OTHER_FORMATS}")
     if channels not in {1, 2}:
-        raise BadSound(f"The WAV file says that it has {channels} channels; one or two are taken.")
+        raise BadSound(f"The WAV file says that it has {channels} channels; one or two are supported.")
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise BadSound(
             f"The WAV file says that it has {rate:,} samples a second; {LOWEST_RATE:,} to {HIGHEST_RATE:,} are taken."

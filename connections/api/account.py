@@ -363,7 +363,7 @@ class EventsEndpoint:
             tally=self._tally,
             encode=reader.encode,
         )
-        async with self._lifecycle.of(view):
+        async with self._lifecycle.registered(view):
             await reader.begin(view, request.position)
             with self._access.watch(identity, view):
                 await transport.begin(view.connection_id)

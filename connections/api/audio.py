@@ -484,7 +484,7 @@ def parse_form(body: bytes, content_type: str) -> Form:
     form = Form({}, {})
     for number, (head, content) in enumerate(_parts(body, _boundary(content_type))):
         if number >= MAX_FIELDS:
-            raise invalid(None, f"The form has too many fields; it may have {MAX_FIELDS}.")
+            raise invalid(None, f"The form has too many fields; it may have at most {MAX_FIELDS}.")
         _put(form, _headers(head), content)
     return form
 
@@ -498,7 +498,7 @@ def _put(form: Form, head: Message, content: bytes) -> None:
         form.files[name] = File(file_name or "", head.get_content_type(), content)
         return
     if len(content) > _MAX_VALUE_BYTES:
-        raise invalid(None, f"A field of the form is too long: it may have {_MAX_VALUE_BYTES} bytes.")
+        raise invalid(None, f"A field of the form is too long: it may have at most {_MAX_VALUE_BYTES} bytes.")
     form.values.setdefault(name.removesuffix("[]"), []).append(content.decode(errors="replace"))
 
 

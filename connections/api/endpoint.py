@@ -395,8 +395,8 @@ class ApiWebSocketEndpoint(WebSocketEndpoint[G]):
     async def handshake_info(self, websocket: WebSocket) -> G:
         """Return the client and its request. Raises Refused."""
 
-    async def receive(self, websocket: WebSocket) -> G | Response:
-        """Return the client, or the refusal."""
+    async def read_handshake(self, websocket: WebSocket) -> G | Response:
+        """Return the client, or the response that refuses it."""
         try:
             with self.limiters.handshake_limit.slot(client_address_of(websocket.scope)):
                 return await self.handshake_info(websocket)

@@ -301,7 +301,7 @@ def parse_keys(entries: Iterable[str]) -> tuple[ApiKey, ...]:
 def with_key(text: str, key: ApiKey) -> str:
     """Return a file's text with one more key. Raises InvalidList if the name can't be used."""
     if not _NAME.fullmatch(key.name):
-        raise InvalidList("A name has 1 to 64 of A-Z a-z 0-9 . _ @ -")
+        raise InvalidList("A name must be 1 to 64 of A-Z a-z 0-9 . _ @ -")
     content = " ".join((f"{key.name}:{key.digest}:{key.kind}", *format_policy(key.policy)))
     line = content + (f" # {key.note}" if key.note else "") + "\n"
     longer = (text if text.endswith("\n") or not text else f"{text}\n") + line

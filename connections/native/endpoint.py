@@ -63,7 +63,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         self._lifecycle = lifecycle
         self._spoken = spoken
 
-    async def receive(self, websocket: WebSocket) -> WebSocket:
+    async def read_handshake(self, websocket: WebSocket) -> WebSocket:
         """Accept every client: its first frame authenticates it."""
         return websocket
 
@@ -74,7 +74,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
     async def serve(self, socket: WebSocketTransport, handshake_info: WebSocket) -> None:
         """Serve one socket, which begins with a hello. Raises Close, Disconnected."""
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.scope)):
-            hello = self._receive_hello(await self.first(socket, "hello"), socket)
+            hello = self._receive_hello(await self.first_message(socket, "hello"), socket)
             identity = await self._identify(socket, hello, handshake_info.headers.get("authorization"))
             ready_fields = await self._ready_fields(identity.grant)
         await self._serve(socket, hello, identity, ready_fields, scope=handshake_info.scope)
@@ -149,7 +149,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
             tools=_tools_of(self._sessions) if TOOLS in connection.features else (),
             **msgspec.structs.asdict(ready_fields),
         )
-        async with self._lifecycle.of(connection):
+        async with self._lifecycle.registered(connection):
             connection.push(ready)
             with self.access.watch(identity, connection) as validity:
                 spoken = VoiceConnection(self._spoken, connection)

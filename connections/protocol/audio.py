@@ -167,8 +167,8 @@ AudioFrame = AudioStart | AudioCommit | AudioClear | AudioStop | Played
 def sound_of(message: bytes) -> Sound:
     """Return a client's binary frame. Raises BadFrame."""
     if len(message) < HEAD.size:
-        raise BadFrame(f"A binary frame begins with {HEAD.size} bytes: kind, flags, stream, seq.")
+        raise BadFrame(f"A binary frame must begin with {HEAD.size} bytes: kind, flags, stream, seq.")
     kind, flags, stream, seq = HEAD.unpack_from(message)
     if kind != SOUND:
-        raise BadFrame(f"Binary frames of kind {kind} are not known; {SOUND} is sound.")
+        raise BadFrame(f"Unknown kind of binary frame: {kind}; {SOUND} is sound.")
     return Sound(stream, seq, message[HEAD.size :], flags)

@@ -1,4 +1,4 @@
-"""What frames are made of: their common fields, the features that both sides name, formats of replies, the server's facts, scopes."""
+"""Parts of frames: common fields, features, formats of replies, facts about the server, the scopes of keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Id = Annotated[str, Meta(min_length=1, max_length=128)]
 DEFAULT_CONVERSATION = "default"
 
 MAX_FEATURES = 32
-"""Names in a `hello`; more are a `bad_frame`."""
+"""The most names in a `hello`; more are a `bad_frame`."""
 
 Feature = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z0-9_.-]+\Z")]
 Features = Annotated[tuple[Feature, ...], Meta(max_length=MAX_FEATURES)]
 
 AUDIT_LOGGER = "midstream.audit"
-"""The logger of operators' acts."""
+"""The logger of operators' actions."""
 
 REASONING = "reasoning"
 TOOLS = "tools"
@@ -38,19 +38,19 @@ SERVED: tuple[str, ...] = (REASONING, TOOLS, CONTINUE, TITLES, INTERPRET)
 
 
 class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of clients' frames."""
+    """The base of clients' frames."""
 
     ref: Ref | None = None
 
 
 class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
-    """The root of the server's frames besides events."""
+    """The base of the server's frames, except events."""
 
     ref: str | None = None
 
 
 def common_features(named: Iterable[str]) -> frozenset[str]:
-    """Return the features that a client gets beyond the base. Unknown names have no effect."""
+    """Return those of the named features that servers know. Unknown names have no effect."""
     return frozenset((*SERVED, AUDIO)).intersection(named)
 
 
@@ -62,11 +62,11 @@ class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_sche
 
 
 class JsonObjectFormat(msgspec.Struct, frozen=True, kw_only=True, tag="json_object", tag_field="type"):
-    """The reply is some JSON object."""
+    """The reply is a JSON object."""
 
 
 class RegexFormat(msgspec.Struct, frozen=True, kw_only=True, tag="regex", tag_field="type"):
-    """The reply matches a regular expression as a whole."""
+    """The whole reply matches a regular expression."""
 
     pattern: Annotated[str, Meta(min_length=1)]
 
@@ -81,7 +81,7 @@ Format = JsonSchemaFormat | JsonObjectFormat | RegexFormat | GrammarFormat
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits for clients; None: no limit. `max_images`: of one request, 0 if no model takes images."""
+    """The limits for clients; None: no limit. `max_images`: images in one request, 0 if no model takes any."""
 
     max_frame_bytes: int
     max_content_chars: int
@@ -96,9 +96,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model that may be named. `context_tokens`: its window; None until it is loaded.
+    """A model that requests may name. `context_tokens`: its window; None until it is loaded.
 
-    `unsupported`: params that it can't follow. `fallbacks`: models that answer if it can't, in order.
+    `unsupported`: params that it does not support. `fallbacks`: models that answer if it can't, in order.
     `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
     translates.
     """
@@ -127,7 +127,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class KeyScope(StrEnum):
-    """One kind of right. A token without restrictions has all of them."""
+    """What a token allows. One without restrictions has all scopes."""
 
     CHAT = "chat"
     """Ask a model, stop its reply, answer its calls."""
@@ -141,13 +141,13 @@ ALL_SCOPES = frozenset(KeyScope)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """The rights of a token. `models`: names or aliases that it may ask; empty: all."""
+    """What a token may be used for. `models`: the names or aliases of its models; empty: all."""
 
     scopes: frozenset[KeyScope] = ALL_SCOPES
     models: frozenset[str] = frozenset()
 
     def check(self, scope: KeyScope | None) -> None:
-        """Raise Forbidden if it lacks the scope. None: no scope is needed."""
+        """Raise Forbidden if the token lacks the scope. None: no scope is needed."""
         if scope is not None and scope not in self.scopes:
             raise Forbidden(f"This key may not do that: it lacks the scope `{scope}`.")
 

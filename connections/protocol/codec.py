@@ -24,10 +24,10 @@ _encode = msgspec.json.Encoder().encode
 _NUL = re.compile("\0")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REFS = {"ref": 128, "client_msg_id": 128, "event_id": 512, "requestId": 128}
-"""Fields that an answer can repeat, and their lengths; `event_id` is Realtime's, `requestId` the AI SDK's."""
+"""Fields that an answer can repeat, and their maximum lengths; `event_id` is Realtime's, `requestId` the AI SDK's."""
 
 SEARCHED_CHARS = 64 * 1024
-"""A longer text is not searched for the field of a bad character: that takes a tenth of a second of a megabyte."""
+"""A longer text is not searched for the field with a bad character: that takes a tenth of a second per megabyte."""
 
 _raw_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Path = tuple["_Path", str] | None
@@ -45,7 +45,7 @@ def decode_with_sound(message: str | bytes) -> Request | Sound:
 
 
 def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
-    """Return a JSON object of any protocol, by its decoder. Raises BadFrame, which names the wrong field."""
+    """Return a JSON object of any protocol, read by its decoder. Raises BadFrame, which names the wrong field."""
     if isinstance(text, bytes):
         raise BadFrame("Frames must be text; this one is binary.")
     try:
@@ -86,7 +86,7 @@ encode = FrameEncoder().encode
 
 
 def _writes_nul(text: str) -> bool:
-    """Return whether a JSON text has a NUL: what looks like one after an escaped backslash is not."""
+    """Return whether a JSON text has a NUL; what looks like one may be an escaped backslash and `u0000`."""
     return "\\u0000" in text and "\\u0000" in text.replace("\\\\", "")
 
 
@@ -124,7 +124,7 @@ def _reference_fields(text: str) -> dict[str, Any]:
         fields = _raw_decoder.decode(text)
     except RecursionError:
         return {}
-    except msgspec.DecodeError:  # it may still have one: a text with a lone surrogate is not JSON here
+    except msgspec.DecodeError:  # it may have one: text with a lone surrogate is not JSON to msgspec
         return _fields(text)
     strings = ((name, bytes(fields[name])) for name in _REFS if name in fields)
     return {name: json.loads(string) for name, string in strings if string.startswith(b'"')}

@@ -1,9 +1,9 @@
-"""Errors that end a request or a connection, and their names in the protocol; msgspec's errors in words.
+"""Errors that end a request or a connection, and their names in the protocol; texts for msgspec's errors.
 
 ConnectionsError
-├── BadFrame    this frame is answered by `error{bad_frame}`, the connection stays
-├── BadParams   this frame is answered by `error{bad_params}`, the connection stays
-├── InvalidList     a list of the operator (keys, origins) can't be used
+├── BadFrame    the frame is answered with `error{bad_frame}`; the connection stays open
+├── BadParams   the frame is answered with `error{bad_params}`; the connection stays open
+├── InvalidList     an operator's list (of keys, origins) can't be used
 ├── Unauthenticated   the token is not valid: `error{unauthenticated}`, and the connection ends
 └── Close       the connection ends with a code from `CloseCode`
 """
@@ -21,7 +21,7 @@ _MESSAGE_CHARS = 300
 
 
 class CloseCode(IntEnum):
-    """Why a connection ends. PROTOCOL.md says after which of them clients reconnect."""
+    """Why a connection ends. PROTOCOL.md says after which codes clients reconnect."""
 
     BYE = 1000
     POLICY = 1008
@@ -36,11 +36,11 @@ class CloseCode(IntEnum):
 
 
 class ConnectionsError(Exception):
-    """The root of the errors of this layer."""
+    """The base of this layer's errors."""
 
 
 class BadFrame(ConnectionsError):
-    """The sender's frame violates the protocol. `ref`: if it could be read."""
+    """The sender's frame violates the protocol. `ref`: the frame's, if it could be read."""
 
     code = "bad_frame"
 
@@ -50,7 +50,7 @@ class BadFrame(ConnectionsError):
 
 
 class BadParams(ConnectionsError):
-    """A well-formed frame requests something impossible. `why` follows the name of the field, if there is one."""
+    """A well-formed frame requests something impossible. `why`: the text after the name of the field, if there is one."""
 
     code = "bad_params"
 
@@ -65,7 +65,7 @@ class InvalidList(ConnectionsError):
 
 
 class Unauthenticated(ConnectionsError):
-    """The token stands for nobody. The message is for the client, `why` for the log; neither quotes the token."""
+    """The token identifies nobody. The message is for the client, `why` for the log; neither quotes the token."""
 
     code = "unauthenticated"
 
@@ -113,7 +113,7 @@ _TYPES = {
 _MEMBERS = {"str": "characters", "array": "items", "object": "fields"}
 _ENDS = {"<=": "at most {}", ">=": "at least {}", "<": "less than {}", ">": "more than {}"}
 _NAME = "[A-Za-z0-9._:-]"
-"""The beginning of the only pattern that strings are checked against."""
+"""The start of the only pattern that strings are checked against."""
 
 
 class ValidationProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class ValidationProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validation_problem(error: msgspec.ValidationError) -> ValidationProblem:
-    """Return what is wrong with a value of the wrong type."""
+    """Return what is wrong with an invalid value."""
     text = str(error)
     path = _PATH.search(text)
     what, field = (text, "") if path is None else (text[: path.start()], path[1])

@@ -449,7 +449,7 @@ Request = (
     | audio.AudioFrame
 )
 Binary = audio.Sound
-"""What is written as a binary frame."""
+"""Frames that are sent as binary messages."""
 
 ReplySound = audio.Sound | audio.Marks
 """The sound of a reply. When its turn is cut, all of it is withdrawn."""
@@ -461,14 +461,14 @@ class ClientKind(msgspec.Struct, frozen=True, kw_only=True):
     """How one kind of client frame is served."""
 
     answers: tuple[type[Frame], ...]
-    """Its immediate answers; any frame may also be refused by an `error`."""
+    """Its immediate answers; any frame may also be refused with an `error`."""
     counts: FrameCost = FrameCost.READ
     scope: KeyScope | None = None
-    """What its sender's token needs; None: any token will do."""
+    """The scope that its sender's token needs; None: any token will do."""
     overtakes: bool = False
-    """Whether it is passed on even if the connection has its maximum of requests."""
+    """Whether it is passed on even if the connection has the maximum of requests."""
     queues: bool = True
-    """Whether it waits behind messages of its connection while shared limits are counted."""
+    """Whether it waits behind messages of its connection while the limits shared by replicas are checked."""
 
 
 CLIENT_FRAMES: dict[type[object], ClientKind] = {
@@ -503,7 +503,7 @@ CLIENT_FRAMES: dict[type[object], ClientKind] = {
         answers=(), counts=FrameCost.NOTHING, scope=KeyScope.CHAT, overtakes=True, queues=False
     ),
 }
-"""All client frames. A new one needs its struct, its place in `Request`, a row here, and its answer in a handler."""
+"""All client frames. A new one needs a struct, a place in `Request`, a row here, and an answer in a handler."""
 
 SERVER_FRAMES: dict[type[Any], str | None] = {
     Ready: None,
@@ -539,7 +539,7 @@ SERVER_FRAMES: dict[type[Any], str | None] = {
     Heard: AUDIO,
     Marks: AUDIO,
 }
-"""All server frames of the native endpoint. Only clients that named the feature in `hello` get the frame; None: all do."""
+"""All server frames of the native endpoint, with the feature that a client must name in `hello` to get them; None: all do."""
 
 
 def cost_of(frame: object) -> FrameCost:
@@ -557,13 +557,13 @@ def scopes_of(frame: object) -> tuple[KeyScope, ...]:
 
 
 def bypasses_request_limit(frame: object) -> bool:
-    """Return whether a frame is passed on even if its connection has its maximum of requests."""
+    """Return whether a frame is passed on even if its connection has the maximum of requests."""
     kind = CLIENT_FRAMES.get(type(frame))
     return kind is not None and kind.overtakes
 
 
 def queues(frame: object) -> bool:
-    """Return whether a frame waits behind messages while shared limits are counted. Sound never does."""
+    """Return whether a frame waits behind messages while the limits shared by replicas are checked. Sound never does."""
     kind = CLIENT_FRAMES.get(type(frame))
     return not isinstance(frame, Binary) if kind is None else kind.queues
 
@@ -571,12 +571,12 @@ def queues(frame: object) -> bool:
 def for_features(frame: Frame, features: frozenset[str]) -> Frame | None:
     """Return a frame for a client with these features; None: it does not get such frames.
 
-    For a client without `tools`, a reply that calls some has ended.
+    To a client without `tools`, a reply that calls tools has ended.
     """
     if isinstance(frame, Done):
         if frame.reason is Reason.TOOLS and TOOLS not in features:
             frame = msgspec.structs.replace(frame, reason=Reason.STOP, open=())
-        if frame.reasoning_chars and REASONING not in features:  # it got no reasoning
+        if frame.reasoning_chars and REASONING not in features:  # its client got no reasoning
             frame = msgspec.structs.replace(frame, reasoning_chars=0)
         return frame
     if isinstance(frame, Status) and frame.state == "tool" and TOOLS not in features:

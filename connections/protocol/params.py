@@ -1,6 +1,6 @@
-"""The ranges of a turn's parameters, and its tools and formats.
+"""Checks a turn's parameters, tools and formats.
 
-A value out of range is refused; only the length is clamped, to the window.
+A value out of range is refused; only the length of the reply is clamped, to the limit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object
 
 MAX_SCHEMA_BYTES = 32 * 1024
-"""Bytes of a tool's parameters or a format's schema, as JSON without white space."""
+"""The most bytes of a tool's parameters or a format's schema, as JSON without white space."""
 MAX_PATTERN_CHARS = 8192
-"""Characters of a regular expression or a grammar."""
+"""The most characters of a regular expression or a grammar."""
 _WORDS = ("auto", "none", "required")
 
 
 def offered_tools(frame: frames.TurnFrame, box: ToolRegistry) -> tuple[OfferedTool, ...]:
     """Return the tools that a turn may call. `box`: the server's tools. Raises BadParams, which names the field.
 
-    A server tool whose source is away is left out, unless it must be called: the client had it in its list.
+    A server tool whose source is unreachable is left out unless it must be called: the client had it in its list.
     """
     offered = tuple(
         _offered(place, one, box)
@@ -45,7 +45,7 @@ def offered_tools(frame: frames.TurnFrame, box: ToolRegistry) -> tuple[OfferedTo
 
 
 def format_of(requested: base.Format | None) -> Format | None:
-    """Return the format of a reply. Raises BadParams; the engine says whether it can follow it."""
+    """Return the format of a reply. Raises BadParams. Whether the engine supports it is known only later."""
     match requested:
         case None:
             return None
@@ -121,7 +121,7 @@ UNLIMITED = -1
 def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfig:
     """Return the parameters for the layers below. Raises BadParams, which names the field and its range.
 
-    A longer reply than `max_new_tokens` is as long as that.
+    A length beyond `max_new_tokens` is reduced to it.
     """
     for field, why in _wrong(params):
         raise BadParams(why, field=f"params.{field}")

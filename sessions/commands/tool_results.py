@@ -119,7 +119,7 @@ class ToolResultHandler:
     async def _check(self, conversation: Conversation, answer: CallAnswer) -> None:
         texts = (answer.content, answer.error) if isinstance(answer, Result) else (answer.args,)
         if any(len(text) > self._max_chars for text in texts if text):
-            raise ContentTooLong(f"An answer to a call has {self._max_chars} characters at most.")
+            raise ContentTooLong(f"An answer to a call may have at most {self._max_chars} characters.")
         then = answer.then if isinstance(answer, Result) else None
         follow_up = () if then is None else (then.system, then.clients_spec, then.given)
         await self._filters.check(*texts, *follow_up)

@@ -447,7 +447,7 @@ class ConnectionLeases:
                 )
             if full:
                 whose, limit = limits[subjects[full - 1]]
-                raise TooManyConnections(f"A {whose} has at most {limit} connections.")
+                raise TooManyConnections(f"At most {limit} connections per {whose}.")
 
     async def _write_released(self) -> None:
         left, self._released = self._released, {}

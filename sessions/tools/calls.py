@@ -424,11 +424,11 @@ class Form(msgspec.Struct, frozen=True):
 def form_of(schema: str) -> Form:
     """Read a form's schema. Raises UnsupportedForm."""
     if len(schema.encode("utf-8", "replace")) > FORM_BYTES:
-        raise UnsupportedForm(f"A form's schema has {FORM_BYTES} bytes at most.")
+        raise UnsupportedForm(f"A form's schema may have at most {FORM_BYTES} bytes.")
     try:
         form = msgspec.json.decode(schema.encode(), type=Form)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UnsupportedForm(f"A form is a flat object of plain fields: {error}.") from None
+        raise UnsupportedForm(f"A form must be a flat object of plain fields: {error}.") from None
     if unknown := set(form.required) - form.properties.keys():
         raise UnsupportedForm(f"A form requires {min(unknown)!r}, which is not one of its fields.")
     return form

@@ -1,4 +1,4 @@
-"""Python functions of the operator as tools: declared, found, described by signature and docstring, called in threads or on the loop."""
+"""The operator's Python functions as tools: how they are declared, discovered, described by signature and docstring, and called."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from sessions.tools.tool_registry import (
 
 GROUP = "midstream.tools"
 LIMIT_S = 30.0
-"""Seconds of a call, if neither the function nor the operator sets them."""
+"""The timeout of a call, unless the function or the operator sets another."""
 THREADS = 32
 OWNERS_THREADS = 8
 """Threads of one owner; a thread counts until its function returns, even if nobody waits for it."""
 WAITING = 256
 OWNERS_WAITING = 16
-"""The same for functions that run on the event loop."""
+"""Calls of one owner that run on the event loop; `WAITING`: those of all owners."""
 _MARK = "__midstream_tool__"
 _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?):\s*$", re.MULTILINE
@@ -64,7 +64,7 @@ def tool(
 
 
 def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "never", **options: Any) -> Any:
-    """Declare a function as a tool. Without a declaration it is a tool with these defaults.
+    """Declare a function as a tool. An undeclared function becomes a tool with these defaults.
 
     `name`, `description`: instead of the function's own. `approval`: whether a user has to allow each call.
     `idempotent`: a call with an unknown outcome may be run again. `timeout_s`: seconds that a call may take.
@@ -79,7 +79,7 @@ def tool(function: Any = None, /, *, approval: Literal["never", "always"] = "nev
 
 
 class ToolDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a declaration. None: as the function or the settings say."""
+    """The options of a declaration. None: the function or the settings decide."""
 
     name: str | None = None
     description: str | None = None
@@ -89,13 +89,13 @@ class ToolDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def declaration_of(function: object) -> ToolDeclaration:
-    """Return the declaration of a function."""
+    """Return the declaration of a function, or the defaults."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, ToolDeclaration) else ToolDeclaration()
 
 
 class FunctionTools:
-    """A source whose tools never change. `limit_s`: seconds of a call; `result_bytes`: of its result."""
+    """A source of tools that never change. `limit_s`: the timeout of a call; `result_bytes`: the most bytes of its result."""
 
     def __init__(
         self,
@@ -114,13 +114,13 @@ class FunctionTools:
         self._on_loop = Calls(Slots(total=WAITING, each=OWNERS_WAITING), result_bytes=result_bytes)
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """Return the tools by name."""
+        """Return the tools, sorted by name."""
         return self._offered
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
         """Run one call. Raises ToolFailed."""
         tool = self._tools[name]
-        calls = self._on_loop if tool.waits else self._in_threads
+        calls = self._on_loop if tool.is_async else self._in_threads
         return await calls.run(
             name,
             lambda call: tool.run(arguments, call),
@@ -139,7 +139,7 @@ class FunctionTools:
 
 
 def discover_functions(named: Sequence[str]) -> list[FunctionTool]:
-    """Return the tools of all entry points of the group, then the named ones. Raises InvalidToolFunction.
+    """Return the tools of all entry points in `GROUP`, then those of the named functions. Raises InvalidToolFunction.
 
     An entry point, or a name, stands for a function or for a list of functions.
     """
@@ -160,7 +160,7 @@ class InvalidToolFunction(Exception):
 
 
 def _installed() -> Iterator[tuple[str, object]]:
-    """Yield what the entry points of the group stand for, each with a description of where it was found."""
+    """Yield the objects of the entry points in `GROUP`, each with a description of its origin."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     for point in points:
         origin = f"The entry point {point.name} = {point.value} of {_distribution(point)}"
@@ -178,7 +178,7 @@ def _named(names: Iterable[str]) -> Iterator[tuple[str, object]]:
 def _loaded(origin: str, load: Callable[[], object]) -> object:
     try:
         return load()
-    except (Exception, SystemExit) as error:  # whatever an operator's code raises stops the start
+    except (Exception, SystemExit) as error:  # whatever an operator's code raises prevents the start
         raise InvalidToolFunction(f"{origin} can't be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -186,7 +186,7 @@ def _tools(origin: str, value: Any) -> Iterator[FunctionTool]:
     functions = value if isinstance(value, list | tuple) else [value]
     for function in functions:
         if not callable(function) or isinstance(function, type):
-            raise InvalidToolFunction(f"{origin} is a {type(function).__name__}, which is not a function.")
+            raise InvalidToolFunction(f"{origin} is not a function; its type is {type(function).__name__}.")
         try:
             yield FunctionTool(function)
         except BadSignature as error:
@@ -199,10 +199,10 @@ def _distribution(point: EntryPoint) -> str:
 
 
 class FunctionTool:
-    """A function, its parameters, and how it is offered. `timeout_s`: None: as the settings say."""
+    """A function, its parameters, and how it is offered. `timeout_s`: None if the settings decide."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Raises BadSignature where the function can't be a tool."""
+        """Raises BadSignature if the function can't be a tool."""
         declared = declaration_of(function)
         doc = parse_docstring(inspect.getdoc(function))
         name = str(declared.name or getattr(function, "__name__", ""))
@@ -210,7 +210,7 @@ class FunctionTool:
             raise BadSignature(f"its name {name!r} is not 1 to 64 of A-Z, a-z, 0-9, _ and -")
         self._function = function
         self._signature = Signature(function, doc.parameters)
-        self.waits = _is_async(function)
+        self.is_async = _is_async(function)
         self.timeout_s = declared.timeout_s
         self.tool = ServerTool(
             name=name,
@@ -226,13 +226,13 @@ class FunctionTool:
         Raises ToolFailed if the arguments do not fit, and whatever the function raises.
         """
         given = self._signature.bound(arguments, call.context)
-        if self.waits:
+        if self.is_async:
             return _text(await self._function(**given))
         return await _in_thread(lambda: _text(self._function(**given)), call)
 
 
 def _text(result: object) -> str:
-    """Return a result as text: a text as it is, anything else as JSON. Raises TypeError if it can't be JSON."""
+    """Return a result as text: a string as it is, anything else as JSON. Raises TypeError if JSON can't express it."""
     if isinstance(result, str):
         return result
     return "The tool is done." if result is None else msgspec.json.encode(result).decode()
@@ -279,7 +279,7 @@ def _outcome(work: Callable[[], str]) -> str | BaseException:
 
 
 class Signature:
-    """The parameters of a function. The server fills in one of the type `CallContext`; the model does not see it."""
+    """The parameters of a function. The server fills in a parameter of type `CallContext`, which the model does not see."""
 
     def __init__(self, function: Callable[..., Any], described: Mapping[str, str]) -> None:
         """Raises BadSignature."""
@@ -297,7 +297,7 @@ class Signature:
             kw_only=True,
         )
         self.schema = _schema(self._arguments, described)
-        """The JSON Schema of an object, as text."""
+        """The JSON Schema of the arguments, as text."""
 
     def bound(self, arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
         """Return the keyword arguments of a call. Raises ToolFailed, which says what does not fit."""
@@ -314,7 +314,7 @@ class BadSignature(TypeError):
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the type hints, with those that are written as text resolved. Raises BadSignature."""
+    """Return the type hints; those written as strings are resolved. Raises BadSignature."""
     try:
         return typing.get_type_hints(
             function if inspect.isroutine(function) else type(function).__call__, include_extras=True
@@ -326,7 +326,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
     """Return a parameter as a field of the struct. Raises BadSignature."""
     if parameter.kind not in _NAMED:
-        raise BadSignature(f"parameter {parameter.name} can't be given by name; each argument of a tool is")
+        raise BadSignature(f"parameter {parameter.name} can't be passed by name, as a tool's arguments are")
     if parameter.name not in hints:
         raise BadSignature(f"parameter {parameter.name} has no type hint")
     hint = hints[parameter.name] | None if parameter.default is None else hints[parameter.name]
@@ -346,11 +346,11 @@ def _check(name: str, hint: Any) -> None:
         msgspec.json.schema_components((hint,))
     except (TypeError, NameError, ValueError) as error:
         why = str(error).splitlines()[-1]
-        raise BadSignature(f"parameter {name} has a type that JSON does not have: {why}") from error
+        raise BadSignature(f"parameter {name} has a type that JSON can't express: {why}") from error
 
 
 def _schema(arguments: type[msgspec.Struct], described: Mapping[str, str]) -> str:
-    """Return the schema of the struct, its own definition outermost."""
+    """Return the struct's JSON Schema, with its own definition at the top level."""
     (top,), parts = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
     schema = parts.pop(top["$ref"].removeprefix("#/$defs/"))
     schema.pop("title", None)
@@ -377,7 +377,7 @@ class ParsedDocstring(msgspec.Struct, frozen=True):
 
 
 def parse_docstring(docstring: str | None) -> ParsedDocstring:
-    """Read a docstring; one in neither style is all description."""
+    """Parse a docstring in Google's or Sphinx's style; any other is a description as a whole."""
     text = inspect.cleandoc(docstring or "")
     above, *sections = _parted(text)
     words, fields = _without_fields(above[1])
@@ -389,13 +389,13 @@ def parse_docstring(docstring: str | None) -> ParsedDocstring:
 
 
 def _parted(text: str) -> list[tuple[str, str]]:
-    """Return the text above the first section, under no name, and each section."""
+    """Return each section with its name; the text above the first section has an empty name."""
     pieces = _SECTION.split(text)
     return [("", pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
 
 
 def _without_fields(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text without the parameters' fields, and those fields."""
+    """Return the text without its fields (`:param x: …`), and those of the parameters."""
     lines, fields, inside = [], [], False
     for line in text.splitlines():
         if (found := _FIELD.match(line)) is not None:

@@ -109,7 +109,7 @@ class ToolCalls:
 
     def _refuse_too_much(self, result: Result) -> None:
         if self.result_chars + len(result.content or result.error or "") > RESULTS_CHARS:
-            raise ContentTooLong(f"The results of one reply have {RESULTS_CHARS} characters at most.")
+            raise ContentTooLong(f"The results of one reply may have at most {RESULTS_CHARS} characters.")
 
 
 def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:

@@ -45,9 +45,9 @@ async def test_a_client_and_a_key_have_so_many_over_all_replicas(
     one, two = replicas
     assert await acquire(one, ANN, "a1") is None
     assert await acquire(two, ANN, "a2") is None
-    assert await acquire(one, ANN, "a3") == "A client has at most 2 connections."
+    assert await acquire(one, ANN, "a3") == "At most 2 connections per client."
     assert await acquire(two, BOB, "b1") is None
-    assert await acquire(two, BOB, "b2") == "A key has at most 3 connections."
+    assert await acquire(two, BOB, "b2") == "At most 3 connections per key."
 
 
 async def test_a_connection_that_left_leaves_room(

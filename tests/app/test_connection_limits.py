@@ -74,7 +74,7 @@ async def close_of(one: MinimalWebSocket) -> tuple[int, str]:
 
 
 def limit_hits(running: InProcessService, bound: Bound) -> int:
-    return running.service._server._bounds.met()[bound]
+    return running.service._server.server_state.bounds.met()[bound]
 
 
 def protocols(
@@ -86,7 +86,7 @@ def protocols(
 async def test_a_message_of_too_many_fragments_ends_the_connection(running: InProcessService) -> None:
     one = await greeted(running)
     await one.write(BEGUN + NOTHING * MAX_FRAGMENTS)
-    assert await close_of(one) == (POLICY, f"A message has at most {MAX_FRAGMENTS} fragments.")
+    assert await close_of(one) == (POLICY, f"A message may have at most {MAX_FRAGMENTS} fragments.")
     assert limit_hits(running, Bound.FRAGMENTS) == 1
     _, _, metrics = await running.get("/metrics")
     assert 'midstream_bounds_total{bound="fragments"} 1.0' in metrics
@@ -395,4 +395,4 @@ async def test_frames_that_no_client_may_send_end_the_connection(
     one = await greeted(running)
     await one.write(frame)
     assert (await close_of(one))[0] == code
-    await eventually(lambda: running.service._server._bounds.closes().get(str(code)) == 1)
+    await eventually(lambda: running.service._server.server_state.bounds.closes().get(str(code)) == 1)

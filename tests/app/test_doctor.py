@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("days", "verdict", "words"),
-    [(-1, BAD, "has expired"), (5, POOR, "expires on"), (90, GOOD, "holds until")],
+    [(-1, BAD, "expired on"), (5, POOR, "expires on"), (90, GOOD, "is valid until")],
 )
 def test_a_certificate_that_expires_is_told_in_time(
     tmp_path: Path, days: int, verdict: Verdict, words: str
@@ -255,11 +255,11 @@ async def test_each_upstream_is_asked_for_its_model(tmp_path: Path, monkeypatch:
         file.write_text(UPSTREAM.format(url=server.url, model="model"))
         assert (await reached(config=str(file)))[-1].verdict is GOOD
         file.write_text(UPSTREAM.format(url=server.url, model="another"))
-        assert "It lists no another, but model" in (await reached(config=str(file)))[-1].words
+        assert "It lists model, not another" in (await reached(config=str(file)))[-1].words
         file.write_text(UPSTREAM.format(url=server.url, model="model") + 'key_variable = "NO_SUCH_KEY"\n')
         assert "NO_SUCH_KEY is not set" in (await reached(config=str(file)))[-1].words
         monkeypatch.setenv("NO_SUCH_KEY", "there")
         assert (await reached(config=str(file)))[-1].verdict is GOOD
         file.write_text(UPSTREAM.format(url=server.url + "/nowhere", model="model"))
         assert "answers 404" in (await reached(config=str(file)))[-1].words
-    assert "can't be asked" in (await reached(config=str(file)))[-1].words
+    assert "can't be queried" in (await reached(config=str(file)))[-1].words

@@ -89,7 +89,7 @@ async def test_who_asks_on_though_it_is_refused_is_read_more_slowly(tmp_path: Pa
         assert (await bob.ask(**message(1)))["type"] == "accepted"
         refused = [await hasty.next("error") for _ in range(6)]
         assert {one["code"] for one in refused} == {"rate_limited"}
-        assert running.service._server._bounds.met()[Bound.TEXT_FRAMES] >= 1
+        assert running.service._server.server_state.bounds.met()[Bound.TEXT_FRAMES] >= 1
 
 
 async def test_what_is_shed_does_not_ask_the_store(
@@ -220,7 +220,7 @@ async def test_others_begin_less_while_the_message_of_who_comes_seldom_is_on_its
     """The server's parser knows of the message. Of who asks again and again none is put first."""
     engine = HookedEngine()
     async with serving(tmp_path, engine) as running:
-        engine.look = lambda: running.service._server._turns.light_clients.requests
+        engine.look = lambda: running.service._server.server_state.scheduler.light_clients.requests
         async with running.socket({"client_id": "bob"}) as bob:
             assert (await bob.ask(**message(1)))["type"] == "accepted"
         async with running.socket({"client_id": "hasty"}, **ELSEWHERE) as hasty:

@@ -95,7 +95,7 @@ def test_the_file_may_be_named_by_an_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("add", "a b"), "A name has"),
+        (("add", "a b"), "A name must be"),
         (("add", "ann"), "ann has a key already"),
         (("revoke", "bob"), "Key not found: bob"),
     ],

@@ -155,4 +155,4 @@ async def test_a_large_message_comes_in_time(
     """Who never ends one would hold its place for good."""
     monkeypatch.setattr("app.websocket_protocol.LARGE_MESSAGE_S", 0.01)
     async with session(running) as socket, unfinished_message(socket):
-        assert await socket.closed() == (1008, "A large message comes within 0.01 s.")
+        assert await socket.closed() == (1008, "Large messages have 0.01 s to arrive.")

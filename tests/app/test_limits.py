@@ -120,7 +120,7 @@ async def test_a_client_has_so_many_connections_over_all_replicas(replica: Repli
                 async with connect(running.ws_url) as third:
                     await third.send('{"type":"hello","client_id":"ann"}')
                     closed = await Socket(third).closed()
-                    assert closed == (4429, "A client has at most 2 connections.")
+                    assert closed == (4429, "At most 2 connections per client.")
 
 
 async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replica) -> None:

@@ -316,7 +316,7 @@ def test_the_example_is_a_file_that_is_taken(monkeypatch: pytest.MonkeyPatch) ->
         (ONE + 'server = "other"', "server"),
         (ONE + 'server = "vllm"\nfeatures = 5', "features"),
         (ONE.replace("http:", "ftp:"), "url"),
-        (ONE + ONE, "one name"),
+        (ONE + ONE, "the same name"),
         (ONE + 'key_variable = "NOT_SET_ANYWHERE"', "NOT_SET_ANYWHERE is not set"),
         (ONE + 'key_variable = "MIDSTREAM_KEY"', "would be a setting"),
         (ONE + 'key_variable = "TWO_LINES"', "no key may have"),
@@ -332,7 +332,7 @@ def test_a_file_that_cant_be_used_is_refused_by_its_place(
 
 
 def test_a_model_and_upstreams_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="names others: give one"):
+    with pytest.raises(SettingsError, match="names others: use only one"):
         engines_of(named_by(tmp_path, ONE, model="mine"))
 
 

@@ -68,12 +68,12 @@ export interface JsonSchemaFormat {
   strict?: boolean;
 }
 
-/** The reply is some JSON object. */
+/** The reply is a JSON object. */
 export interface JsonObjectFormat {
   type: "json_object";
 }
 
-/** The reply matches a regular expression as a whole. */
+/** The whole reply matches a regular expression. */
 export interface RegexFormat {
   type: "regex";
   pattern: string;
@@ -406,9 +406,9 @@ export interface Ready {
 }
 
 /**
- * A model that may be named. `context_tokens`: its window; null until it is loaded.
+ * A model that requests may name. `context_tokens`: its window; null until it is loaded.
  *
- * `unsupported`: params that it can't follow. `fallbacks`: models that answer if it can't, in order.
+ * `unsupported`: params that it does not support. `fallbacks`: models that answer if it can't, in order.
  * `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
  * translates.
  */
@@ -421,7 +421,7 @@ export interface Model {
   features?: string[];
 }
 
-/** The limits for clients; null: no limit. `max_images`: of one request, 0 if no model takes images. */
+/** The limits for clients; null: no limit. `max_images`: images in one request, 0 if no model takes any. */
 export interface Limits {
   max_frame_bytes: number;
   max_content_chars: number;

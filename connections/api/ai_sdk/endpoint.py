@@ -265,7 +265,7 @@ class ChatEndpoint:
         chat_handler = await self._service.chat_handler(
             grace_s=0
         )  # a reply does not wait for a client that left
-        async with self._service.lifecycle.of(view):
+        async with self._service.lifecycle.registered(view):
             if (slow := begin(chat_handler, view, encoder)) is not None:
                 await slow
             begun()
@@ -350,7 +350,7 @@ def aisdk_routes(
         route(f"{PATH}/{{chat_id}}/stream", endpoint.resume, "GET"),
         route(f"{PATH}/{{chat_id}}/stop", endpoint.stop, "POST"),
         route(f"{PATH}/{{chat_id}}/messages", endpoint.messages, "GET"),
-        WebSocketRoute(PATH, socket.accept),
+        WebSocketRoute(PATH, socket.handle),
     ]
 
 
@@ -383,7 +383,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         super().__init__(EndpointName.AI_SDK, access=service.access, limiters=service.limiters)
         self._service = service
 
-    async def receive(self, websocket: WebSocket) -> ChatHandshake | Response:
+    async def read_handshake(self, websocket: WebSocket) -> ChatHandshake | Response:
         """Accept any well-formed URL: the first request may identify the client."""
         try:
             return ChatHandshake(websocket, optional_id(websocket.query_params, "client_id"))
@@ -394,7 +394,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def serve(self, socket: WebSocketTransport, handshake_info: ChatHandshake) -> None:
         """Serve one socket. Raises Close, Disconnected."""
         with self.limiters.handshake_limit.slot(client_address_of(handshake_info.websocket.scope)):
-            message = await self.first(socket, "request")
+            message = await self.first_message(socket, "request")
             identity, opening = await self._authenticate(handshake_info.websocket, socket, message)
         await self._serve(handshake_info, FirstMessageReplay(socket, message), identity, opening)
 
@@ -438,7 +438,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
         )
         chat_handler = await self._chat_handler()
         only_chat_id = None if handshake_info.client_id is not None or identity.is_person else opening.id
-        async with self._service.lifecycle.of(connection):
+        async with self._service.lifecycle.registered(connection):
             with self.access.watch(identity, connection) as validity:
                 token = token_of(opening.headers)
                 handler = SocketHandler(
@@ -579,7 +579,7 @@ class SocketStreams:
         if request_id in self._streams:
             raise BadParams("is already used by a running request.", field="requestId")
         if len(self._streams) >= MAX_STREAMS:
-            raise Overloaded(f"A socket has at most {MAX_STREAMS} replies at a time.")
+            raise Overloaded(f"A socket may have at most {MAX_STREAMS} replies at a time.")
         stream = self._streams[request_id] = SocketStream(request_id, chat_id, is_resumed=is_resumed)
         return stream.encoder
 

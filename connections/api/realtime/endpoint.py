@@ -273,7 +273,7 @@ class RealtimeEndpoint(SessionEndpoint):
             take_read=self.limiters.take_read,
             voice_connection=voice_connection,
         )
-        async with self.lifecycle.of(connection):
+        async with self.lifecycle.registered(connection):
             connection.push(RealtimeFrame(events=(session.created(),)))
             if handshake_info.request.has_conversation:
                 await self._show_history(connection, conversation_id)
@@ -300,7 +300,7 @@ def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
 
 def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.accept)]
+    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class RealtimeHandler:

@@ -525,7 +525,7 @@ def responses_routes(
     handler = ConversationsEndpoint
     one = "/{conversation_id}"
     return [
-        WebSocketRoute(PATH, socket.accept),
+        WebSocketRoute(PATH, socket.handle),
         route(f"{PATH}/input_tokens", InputTokensEndpoint(creator, request_context), "POST"),
         route(f"{PATH}/compact", CompactionEndpoint(creator, request_context), "POST"),
         kept("", StoredResponseEndpoint.retrieve_or_delete, "GET, DELETE"),
@@ -577,7 +577,7 @@ class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
         handler = ResponsesSocketHandler(
             creator=self.creator, request_context=self._request_context, tally=self.tally, transport=socket
         )
-        async with self._lifecycle.of(connection):
+        async with self._lifecycle.registered(connection):
             with self.access.watch(handshake_info.identity, connection):
                 await connection.serve(handler, decode)
 

@@ -1,8 +1,7 @@
-"""Attention over the pages of the KV cache on a CUDA device, and draws there, by Triton kernels.
+"""Attention over the pages of the KV cache, and sampling, by Triton kernels on a CUDA device.
 
-The kernels are operators of torch, so that a step can be traced without a device: launches counted, shapes checked. Knows how each
-kernel is laid out over a device's multiprocessors. Checks the shapes of its tensors, but trusts the
-cache's page numbers.
+The kernels are torch operators, so a step can be traced without a device to check its shapes and to count its launches. This
+module lays each kernel out over the device's multiprocessors. It checks the shapes of tensors, but trusts the cache's page numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from engine.model.devices import sent
 from engine.step_layout import StepLayout
 
 SMALLEST_PARTITION = 256
-"""Keys of a context that one partition has at least. Those of a long context are larger, whatever others have."""
+"""The fewest keys in a partition of a context. A long context has larger partitions, however long the others are."""
 
 MOST_PARTITIONS = 64
 
 PROGRAMS_PER_PROCESSOR = 4
-"""How many programs each multiprocessor should get, so that short ones can make up for long ones."""
+"""How many programs each multiprocessor should get, so that short programs balance long ones."""
 
 SMALLEST_PRODUCT = 16
 """The fewest rows that a device multiplies as a matrix. The heads of a single query are padded to it."""
@@ -35,15 +34,15 @@ PROMPT_ROWS = 128
 """Rows of scores that one program computes: tokens of a prompt times the heads that share a KV head."""
 
 LARGE_HEAD = 256
-"""Keys of more bytes halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
+"""Bytes of a key. Larger ones halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
 
 LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
-"""Kernels that each operator launches."""
+"""How many kernels each operator launches."""
 
 _library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
 
 ROUNDS = 32
-"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rounds on average, so no more are needed."""
+"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rejections on average, so no more are needed."""
 
 BLOCK = 4096
 """Scores that a row's program reads at a time."""
@@ -71,7 +70,7 @@ _library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
 
 
 class Cuda:
-    """A `Backend` for a CUDA device with so many multiprocessors, which serves all terms."""
+    """A `Backend` for a CUDA device with that many multiprocessors. It supports all attention parameters."""
 
     def __init__(self, *, processors: int) -> None:
         self._processors = processors
@@ -83,7 +82,7 @@ class Cuda:
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`. Makes at most three launches, whatever the lengths are, and does not wait for the device.
 
-        Idle rows behind prompts hold undefined values.
+        Idle rows after the prompts hold undefined values.
         """
         out = queries.new_empty(*queries.shape[:2], layer.values.shape[3])
         numbers = terms.scale, terms.window or 0, terms.chunk or 0, terms.softcap or 0.0
@@ -143,7 +142,7 @@ def _is_large(keys: Tensor) -> bool:
 
 
 def _precision(queries: Tensor) -> str:
-    # On a CPU for all dtypes: Triton's interpreter would multiply the bits of bfloat16 as integers.
+    # On a CPU, exact for all dtypes: Triton's interpreter would multiply the bits of bfloat16 as integers.
     return "ieee" if queries.dtype is torch.float32 or queries.device.type == "cpu" else "tf32"
 
 
@@ -153,7 +152,7 @@ def _check_attention(
     """Raise ValueError if tensors do not fit together: a kernel would read beyond them."""
     tensors = [queries, keys, values, tables, out, *(one for one in rest if isinstance(one, Tensor))]
     if len({one.device for one in tensors}) > 1:
-        raise ValueError(f"tensors of one attention are on {sorted({str(one.device) for one in tensors})}")
+        raise ValueError(f"tensors are on different devices: {sorted({str(one.device) for one in tensors})}")
     fits = (
         queries.shape[:2] == out.shape[:2]
         and keys.shape[:3] == values.shape[:3]
@@ -166,7 +165,7 @@ def _check_attention(
         raise ValueError(f"shapes do not fit together: {[tuple(one.shape) for one in tensors]}")
 
 
-def _launch_decode(  # noqa: PLR0917 - an operator's own order
+def _launch_decode(  # noqa: PLR0917 - the operator's parameters
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -187,7 +186,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
     mixed = torch.empty(rows, heads, parts, values.shape[3], dtype=torch.float32, device=out.device)
     weights = torch.empty(rows, heads, parts, dtype=torch.float32, device=out.device)
     splits = min(parts, -(-processors * PROGRAMS_PER_PROCESSOR // (rows * kv_heads)))
-    seen = {"SMALLEST": SMALLEST_PARTITION, "WINDOW": window, "CHUNK": chunk}
+    constants = {"SMALLEST": SMALLEST_PARTITION, "WINDOW": window, "CHUNK": chunk}
     kernels = _kernels()
     kernels.decode_partitions[rows, kv_heads, splits](
         *(queries, keys, values, tables, lengths, mixed, weights, scale, softcap),
@@ -204,7 +203,7 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
         PRECISION=_precision(queries),
         num_stages=2,
         **sizes,
-        **seen,
+        **constants,
     )
     kernels.merge_partitions[rows, heads](
         *(mixed, weights, lengths, out),
@@ -213,11 +212,11 @@ def _launch_decode(  # noqa: PLR0917 - an operator's own order
         PARTS_PADDED=1 << (parts - 1).bit_length(),
         VALUE_SIZE=sizes["VALUE_SIZE"],
         VALUE_PADDED=sizes["VALUE_PADDED"],
-        **seen,
+        **constants,
     )
 
 
-def _launch_prompts(  # noqa: PLR0917 - an operator's own order
+def _launch_prompts(  # noqa: PLR0917 - the operator's parameters
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -256,7 +255,7 @@ def _launch_prompts(  # noqa: PLR0917 - an operator's own order
     )
 
 
-def _launch_store(  # noqa: PLR0917 - an operator's own order
+def _launch_store(  # noqa: PLR0917 - the operator's parameters
     keys: Tensor, values: Tensor, pages: Tensor, offsets: Tensor, stored_keys: Tensor, stored_values: Tensor
 ) -> None:
     _check_store(keys, values, pages, offsets, stored_keys, stored_values)
@@ -275,7 +274,7 @@ def _launch_store(  # noqa: PLR0917 - an operator's own order
 def _check_store(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
     pages, offsets, stored_keys, stored_values = rest
     if len({one.device for one in (keys, values, *rest)}) > 1:
-        raise ValueError("keys, values and pages are on several devices")
+        raise ValueError("keys, values and pages are on different devices")
     fits = (
         keys.shape[1:] == stored_keys.shape[2:]
         and values.shape[1:] == stored_values.shape[2:]
@@ -300,7 +299,7 @@ def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Ten
     """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
 
     `top_p`, (rows, 1): infinite for a row without a nucleus; None if no row has one. A row with NaN gives -1. Each row
-    takes the same amount of random numbers, however many it needs.
+    consumes the same number of random numbers, however many it needs.
     """
     limits = scores.new_full((len(scores), 1), math.inf) if top_p is None else top_p
     return torch.ops.midstream.draw(scores, limits, _levels(randoms, scores.device))  # type: ignore[no-any-return]
@@ -322,12 +321,12 @@ def _launch_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
 
 def _fake_draw(scores: Tensor, top_p: Tensor, levels: Tensor) -> Tensor:
     if not scores.device == top_p.device == levels.device:
-        raise ValueError("scores, limits and levels are on several devices")
+        raise ValueError("scores, limits and levels are on different devices")
     return scores.new_empty((len(scores), 1), dtype=torch.int64)
 
 
 def _register(name: str, launch: Callable[..., object], fake: Callable[..., object]) -> None:
-    # On a CPU, too: there tests run the kernels in Triton's interpreter.
+    # On the CPU, too, where tests run the kernels in Triton's interpreter.
     for device in ("CUDA", "CPU"):
         _library.impl(name, launch, device)
     torch.library.register_fake(f"midstream::{name}", fake, lib=_library)

@@ -84,7 +84,7 @@ def test_another_content_has_another_name(page: Path) -> None:
         ("css/a.css", '@import "b.css";', "app/page/css/a.css: `@import` can't be joined"),
         ("css/a.css", ".a { background: url(gone.png); }", "app/page/css/a.css: it names css/gone.png"),
         ("index.html", INDEX.replace("icon.svg", "gone.svg"), "app/page/index.html: it names gone.svg"),
-        ("index.html", "<head></head>", "app/page/index.html: one module begins a page, not 0"),
+        ("index.html", "<head></head>", "app/page/index.html: a page must start one module, not 0"),
     ],
 )
 def test_what_can_t_be_joined_is_named(page: Path, path: str, text: str, why: str) -> None:

@@ -93,8 +93,8 @@ def test_comments_and_types_go_and_all_else_stays(script: str, left: str) -> Non
         ('  import { a } from "./a.js";', "write"),
         ("import(name);", "write"),
         ("import.meta.env;", "write"),
-        ('import { a } from "./gone.js";', "it imports gone.js, which is not there"),
-        ('import.meta.resolve("./gone.css");', "it names gone.css, which is not there"),
+        ('import { a } from "./gone.js";', "it imports gone.js, which does not exist"),
+        ('import.meta.resolve("./gone.css");', "it names gone.css, which does not exist"),
     ],
 )
 def test_what_can_t_be_joined_is_named(script: str, why: str) -> None:

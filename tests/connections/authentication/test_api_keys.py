@@ -59,7 +59,7 @@ def test_an_odd_text_has_a_hash_too() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "{a}", "a\n", "x" * 65, "a#b"])
 def test_a_name_that_could_not_be_read_again_is_refused(name: str) -> None:
-    with pytest.raises(InvalidList, match="A name has"):
+    with pytest.raises(InvalidList, match="A name must be"):
         with_key("", ApiKey(name, digest_of("key")))
 
 

@@ -25,7 +25,7 @@ def test_a_client_has_so_many_connections_and_no_more() -> None:
     manager = ConnectionManager(max_connections=10, max_per_client=2)
     manager.add(Socket("ann"))
     manager.add(last := Socket("ann"))
-    with pytest.raises(Close, match="at most 2") as refused:
+    with pytest.raises(Close, match="At most 2") as refused:
         manager.add(Socket("ann"))
     assert refused.value.code is CloseCode.TOO_MANY_CONNECTIONS
     manager.add(Socket("bob"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.loop_scheduler import PART, LightClients
+from connections.loop_scheduler import SHARE, LightClients
 
 works = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)))
 
@@ -41,4 +41,4 @@ def test_only_the_last_pieces_count(done: list[tuple[str, int]], lately: int) ->
     total = sum(size for _, size in kept)
     for group in "abcd":
         had = sum(size for one, size in kept if one == group)
-        assert recent.has(group) == (PART * len(groups) * had <= total)
+        assert recent.has(group) == (SHARE * len(groups) * had <= total)

@@ -65,7 +65,7 @@ def test_a_star_stands_for_every_origin_and_is_warned_of(tmp_path: Path) -> None
 @pytest.mark.parametrize("pattern", ["https://*.example.org", "http://localhost:*", "**"])
 def test_a_star_within_an_origin_stops_the_start(pattern: str) -> None:
     """It would match nothing, in silence."""
-    with pytest.raises(InvalidList, match="name an origin whole"):
+    with pytest.raises(InvalidList, match="write origins in full"):
         AllowedOrigins(["https://one.example", pattern])
 
 

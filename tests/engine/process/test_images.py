@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from connections.images import MAX_POINTS, MAX_SIDE, image_from_bytes
+from connections.images import MAX_PIXELS, MAX_SIDE, image_from_bytes
 from engine.api import Streamer
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -159,7 +159,7 @@ async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> No
                 engine.generate(
                     make_request(
                         "large",
-                        image_message("What?", image_from_bytes(png(MAX_SIDE, MAX_POINTS // MAX_SIDE))),
+                        image_message("What?", image_from_bytes(png(MAX_SIDE, MAX_PIXELS // MAX_SIDE))),
                     )
                 )
             )

@@ -107,7 +107,7 @@ def test_a_name_has_a_module_and_a_function(named: str) -> None:
     ("named", "words"),
     [
         ("weather_d:snow", "weather_d:snow can't be loaded: AttributeError"),
-        ("weather_d:number", "weather_d:number is a int, which is not a function"),
+        ("weather_d:number", "weather_d:number is not a function; its type is int"),
         ("weather_d:bad", "weather_d:bad: bad can't be a tool: parameter what has no type hint"),
         ("exits_d:sun", "exits_d:sun can't be loaded: SystemExit"),
     ],

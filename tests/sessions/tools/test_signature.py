@@ -104,12 +104,12 @@ def undecidable(a: list[int] | list[str]) -> None: ...
     ("function", "words"),
     [
         (unhinted, "parameter a has no type hint"),
-        (several, "parameter a can't be given by name"),
-        (any_named, "parameter a can't be given by name"),
-        (by_place, "parameter a can't be given by name"),
-        (no_json, "parameter a has a type that JSON does not have"),
+        (several, "parameter a can't be passed by name"),
+        (any_named, "parameter a can't be passed by name"),
+        (by_place, "parameter a can't be passed by name"),
+        (no_json, "parameter a has a type that JSON can't express"),
         (no_type, "name 'Nowhere' is not defined"),
-        (undecidable, "parameter a has a type that JSON does not have"),
+        (undecidable, "parameter a has a type that JSON can't express"),
     ],
 )
 def test_a_function_that_can_not_be_a_tool_is_refused_with_the_reason(

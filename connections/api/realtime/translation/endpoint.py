@@ -164,7 +164,7 @@ class TranslationEndpoint(SessionEndpoint):
             voice_service=self.spoken,
             speech_output=speech_output,
         )
-        async with self.lifecycle.of(connection):
+        async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
             with self.access.watch(handshake_info.identity, connection):
                 async with _speaking(speech_output):
@@ -185,7 +185,7 @@ async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
 
 def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
     """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.accept)]
+    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class TranslationsHandler:
