@@ -25,7 +25,6 @@ from typing import Any
 import click
 import httpx
 import msgspec
-from cryptography import x509
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -45,14 +44,14 @@ from app.models import (
     with_folder,
     with_upstreams,
 )
-from app.parts import durability_of, tool_box_of
+from app.parts import durability_of, tool_box_of, web_tokens_of
 from app.server import HTTP_SOCKETS, SPARE, tls_of
 from app.settings import Settings, SettingsError, called, in_bytes, variable
 from connections.authentication.api_keys import file_of as key_file_of
 from connections.authentication.api_keys import parse_keys
 from connections.protocol.errors import InvalidList
 from engine import errors, loading
-from engine.errors import EngineError
+from engine.errors import EngineError, install_command
 from engine.loading.preflight import PreflightResult
 from engine.machine import free_memory, printable, triton_trouble
 from engine.upstream.options import UpstreamOptions
@@ -382,6 +381,10 @@ def _port(settings: Settings) -> Finding:
 
 
 def _authentication(settings: Settings) -> Finding:
+    try:
+        web_tokens_of(settings)
+    except SettingsError as error:
+        return bad("authentication", str(error))
     if settings.authenticates:
         return good("authentication", "Clients must authenticate.")
     if settings.insecure:
@@ -409,6 +412,9 @@ def _certificate(settings: Settings) -> Finding:
         tls_of(settings)
     except SettingsError as error:
         return bad("TLS", str(error), "Pass a certificate and its key as PEM files.")
+    if find_spec("cryptography") is None:
+        words = "The certificate can be used; when it expires was not checked: cryptography is not installed."
+        return poor("TLS", words, f"{install_command('crypto')}.")
     until = _last_second(settings.tls_cert or "")
     left = until - time.time()
     day = time.strftime("%Y-%m-%d", time.gmtime(until))
@@ -421,6 +427,8 @@ def _certificate(settings: Settings) -> Finding:
 
 def _last_second(certificate: str) -> float:
     """Return the earliest expiry in a chain of certificates, in Unix seconds. `tls_of` has read the file before."""
+    from cryptography import x509  # noqa: PLC0415 - of the extra `crypto`
+
     chain = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
     return min(one.not_valid_after_utc.timestamp() for one in chain)
 

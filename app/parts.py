@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -73,19 +74,23 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
         origins = AllowedOrigins(settings.allowed_origins)
     return AccessControl(
         keys=keys,
-        web_tokens=_web_tokens(settings),
+        web_tokens=web_tokens_of(settings),
         tickets=Tickets(store),
         origins=origins,
         refresh_s=refresh_s,
     )
 
 
-def _web_tokens(settings: Settings) -> JsonWebTokens | None:
+def web_tokens_of(settings: Settings) -> JsonWebTokens | None:
+    """Return what verifies JWTs; None if the settings name no signer. Raises SettingsError if the library for key sets is missing."""
     key_set = None
     if settings.oidc_issuer is not None:
         key_set = JwkSet(settings.oidc_issuer, fetch=fetch_jwk_set)
     elif settings.jwks_url is not None:
         key_set = JwkSet(settings.jwks_url)
+    if key_set is not None and find_spec("cryptography") is None:
+        named = called("jwt_issuer" if settings.jwks_url is None else "jwks_url")
+        raise SettingsError(f"{named}: cryptography is not installed: {install_command('crypto')}")
     if settings.jwt_secret is None and key_set is None:
         return None
     audience = None if settings.jwt_audience == ANY else settings.jwt_audience

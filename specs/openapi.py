@@ -17,12 +17,25 @@ from connections.api.ai_sdk.endpoint import ChatStopped
 from connections.api.ai_sdk.requests import UIChatRequest
 from connections.api.anthropic.endpoint import OVERLOADED, MessageError, ReplyMessage, TokensCount
 from connections.api.anthropic.requests import CountRequest, MessageRequest
-from connections.api.chat_requests import OFF, ChatRequest, CompletionRequest
+from connections.api.chat_requests import (
+    MAX_BIAS,
+    MAX_BIASES,
+    MAX_TOP_LOGPROBS,
+    OFF,
+    ChatRequest,
+    CompletionRequest,
+)
 from connections.api.endpoint import Erased, ExportEnd
 from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
 from connections.api.requests import ErrorBody
 from connections.api.responses.endpoint import MAX_ITEMS
-from connections.api.responses.parser import ConversationFields, Creation
+from connections.api.responses.parser import (
+    MAX_KEY_CHARS,
+    MAX_METADATA,
+    MAX_VALUE_CHARS,
+    ConversationFields,
+    Creation,
+)
 from connections.api.responses.schema import (
     Compaction,
     Conversation,
@@ -74,8 +87,23 @@ _RESPONSE_TYPES = (
     audio.AudioDelta,
     audio.AudioDone,
 )
-_RANGES: dict[str, Schema] = {field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")}
-"""What OpenAI's endpoints take besides the native one's values: none, by a number."""
+_RANGES: dict[str, Schema] = {
+    **{field: {"minimum": OFF, "maximum": MAX_INTEGER} for field in ("top_k", "seed")},
+    "top_logprobs": {"minimum": 0, "maximum": MAX_TOP_LOGPROBS},
+    "logit_bias": {
+        "maxProperties": MAX_BIASES,
+        "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
+    },
+    "dimensions": {"minimum": 1, "maximum": openai_chat.MAX_DIMENSIONS},
+    "truncation": {"enum": ["auto", "disabled"]},
+    "metadata": {
+        "maxProperties": MAX_METADATA,
+        "propertyNames": {"maxLength": MAX_KEY_CHARS},
+        "additionalProperties": {"type": "string", "maxLength": MAX_VALUE_CHARS},
+    },
+}
+"""Ranges of OpenAI's fields, where they are not those of the native endpoint. A `top_k` or `seed` of -1 is none."""
+_COMPLETIONS: dict[str, Schema] = _RANGES | {"logprobs": {"minimum": 0, "maximum": MAX_TOP_LOGPROBS}}
 _ANTHROPICS: dict[str, Schema] = {"system": {}}
 """A system prompt is as long as a message may be there."""
 
@@ -102,9 +130,9 @@ def document() -> Part:
         | _model_endpoints()
         | _specifications(),
         "components": {
-            "schemas": request_schemas(
-                (ChatRequest, CompletionRequest, UIChatRequest, audio.SpeechRequest), PLACE, _RANGES
-            )
+            "schemas": request_schemas((ChatRequest, audio.SpeechRequest), PLACE, _RANGES)
+            | request_schemas((CompletionRequest,), PLACE, _COMPLETIONS)
+            | request_schemas((UIChatRequest,), PLACE)
             | request_schemas((MessageRequest, CountRequest, RunInput), PLACE, _ANTHROPICS)
             | request_schemas((Creation, ConversationFields, EmbeddingRequest), PLACE, _RANGES)
             | response_schemas(_RESPONSE_TYPES, PLACE)

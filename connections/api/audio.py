@@ -562,7 +562,7 @@ class AudioDone(msgspec.Struct, frozen=True, tag_field="type", tag="speech.audio
 
 
 class SpeechRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to speak, and how."""
+    """What to speak, and how. `instructions` have no effect."""
 
     input: str
     voice: str

@@ -86,6 +86,7 @@ _RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"
 """Variables of a template that come from other fields, or can't be set."""
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
+MAX_BIAS = 100
 MAX_TOKEN_ID = 2**31 - 1
 OFF = -1
 """A `top_k` or `seed` of none, as in vLLM and llama.cpp."""
@@ -187,11 +188,9 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class NamedSchema(msgspec.Struct, frozen=True):
-    """A JSON Schema. `strict` has no effect: a reply with a schema always follows it."""
+    """A JSON Schema. A reply always follows it, whatever the `strict` that OpenAI's clients send."""
 
-    name: str = ""
     schema: msgspec.Raw = msgspec.field(default_factory=null)
-    strict: bool | None = None
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
@@ -233,17 +232,13 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that both endpoints of OpenAI's have.
+    """The fields that chat completions, completions and responses have in common.
 
-    `n`: number of replies. `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos`,
-    `skip_special_tokens` and those that begin with `guided_` come from other servers.
+    `top_k`, `repetition_penalty`, `min_p`, `min_tokens`, `ignore_eos` and `skip_special_tokens` come from other servers.
     """
 
     model: str
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
@@ -257,12 +252,6 @@ class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    guided_json: msgspec.Raw = msgspec.field(default_factory=null)
-    guided_regex: str | None = None
-    guided_choice: list[str] | None = None
-    guided_grammar: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
@@ -272,14 +261,31 @@ class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
         """What the application says about its user: prompts of others are cached apart."""
         return self.prompt_cache_key or self.safety_identifier or self.user or ""
 
+
+class ChoicesRequest(BaseRequest, frozen=True, kw_only=True):
+    """The fields that chat completions and completions have besides. `n`: number of replies, each of which is a choice.
+
+    `structured_outputs` and those that begin with `guided_` are vLLM's.
+    """
+
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: msgspec.Raw = msgspec.field(default_factory=null)
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
     @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
-class ChatRequest(BaseRequest, frozen=True, kw_only=True):
-    """A request of `POST /v1/chat/completions`."""
+class ChatRequest(ChoicesRequest, frozen=True, kw_only=True):
+    """A request of `POST /v1/chat/completions`. `verbosity` has no effect."""
 
     messages: list[ChatMessage]
     max_completion_tokens: int | None = None
@@ -300,7 +306,7 @@ class ChatRequest(BaseRequest, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
 
 
-class CompletionRequest(BaseRequest, frozen=True, kw_only=True):
+class CompletionRequest(ChoicesRequest, frozen=True, kw_only=True):
     """A request of `POST /v1/completions`. `logprobs`: number of likeliest tokens to send with each one."""
 
     prompt: str | list[str]
@@ -362,7 +368,7 @@ def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list
     ]
 
 
-def field_names(request: BaseRequest) -> dict[str, str]:
+def field_names(request: ChoicesRequest) -> dict[str, str]:
     """Return the client's names of fields that the layers below name otherwise."""
     found = format_of(request)
     names = {
@@ -424,7 +430,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
     return top if request.logprobs else None
 
 
-def format_of(request: BaseRequest) -> RequestedFormat | None:
+def format_of(request: ChoicesRequest) -> RequestedFormat | None:
     """Return the one requested format, and its field; None: text. Raises Problem."""
     found = list(_formats(request))
     if len(found) > 1:
@@ -432,7 +438,7 @@ def format_of(request: BaseRequest) -> RequestedFormat | None:
     return found[0] if found else None
 
 
-def _formats(request: BaseRequest) -> Iterator[RequestedFormat]:
+def _formats(request: ChoicesRequest) -> Iterator[RequestedFormat]:
     if request.response_format is not None:
         yield from _response_format(request.response_format)
     if request.structured_outputs is not None:
@@ -699,7 +705,7 @@ def params_of(request: BaseRequest, limits: Limits, *, length: str, top_logprobs
     )
 
 
-def replies_of(request: BaseRequest, prompts: int = 1) -> int:
+def replies_of(request: ChoicesRequest, prompts: int = 1) -> int:
     """Return the number of replies to each prompt. Raises Problem."""
     replies = 1 if request.n is None else request.n
     most = MAX_REPLIES // prompts
@@ -727,8 +733,8 @@ def _token(name: str) -> int:
 
 
 def _bias(value: float) -> float:
-    if not -100 <= value <= 100:  # noqa: PLR2004 - OpenAI's range
-        raise invalid_field("logit_bias", "must have values from -100 to 100.")
+    if not -MAX_BIAS <= value <= MAX_BIAS:
+        raise invalid_field("logit_bias", f"must have values from -{MAX_BIAS} to {MAX_BIAS}.")
     return value
 
 

@@ -17,8 +17,8 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from connections.api.chat_requests import (
-    BaseRequest,
     ChatRequest,
+    ChoicesRequest,
     CompletionRequest,
     chat_turn_request,
     completion_turn_requests,
@@ -45,7 +45,7 @@ from sessions.events import Done
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReasoningPiece, ReplySet, TextPiece
 from sessions.service import Sessions
 
-R = TypeVar("R", bound=BaseRequest)
+R = TypeVar("R", bound=ChoicesRequest)
 _encode = msgspec.json.Encoder().encode
 MAX_DIMENSIONS = 65_536
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")

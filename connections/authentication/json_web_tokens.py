@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 import jwt
 import msgspec
 import structlog
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
@@ -29,8 +27,7 @@ from sessions.errors import Refused
 
 LEEWAY_S = 10
 """Seconds by which clocks may differ."""
-PublicKey = RSAPublicKey | EllipticCurvePublicKey
-Keys = dict[tuple[str | None, str], PublicKey]
+Keys = dict[tuple[str | None, str], PyJWK]
 REFRESH_S = 600.0
 """How long a set is used before it is fetched again: a withdrawn key is valid no longer than that, if the fetch succeeds."""
 MAX_AGE_S = 3600.0
@@ -71,7 +68,7 @@ class JsonWebTokens:
         except (jwt.PyJWTError, ValueError, OverflowError, TypeError) as error:
             raise Unauthenticated(why=type(error).__name__) from None
 
-    async def _key(self, header: dict[str, Any]) -> tuple[str | PublicKey, str]:
+    async def _key(self, header: dict[str, Any]) -> tuple[str | PyJWK, str]:
         match header.get("alg"):
             case "HS256" if self._secret is not None:
                 return self._secret, "HS256"
@@ -80,7 +77,7 @@ class JsonWebTokens:
             case _:
                 raise Unauthenticated(why="an algorithm that is not supported")
 
-    def _verified(self, token: str, key: str | PublicKey, algorithm: str) -> dict[str, Any]:
+    def _verified(self, token: str, key: str | PyJWK, algorithm: str) -> dict[str, Any]:
         return jwt.decode(
             token,
             key,
@@ -116,7 +113,7 @@ class JwkSet:
         self._fetched = self._tried = float("-inf")
         self._fetching = asyncio.Lock()
 
-    async def find(self, kid: str | None, algorithm: str) -> PublicKey:
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK:
         """Return the key of this id for this algorithm; without an id, the only one for it.
 
         Raises Unauthenticated if there is none, and JwkSetUnavailable if no set was fetched within the last hour.
@@ -134,7 +131,7 @@ class JwkSet:
             raise Unauthenticated(why=f"no {algorithm} key of this id")
         return known
 
-    def _known(self, kid: str | None, algorithm: str) -> PublicKey | None:
+    def _known(self, kid: str | None, algorithm: str) -> PyJWK | None:
         return (self._keys or {}).get((kid, algorithm))
 
     @property
@@ -161,7 +158,8 @@ class JwkSet:
 def parse_jwk_set(content: bytes) -> Keys:
     """Return the keys of a set that verify RS256 and ES256, by id and algorithm; also by None if there is only one.
 
-    A key's use follows from the key alone. Symmetric keys, keys for encryption, other curves and short RSA keys are skipped.
+    A key's use follows from the key alone. Symmetric and private keys, keys for encryption, other curves and short RSA keys
+    are skipped.
     Raises ValueError if the text is not a key set.
     """
     try:
@@ -181,8 +179,10 @@ def parse_jwk_set(content: bytes) -> Keys:
     return named
 
 
-def _usable(jwk: dict[str, Any]) -> tuple[str | None, str, PublicKey] | None:
+def _usable(jwk: dict[str, Any]) -> tuple[str | None, str, PyJWK] | None:
     match jwk:
+        case {"d": _}:  # a private key that is published protects nothing
+            return None
         case {"kty": "RSA"}:
             algorithm = "RS256"
         case {"kty": "EC", "crv": "P-256"}:
@@ -192,22 +192,12 @@ def _usable(jwk: dict[str, Any]) -> tuple[str | None, str, PublicKey] | None:
     kid, use, its = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("alg", algorithm)
     if use != "sig" or its != algorithm or not isinstance(kid, str | None):
         return None
-    key = _public_key(jwk, algorithm)
-    return None if key is None else (kid, algorithm, key)
-
-
-def _public_key(jwk: dict[str, Any], algorithm: str) -> PublicKey | None:
     try:
-        key = PyJWK(jwk, algorithm).key
+        key = PyJWK(jwk, algorithm)
     except PyJWTError:
         return None
-    match key:
-        case RSAPublicKey() if key.key_size >= MIN_RSA_BITS:
-            return key
-        case EllipticCurvePublicKey():
-            return key
-        case _:  # short, or private: a published private key protects nothing
-            return None
+    is_short = algorithm == "RS256" and key.key.key_size < MIN_RSA_BITS
+    return None if is_short else (kid, algorithm, key)
 
 
 def download(url: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,6 +137,19 @@ def test_a_certificate_that_expires_is_told_in_time(
     assert found.verdict is verdict
     assert words in found.words
     assert f"{until:%Y-%m-%d}" in found.words
+
+
+def test_without_its_library_key_sets_are_refused_and_no_certificate_is_called_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trustme.CA().issue_cert("localhost")
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    keys = {"jwks_url": "https://provider.example/keys", "jwt_audience": "chat"}
+    found = local_findings(tmp_path, tls_cert=str(tmp_path / "both.pem"), **keys)
+    assert (found["TLS"].verdict, found["authentication"].verdict) == (POOR, BAD)
+    assert "[crypto]" in found["TLS"].fix
+    assert "[crypto]" in found["authentication"].words
 
 
 def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:

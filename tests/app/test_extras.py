@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.models import convert
+from app.parts import web_tokens_of
 from app.settings import Settings, SettingsError
 from app.speech import audio_of
 from engine import errors
@@ -104,6 +105,25 @@ async def test_speech_without_its_libraries_names_the_extra(monkeypatch: pytest.
     ):
         async with audio_of(Settings(speech="recognition")):
             pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (Settings(jwks_url="https://provider.example/keys", jwt_audience="chat"), "--jwks-url"),
+        (Settings(jwt_issuer="https://provider.example", jwt_audience="chat"), "--jwt-issuer"),
+    ],
+)
+def test_a_key_set_without_its_library_names_the_extra(
+    settings: Settings, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(
+        SettingsError,
+        match=rf'{named}.*: cryptography is not installed: pip install "midstream-server\[crypto\]"',
+    ):
+        web_tokens_of(settings)
+    assert web_tokens_of(Settings(jwt_secret="a secret of the operator's, long enough")) is not None
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_each_image_runs_as_an_ordinary_user(dockerfile: str, target: str) -> No
 @pytest.mark.parametrize(
     ("target", "wheel"),
     [
-        ("gateway", "midstream_gateway-*.whl)[fast]"),
+        ("gateway", "midstream_gateway-*.whl)[crypto,fast]"),
         ("cpu", "server-*.whl)[gguf]"),
         ("cuda", "server-*.whl)[gguf]"),
     ],

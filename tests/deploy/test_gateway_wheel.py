@@ -58,7 +58,17 @@ def running(gateway: Installation, folder: Path, command: tuple[str, ...]) -> It
 
 
 def test_nothing_of_an_engine_is_installed(gateway: Installation, tmp_path: Path) -> None:
-    names = ("torch", "transformers", "tokenizers", "llguidance", "numpy", "brotli", "uvloop", "rich")
+    names = (
+        "torch",
+        "transformers",
+        "tokenizers",
+        "llguidance",
+        "numpy",
+        "brotli",
+        "uvloop",
+        "rich",
+        "cryptography",
+    )
     assert gateway.run("-c", HEAVY.format(names=names), folder=tmp_path) == "[]\n"
 
 
@@ -101,16 +111,26 @@ def test_a_model_is_refused_with_what_to_install(
     assert "pip install midstream-server" in ended.stderr
 
 
-def test_a_missing_extra_is_one_of_the_gateway(gateway: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("extra", "arguments"),
+    [
+        ("speech", ("--speech", "both")),
+        ("crypto", ("--jwks-url", "https://provider.example/keys", "--jwt-audience", "chat")),
+    ],
+)
+def test_a_missing_extra_is_one_of_the_gateway(
+    gateway: Installation, extra: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     ended = subprocess.run(
-        [gateway.bin / "midstream", "serve", "--port", "0", "--data-dir", str(tmp_path), "--speech", "both"],
+        [gateway.bin / "midstream", "serve", "--port", "0", "--data-dir", str(tmp_path), *arguments],
         env=gateway.environment(MIDSTREAM_CONFIG=str(_upstream(tmp_path))),
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert 'pip install "midstream-gateway[speech]"' in ended.stderr
+    assert ended.returncode == 1
+    assert f'pip install "midstream-gateway[{extra}]"' in ended.stderr
 
 
 def _upstream(folder: Path) -> Path:

@@ -227,7 +227,7 @@ def test_each_wheel_carries_its_licence(wheel: Path, gateway_wheel: Path, client
 def test_all_distributions_have_one_version(wheel: Path, gateway_wheel: Path) -> None:
     version = PROJECT["project"]["version"]
     assert CLIENT["project"]["version"] == GATEWAY["project"]["version"] == version
-    assert f"\nRequires-Dist: midstream-gateway[fast]=={version}\n" in metadata_of(wheel)
+    assert f"\nRequires-Dist: midstream-gateway[crypto,fast]=={version}\n" in metadata_of(wheel)
     assert f"\nRequires-Dist: midstream[terminal]=={version}\n" in metadata_of(wheel)
     assert f"\nRequires-Dist: midstream=={version}\n" in metadata_of(gateway_wheel)
 

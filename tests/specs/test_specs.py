@@ -17,8 +17,10 @@ from openapi_spec_validator import validate
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from connections.api.anthropic.requests import MessageRequest
 from connections.api.audio import Audio, audio_routes
-from connections.api.chat_requests import OFF
+from connections.api.chat_requests import OFF, ChatRequest
+from connections.api.responses.parser import Creation, parse_response_request, response_turn_request
 from connections.http import RefusalCounters
 from connections.protocol import frames, params
 from connections.protocol.base import ClientFrame
@@ -37,6 +39,7 @@ from tests.connections.openai.request_parsing import LIMITS, parsed
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
 REFERENCE = HERE.parent.parent / "docs" / "reference.md"
+ENDPOINTS = HERE.parent.parent / "docs" / "endpoints.md"
 VALIDATOR = Draft202012Validator(schemas.document())
 DEFINED: dict[str, Any] = schemas.document()["$defs"]
 """Every schema by its name."""
@@ -181,6 +184,8 @@ LOOSE_FOR_OPENAI: dict[str, st.SearchStrategy[Any]] = {
     "presence_penalty": st.floats(-3, 3),
     "repetition_penalty": st.floats(-1, 3),
     "min_tokens": st.integers(-2, LIMITS.max_new_tokens),
+    "top_logprobs": st.integers(-2, 30),
+    "logit_bias": st.dictionaries(st.sampled_from(["7", "8"]), st.floats(-150, 150)),
 }
 
 
@@ -195,13 +200,65 @@ LOOSE_FOR_OPENAI: dict[str, st.SearchStrategy[Any]] = {
 def test_so_it_is_at_openais_doors(field: tuple[str, Any]) -> None:
     name, value = field
     try:
-        parsed(**{name: value})
+        parsed(**{name: value}, logprobs=True)
     except Refused:
         taken = False
     else:
         taken = True
     described = openapi.document()["components"]["schemas"]["ChatRequest"]["properties"][name]
     assert Draft202012Validator(described).is_valid(value) == taken
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        ({"truncation": "auto"}, True),
+        ({"truncation": "middle"}, False),
+        ({"top_logprobs": 20}, True),
+        ({"top_logprobs": 21}, False),
+        ({"metadata": {str(number): "" for number in range(16)}}, True),
+        ({"metadata": {str(number): "" for number in range(17)}}, False),
+        ({"metadata": {"k" * 65: ""}}, False),
+        ({"metadata": {"k": "v" * 513}}, False),
+        ({"seed": OFF, "top_k": OFF}, True),
+        ({"max_output_tokens": 0}, False),
+    ],
+)
+def test_a_response_is_described_with_the_bounds_that_are_checked(
+    fields: dict[str, Any], *, taken: bool
+) -> None:
+    body = {"model": "m", "input": "Hello!"} | fields
+    document = openapi.document()
+    described = Draft202012Validator({"$ref": "#/components/schemas/ResponsesCreation"} | document)
+    assert described.is_valid(body) == taken
+    try:
+        response_turn_request(parse_response_request(msgspec.json.encode(body)), LIMITS)
+    except Refused:
+        assert not taken
+    else:
+        assert taken
+
+
+@pytest.mark.parametrize(
+    ("api", "request_type"),
+    [("chat completions", ChatRequest), ("Responses", Creation), ("Messages", MessageRequest)],
+)
+def test_fields_without_effect_are_not_described_or_described_as_such(
+    api: str, request_type: type[msgspec.Struct]
+) -> None:
+    """`docs/endpoints.md` lists them."""
+    rows = ENDPOINTS.read_text().partition("| Fields without effect")[2].partition("\n\n")[0]
+    row = rows.partition(f"\n| {api} |")[2]
+    row = re.split(r"\n\| \w", row)[0].replace("a message's `name`", "")
+    names = re.findall(r"`(?:\w+\.)?(\w+…?)`", row)
+    assert len(names) > 3
+    for struct in schemas.structs([request_type]):
+        for field in msgspec.structs.fields(struct):
+            for name in names:
+                is_it = field.encode_name == name or (
+                    name.endswith("…") and field.encode_name.startswith(name[:-1])
+                )
+                assert not is_it or f"`{name}`" in (struct.__doc__ or ""), (struct, field.encode_name)
 
 
 # ---- to what goes over the wire

@@ -163,7 +163,6 @@ class ThinkingConfig(msgspec.Struct, frozen=True):
     """`enabled`, `disabled` or `adaptive`. `display`: with `omitted` no reasoning is sent."""
 
     type: str
-    budget_tokens: int | None = None
     display: str | None = None
 
 

@@ -183,7 +183,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """The format of a reply: `text`, `json_object` or `json_schema`. A reply always follows its schema."""
+    """The format of a reply: `text`, `json_object` or `json_schema`. `strict` has no effect: a reply always follows its schema."""
 
     type: str
     name: str | None = None
@@ -193,14 +193,14 @@ class TextFormat(msgspec.Struct, frozen=True):
 
 
 class TextConfig(msgspec.Struct, frozen=True):
-    """Options of the reply's text."""
+    """The format of the reply's text. `verbosity` has no effect."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """How much the model reasons. All of its reasoning is sent, so there is no `summary`."""
+    """How much the model reasons. `summary` has no effect: all of the reasoning is sent."""
 
     effort: str | None = None
     summary: str | None = None
@@ -220,7 +220,11 @@ class ConversationFields(msgspec.Struct, frozen=True):
 
 
 class Creation(BaseRequest, frozen=True, kw_only=True):
-    """Asks for a response: the body of `POST /v1/responses`, and the fields of `response.create` on its WebSocket."""
+    """Asks for a response: the body of `POST /v1/responses`, and the fields of `response.create` on its WebSocket.
+
+    `max_tool_calls` has no effect, and is refused with MCP servers. Of `include`, `message.output_text.logprobs` and
+    `reasoning.encrypted_content` have one.
+    """
 
     input: str | list[Item] = ""
     instructions: str | None = None
@@ -239,7 +243,6 @@ class Creation(BaseRequest, frozen=True, kw_only=True):
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: str | ConversationName | None = None
-    service_tier: str | None = None
 
 
 _creation = msgspec.json.Decoder(Creation).decode

@@ -19,7 +19,7 @@ def issuer() -> Iterator[Provider]:
 
 async def test_keys_are_found_by_the_issuers_url_alone(issuer: Provider) -> None:
     found = await JwkSet(issuer.issuer, fetch=fetch_jwk_set).find("k", "RS256")
-    assert found.public_numbers() == rsa_key().public_key().public_numbers()
+    assert found.key.public_numbers() == rsa_key().public_key().public_numbers()
     assert issuer.request_count == 2
 
 

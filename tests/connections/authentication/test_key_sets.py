@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from connections.authentication import json_web_tokens
 from connections.authentication.json_web_tokens import (
@@ -47,7 +48,7 @@ def published() -> Iterator[Provider]:
 async def test_a_set_is_fetched_once_for_all_who_come(published: Provider, clock: Clock) -> None:
     keys = JwkSet(published.url, clock=clock)
     found = await asyncio.gather(*(keys.find("first", "RS256") for _ in range(8)))
-    assert {key.public_numbers() for key in found} == {rsa_key(0).public_key().public_numbers()}
+    assert {key.key.public_numbers() for key in found} == {rsa_key(0).public_key().public_numbers()}
     assert published.request_count == 1
 
 
@@ -158,6 +159,8 @@ def test_a_redirect_is_not_followed(published: Provider) -> None:
         jwk(rsa_key(), kid="x", alg="RS512"),
         jwk(rsa_key(bits=1024), kid="x"),
         jwk(ec_key(ec.SECP384R1), kid="x"),
+        RSAAlgorithm.to_jwk(rsa_key(), as_dict=True) | {"kid": "x"},
+        ECAlgorithm.to_jwk(ec_key(), as_dict=True) | {"kid": "x"},
         {"kty": "oct", "k": "AAAA", "kid": "x"},
         {"kty": "RSA", "n": "AQAB", "kid": "x"},
         {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "x"},
