@@ -4,7 +4,7 @@ Documents of the bundled translator's language, each sentence of which has somet
 words a second, each over a connection of its own. The service translates them into Chinese as `make run` starts it: once three
 hypotheses agree, three words behind, and sentence by sentence; beside them re-translation of each sentence from scratch with each
 word. All have the same weights. References are those that the language has. Work is the tokens that the engine makes, those that a
-hypothesis repeats included, beside the offline translation's: each takes a pass of the decoder. Where the server read a connection more slowly (`midstream_bounds_total`), lags say nothing of computing: that fails, too.
+hypothesis repeats included, beside the offline translation's: each takes a pass of the decoder. Where the server read a connection more slowly (`midstream_bounds_reached_total`), lags say nothing of computing: that fails, too.
 
 LongYAAL (Polák et al., arXiv 2509.17349) and chrF (Popović, WMT 2015) are `omnisteval`'s, in an environment of its own below
 `.cache` that is made the first time. Flicker: normalized erasure, Arivazhagan et al., IWSLT 2020.
@@ -50,7 +50,7 @@ WITHOUT_LIMITS = {"MIDSTREAM_LIMITS": "message_rate=10000,read_rate=10000"}
 STATISTICS_S = 2.0
 """After so long without requests the metrics have all of the engine's tokens."""
 _MADE = re.compile(r"^midstream_engine_generated_tokens_total\S* (\S+)$", re.MULTILINE)
-_BOUND = re.compile(r'^midstream_bounds_total\{bound="(\w+)"\} (\S+)$', re.MULTILINE)
+_BOUND = re.compile(r'^midstream_bounds_reached_total\{bound="(\w+)"\} (\S+)$', re.MULTILINE)
 OMNISTEVAL = "omnisteval==0.1.10"
 CACHE = Path(".cache/omnisteval")
 _SCORE = re.compile(r"^\s+(\S.*?)\s{2,}(-?\d+\.\d+)\s*$", re.MULTILINE)
