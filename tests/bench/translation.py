@@ -39,9 +39,9 @@ from tests.server_process import serving
 WORDS_PER_S = 3.0
 SOURCE, TARGET = "eng_Latn", "zho_Hans"
 WAYS: dict[str, dict[str, Any]] = {
-    "agreement": {"told": "agreement"},
-    "wait-3": {"told": "wait", "wait": 3},
-    "segment": {"told": "segment"},
+    "agreement": {"publish_policy": "agreement"},
+    "wait-3": {"publish_policy": "wait", "wait_words": 3},
+    "segment": {"publish_policy": "segment"},
     "re-translation": {},
 }
 LIVE = "agreement"
@@ -164,8 +164,8 @@ async def interpreted(
     reading = asyncio.create_task(read())
     for place, word in enumerate(document.words, 1):
         await asyncio.sleep(max(0.0, started + place / WORDS_PER_S - monotonic()))
-        await interpretation.say(word)
-    await interpretation.say("", final=True)
+        await interpretation.append(word)
+    await interpretation.append("", final=True)
     await reading
     return screen.emission_times(source_ms=document.source_ms)
 
