@@ -149,7 +149,7 @@ _ENGINE_GAUGES = (
     ("engine_batch", "Requests in the engine's batch.", "running"),
     ("engine_queue", "Requests that wait for a place in the batch.", "queued"),
     ("engine_kv_used_bytes", "Keys and values of running replies.", "kv_used_bytes"),
-    ("engine_kv_parked_bytes", "Keys and values kept for later turns.", "kv_parked_bytes"),
+    ("engine_kv_cached_bytes", "Keys and values kept for later turns.", "kv_cached_bytes"),
     ("engine_kv_total_bytes", "Capacity for keys and values.", "kv_total_bytes"),
     ("engine_resident_memory_bytes", "Memory of the engine's process.", "resident_bytes"),
     (
@@ -252,13 +252,13 @@ def _buckets(durations: Durations) -> list[tuple[str, float]]:
 def _of_connections(sent: ConnectionStatistics, bounds: BoundCounters) -> Iterable[Metric]:
     yield _gauge("connections", "Open connections: WebSockets and event streams.", sent.connections)
     yield _gauge("clients", "Client ids with an open connection.", sent.clients)
-    yield _gauge("late_readers", "Connections with frames waiting for their reader.", sent.late)
-    yield _gauge("outbox_bytes", "Bytes that wait for late readers, in all outboxes.", sent.waiting_bytes)
+    yield _gauge("slow_readers", "Connections with frames waiting for their reader.", sent.late)
+    yield _gauge("outbox_bytes", "Bytes that wait for slow readers, in all outboxes.", sent.waiting_bytes)
     yield _gauge("outbox_largest_bytes", "Bytes that wait in the fullest outbox.", sent.most_waiting_bytes)
     yield _counter("connections_opened", "Connections opened, event streams included.", sent.opened)
     yield _counter("reader_gaps", "Gaps that readers were sent.", bounds.gaps)
     met = CounterMetricFamily(
-        "midstream_bounds", "How often a connection reached one of its bounds.", labels=["bound"]
+        "midstream_bounds_reached", "How often a connection reached one of its bounds.", labels=["bound"]
     )
     for bound, count in bounds.met().items():
         met.add_metric([bound.value], count)

@@ -21,10 +21,10 @@ from connections.protocol.audio import (
     AudioStarted,
     AudioStop,
     AudioStopped,
-    Heard,
     Played,
     Sound,
     Speech,
+    Transcript,
 )
 from connections.protocol.base import AUDIO
 from connections.protocol.errors import BadFrame, BadParams
@@ -46,8 +46,7 @@ from sessions.service import Sessions
 from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
-from speech.interfaces import Coding, Listening, Stopped, Voice
-from speech.interfaces import Heard as HeardSound
+from speech.interfaces import Coding, Heard, Listening, Stopped, Voice
 from speech.listening import RecognitionStream, StreamingRecognizer
 
 PAUSE_MS = 30
@@ -351,7 +350,7 @@ class VoiceConversation:
         self._replies: list[SpokenReply] = []
         self._guess: SpokenReply | None = None
         self._streams = count(1)
-        self._current_item_id, self._attempts = "", count(1)
+        self._current_utterance_id, self._attempts = "", count(1)
         self._turn_taking = _policy(AudioStart())
 
     @property
@@ -386,18 +385,18 @@ class VoiceConversation:
             for reply in self._replies:
                 reply.detach(speaker.start.grace_s)
 
-    def feed(self, heard: HeardSound) -> None:
+    def feed(self, heard: Heard) -> None:
         """Act on an event of the recognizer."""
         for act in self._turn_taking.heard(heard, talking=self.is_talking):
             self._on_action(act)
         if isinstance(heard, Stopped):
-            self._current_item_id = ""
+            self._current_utterance_id = ""
 
     def forget(self) -> None:
         """Drop the current utterance."""
         for act in self._turn_taking.lost():
             self._on_action(act)
-        self._current_item_id = ""
+        self._current_utterance_id = ""
 
     async def answer(self, speaker: VoiceConnection, send: Send, output: AudioOutput) -> None:
         """Have a typed message answered, and the reply played to a speaker. Raises Overloaded.
@@ -439,7 +438,12 @@ class VoiceConversation:
                 )
             case TranscriptUpdate(text, final):
                 self._push(
-                    Heard(conversation_id=self.conversation_id, text=text, final=final, item=self._item_id())
+                    Transcript(
+                        conversation_id=self.conversation_id,
+                        text=text,
+                        final=final,
+                        utterance_id=self._utterance_id(),
+                    )
                 )
             case SubmitMessage(text, is_guess):
                 self._submit(text, is_guess=is_guess)
@@ -458,13 +462,13 @@ class VoiceConversation:
         else:
             self._roll_back(guess)
 
-    def _item_id(self) -> str:
-        """Return the item id of the current utterance."""
-        if not self._current_item_id:
-            self._current_item_id, self._attempts = f"item_{secrets.token_urlsafe(12)}", count(1)
-        return self._current_item_id
+    def _utterance_id(self) -> str:
+        """Return the id of the current utterance, made when it is first needed."""
+        if not self._current_utterance_id:
+            self._current_utterance_id, self._attempts = f"utterance_{secrets.token_urlsafe(12)}", count(1)
+        return self._current_utterance_id
 
-    def _push(self, frame: Heard | Speech | Error) -> None:
+    def _push(self, frame: Transcript | Speech | Error) -> None:
         if self.speaker is not None:
             self.speaker.push(frame)
 
@@ -472,7 +476,7 @@ class VoiceConversation:
         speaker = self.speaker
         if speaker is None:
             return
-        message = f"{self._item_id()}.{next(self._attempts)}"
+        message = f"{self._utterance_id()}.{next(self._attempts)}"
         start = speaker.start
         send = Send(
             ref=message,

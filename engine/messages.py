@@ -473,7 +473,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     """Numbers for metrics. Counters only grow while the engine's process lives.
 
     `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
-    and values. `kv_used_bytes` are held by running replies, `kv_parked_bytes` kept for later turns.
+    and values. `kv_used_bytes` are held by running replies, `kv_cached_bytes` kept for later turns.
     Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
     more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
     pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
@@ -493,7 +493,7 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     steps_after_cancel: int = 0
     step_seconds: float = 0.0
     kv_used_bytes: int = 0
-    kv_parked_bytes: int = 0
+    kv_cached_bytes: int = 0
     kv_total_bytes: int = 0
     failures: int = 0
     shed: int = 0

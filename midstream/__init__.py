@@ -3,7 +3,7 @@
 from midstream.client import Client, Found, Page, Reconnecting, connect
 from midstream.reply import Call, CallState, Interpretation, Reasoning, Reply, Status
 from midstream.server_connection import ClientError, Disconnected, NotConnected, Refused
-from midstream.spoken import Connection, Heard, Mark, Sound, Speech, SpokenConversation, SpokenReply
+from midstream.spoken import Connection, Mark, Sound, Speech, SpokenConversation, SpokenReply, Transcript
 
 __all__ = [
     "Call",
@@ -13,7 +13,6 @@ __all__ = [
     "Connection",
     "Disconnected",
     "Found",
-    "Heard",
     "Interpretation",
     "Mark",
     "NotConnected",
@@ -27,5 +26,6 @@ __all__ = [
     "SpokenConversation",
     "SpokenReply",
     "Status",
+    "Transcript",
     "connect",
 ]

@@ -76,11 +76,11 @@ async def connect(
 class Reconnecting:
     """How a client handles a lost connection.
 
-    It reconnects for `patience_s` seconds, with growing, random pauses (0: never). `grace_s` (0 to 60) is how long the server
+    It reconnects for `timeout_s` seconds, with growing, random pauses (0: never). `grace_s` (0 to 60) is how long the server
     lets replies run that nobody reads meanwhile. `watch` is called with each loss, and with None after each reconnection.
     """
 
-    patience_s: float = 60.0
+    timeout_s: float = 60.0
     grace_s: float = 20.0
     watch: Callable[[Disconnected | None], None] | None = None
 
@@ -308,7 +308,7 @@ class Client:
 
     async def ack(self, conversation_id: str, seq: int) -> None:
         """Acknowledge all events up to `seq`. `Reply.ack` knows the seq of what was read."""
-        await self.tell({"type": "ack", "conversation_id": conversation_id, "seq": seq})
+        await self.notify({"type": "ack", "conversation_id": conversation_id, "seq": seq})
 
     async def ping(self) -> float:
         """Return the seconds until the server has answered. Raises Disconnected."""
@@ -377,23 +377,23 @@ class Client:
             except Disconnected:
                 pass
             except Refused as refused:
-                if refused.code != "draining" or not self._reconnecting.patience_s:
+                if refused.code != "draining" or not self._reconnecting.timeout_s:
                     raise
                 if not self._live.has_any:
                     line.abandon()
             await self._left(line)
 
-    async def tell(self, frame: Frame) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Send a frame that has no answer. It is not repeated if the connection is lost."""
         line = await self._connected()
         with suppress(Disconnected):
-            await line.tell(frame)
+            await line.notify(frame)
 
-    async def send_sound(self, message: bytes) -> None:
+    async def send_audio(self, message: bytes) -> None:
         """Send a binary frame; it is dropped while the connection is lost."""
         if (line := self._line) is not None:
             with suppress(Disconnected):
-                await line.send_sound(message)
+                await line.send_audio(message)
 
     async def open(self, hello: Frame) -> None:
         """Connect for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
@@ -446,7 +446,7 @@ class Client:
         self._set(None)
 
     def _watch(self, lost: Disconnected | None) -> None:
-        if self._reconnecting.watch is not None and self._reconnecting.patience_s > 0:
+        if self._reconnecting.watch is not None and self._reconnecting.timeout_s > 0:
             self._reconnecting.watch(lost)
 
     async def _opened(self) -> ServerConnection:
@@ -465,7 +465,7 @@ class Client:
         if lost.final:
             raise lost
         try:
-            async with asyncio.timeout(self._reconnecting.patience_s):
+            async with asyncio.timeout(self._reconnecting.timeout_s):
                 for delay_s in delays():
                     await asyncio.sleep(delay_s)
                     if (line := await self._attempt()) is not None:
@@ -502,7 +502,7 @@ class Client:
     async def _speak_again(self) -> None:
         """Continue speaking over the new connection, from what was played of the reply."""
         spoken, line = self._live.spoken, self._line
-        if spoken is None or not spoken.is_begun or line is None:
+        if spoken is None or not spoken.is_active or line is None:
             return
         try:
             await spoken.begin(lambda start: _accepted(line, start))

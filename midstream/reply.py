@@ -73,7 +73,7 @@ class Call:
         return self.state in _OPEN
 
     @property
-    def asks(self) -> bool:
+    def needs_decision(self) -> bool:
         """Whether somebody has to allow or deny it."""
         return self.state == "waiting" and self.needs == "approval"
 
@@ -108,10 +108,10 @@ class Server(Protocol):
     async def request(self, frame: Frame) -> Frame:
         """Send a frame and return its answer. Raises Refused, Disconnected."""
 
-    async def tell(self, frame: Frame) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Send a frame that has no answer."""
 
-    async def send_sound(self, message: bytes) -> None:
+    async def send_audio(self, message: bytes) -> None:
         """Send a binary frame; drop it while the connection is lost."""
 
 
@@ -181,7 +181,7 @@ class Reply:
     async def ack(self) -> None:
         """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""
         ids = {"conversation_id": self.accepted["conversation_id"]}
-        await self._server.tell({"type": "ack", "seq": self._seq} | ids)
+        await self._server.notify({"type": "ack", "seq": self._seq} | ids)
 
     async def wait(self) -> Frame:
         """Read to the end; return `done`. Raises Disconnected, ClientError."""
@@ -307,7 +307,7 @@ def _new(piece: Frame, known: int) -> str:
 class Interpretation:
     """Iterate it for the translation, which is never revised. `reply` has what came so far.
 
-    `say` adds to the source. Words end with a space: an unfinished word is not translated.
+    `append` adds to the source. Words end with a space: an unfinished word is not translated.
     """
 
     def __init__(self, server: Server, reply: Reply, source: str = "") -> None:
@@ -316,7 +316,7 @@ class Interpretation:
         self.source = source
         self._server = server
 
-    async def say(self, text: str, *, final: bool = False) -> Frame:
+    async def append(self, text: str, *, final: bool = False) -> Frame:
         """Add to the source; return the `source_ack` frame. A lost connection doubles nothing.
 
         Refused text is not part of the source, and may be sent again. Raises Refused, Disconnected.
@@ -332,7 +332,7 @@ class Interpretation:
 
     async def finish(self) -> Frame:
         """End the source, read the translation to its end, and return `done`. Raises Refused, Disconnected, ClientError."""
-        await self.say("", final=True)
+        await self.append("", final=True)
         return await self.reply.wait()
 
     async def cancel(self) -> Frame:

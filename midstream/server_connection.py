@@ -140,14 +140,14 @@ class ServerConnection:
         finally:
             del self._answers[ref]
 
-    async def tell(self, frame: Frame) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Send a frame that has no answer. Raises Disconnected."""
         try:
             await self._socket.send(orjson.dumps(frame).decode())
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
 
-    async def send_sound(self, message: bytes) -> None:
+    async def send_audio(self, message: bytes) -> None:
         """Send a binary frame. Raises Disconnected."""
         try:
             await self._socket.send(message)

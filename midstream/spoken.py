@@ -33,12 +33,12 @@ class Speech:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """The speaker's words. Until `final`, each text begins with the one before. `item`: the id of the words between two silences."""
+class Transcript:
+    """The speaker's words. Until `final`, each text begins with the one before. `utterance_id`: of the words between two silences."""
 
     text: str
     final: bool
-    item: str
+    utterance_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SpokenReply(Reply):
         A player reports every 100 to 250 ms, and when a word has ended: sound that was not reported counts as not heard.
         """
         ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
-        await self._server.tell({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | ids)
+        await self._server.notify({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | ids)
 
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stop it after the last word that was `played`. Return the `cancelled` frame."""
@@ -138,7 +138,7 @@ class Sound:
         return self.at_ms + len(self.samples) / _WIDTH * 1000 / self.reply.rate
 
 
-SpokenEvent = Speech | Heard | SpokenReply | Sound | Connection | Refused
+SpokenEvent = Speech | Transcript | SpokenReply | Sound | Connection | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class _End:
 class SpokenConversation:
     """A conversation that is spoken over this connection. Iterate it for its events, in order.
 
-    `Speech` and `Heard` are about the speaker. A `SpokenReply` comes when it begins to be heard, or continues after a lost
+    `Speech` and `Transcript` are about the speaker. A `SpokenReply` comes when it begins to be heard, or continues after a lost
     connection, followed by its `Sound`. Play the sound, and report what was `played`: otherwise no more comes. A `Refused`
     says what the server could not do, such as accept an utterance as a message. The iteration ends when another connection
     begins to speak in the conversation.
@@ -167,7 +167,7 @@ class SpokenConversation:
         self._running: dict[str, SpokenReply] = {}  # by turn: those that were accepted and are not done
         self._hidden: set[str] = set()  # of these, those that were not yielded yet: they may be taken back
         self._sounding: SpokenReply | None = None
-        self._is_begun = False
+        self._is_active = False
         self._events: asyncio.Queue[SpokenEvent | _End] = asyncio.Queue()
 
     @property
@@ -176,7 +176,7 @@ class SpokenConversation:
         return str(self._start["conversation_id"])
 
     @property
-    def is_heard(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether the server listens: not while the connection is lost."""
         return self._stream is not None
 
@@ -186,9 +186,9 @@ class SpokenConversation:
         return bool(self._running)
 
     @property
-    def is_begun(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it has begun, and continues over each new connection."""
-        return self._is_begun
+        return self._is_active
 
     async def send(self, samples: bytes) -> None:
         """Send the sound of the microphone, in whole samples. It is dropped while the connection is lost."""
@@ -196,7 +196,7 @@ class SpokenConversation:
             if self._stream is not None:
                 self._seq += 1
                 piece = samples[start : start + MESSAGE_BYTES]
-                await self._server.send_sound(sound_message(self._stream, self._seq, piece))
+                await self._server.send_audio(sound_message(self._stream, self._seq, piece))
 
     async def commit(self) -> None:
         """Make a message of the words so far, for a conversation that does not detect the end by itself."""
@@ -217,12 +217,12 @@ class SpokenConversation:
         """Begin to speak, or continue over a new connection. Raises Refused, Disconnected."""
         started = await ask(self._start)
         self._listened_to(started)
-        self._is_begun = True
+        self._is_active = True
         self.voice = started.get("voice")
 
     async def end(self) -> None:
         """Stop speaking: a reply that is being played is cut at what was heard. Waits for the server briefly."""
-        self._is_begun, stream, self._stream = False, self._stream, None
+        self._is_active, stream, self._stream = False, self._stream, None
         if stream is None:
             return
         with suppress(ClientError, TimeoutError):
@@ -231,7 +231,7 @@ class SpokenConversation:
 
     def lost(self) -> None:
         """Note that the connection is lost: the server does not listen until it begins again."""
-        if self._is_begun and self._stream is not None:
+        if self._is_active and self._stream is not None:
             self._events.put_nowait(Connection(is_lost=True))
         self._stream = self._sounding = None
         self._running.clear()
@@ -259,7 +259,7 @@ class SpokenConversation:
         """Take `audio.started`, once: a reply may continue right after it."""
         if self._stream is not None:
             return
-        if self._is_begun:
+        if self._is_active:
             self._events.put_nowait(Connection(is_lost=False))
         self._stream, self._seq = started["stream"], 0
 
@@ -269,10 +269,10 @@ class SpokenConversation:
                 self._listened_to(frame)
             case "speech":
                 self._events.put_nowait(Speech(frame["state"], frame["at_ms"]))
-            case "heard":
-                self._events.put_nowait(Heard(frame["text"], frame["final"], frame["item"]))
+            case "transcript":
+                self._events.put_nowait(Transcript(frame["text"], frame["final"], frame["utterance_id"]))
             case "audio.stopped" if frame["reason"] == "elsewhere":
-                self._stream, self._is_begun = None, False
+                self._stream, self._is_active = None, False
                 self._events.put_nowait(_End(None))
 
     def _follow(self, reply: SpokenReply, frame: Frame) -> None:
@@ -306,4 +306,4 @@ class SpokenConversation:
 
     async def _send_control(self, kind: str) -> None:
         if self._stream is not None:
-            await self._server.tell({"type": kind, "conversation_id": self.conversation_id})
+            await self._server.notify({"type": kind, "conversation_id": self.conversation_id})

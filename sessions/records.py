@@ -187,15 +187,15 @@ PublishPolicy = Literal["agreement", "wait", "segment"]
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
-    """The request and the progress of a turn that answers a growing source. `told`, `wait`: when words of an unfinished sentence are published.
+    """The request and the progress of a turn that answers a growing source. `publish_policy`, `wait_words`: as in `interpret.start`.
 
     The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
     """
 
     source: str
     target: str
-    told: PublishPolicy
-    wait: int
+    publish_policy: PublishPolicy
+    wait_words: int
     src: int = 0
     off: int = 0
     is_final: bool = False

@@ -51,7 +51,7 @@ def asyncapi() -> dict[str, Any]:
             }
         },
         "operations": {_key(frame): _request_operation(frame) for frame in client_frames()}
-        | {"tell": _events_operation()},
+        | {"notify": _events_operation()},
         "components": {
             "messages": {_key(one): _message(one) for one in every},
             "schemas": schemas("#/components/schemas/{name}"),
@@ -727,8 +727,8 @@ EVENT_EXAMPLES = _by_type(
             {
                 **_LISTED,
                 "snippet": "How do I make green tea?",
-                "at": 14,
-                "chars": 5,
+                "off": 14,
+                "len": 5,
                 "message_id": "msg_1",
                 "role": "user",
             }
@@ -738,7 +738,7 @@ EVENT_EXAMPLES = _by_type(
     {"type": "pong", "t": 1790000050000},
     {"type": "audio.started", **_TEA, "stream": 1, "voice": "en-us"},
     {"type": "speech", **_TEA, "state": "started", "at_ms": 480},
-    {"type": "heard", **_TEA, "text": "and black tea", "final": True, "item": "item_1"},
+    {"type": "transcript", **_TEA, "text": "and black tea", "final": True, "utterance_id": "utterance_1"},
     {
         "type": "audio.reply",
         **_TEA,

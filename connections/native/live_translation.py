@@ -41,7 +41,7 @@ class LiveTranslationHandler:
             ref=frame.ref or frame.client_msg_id,
             group=connection.caller.group,
             client_id=connection.client.client_id,
-            source=SourceState(frame.source, frame.target, frame.told, frame.wait),
+            source=SourceState(frame.source, frame.target, frame.publish_policy, frame.wait_words),
         )
         only = tuple(sorted(connection.caller.grant.models))
         generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)

@@ -130,12 +130,12 @@ class Speech(Event, frozen=True, kw_only=True, tag="speech"):
     at_ms: int
 
 
-class Heard(Event, frozen=True, kw_only=True, tag="heard"):
-    """The words of the user. Until it is final, each text extends the one before. `item`: words between two silences."""
+class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
+    """The words of the user. Until it is final, each text extends the one before. `utterance_id`: of the words between two silences."""
 
     text: str
     final: bool
-    item: str
+    utterance_id: str
 
 
 class Marks(Event, frozen=True, kw_only=True, tag="marks"):

@@ -20,10 +20,10 @@ from connections.protocol.audio import (
     AudioStarted,
     AudioStop,
     AudioStopped,
-    Heard,
     Marks,
     Played,
     Speech,
+    Transcript,
 )
 from connections.protocol.base import (
     AUDIO,
@@ -190,7 +190,7 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
     """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
 
-    `told`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait` words behind, or never.
+    `publish_policy`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait_words` words behind, or never.
     """
 
     client_msg_id: Id
@@ -198,8 +198,8 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
     source: LanguageTag = "auto"
     conversation_id: Name = DEFAULT_CONVERSATION
     input: Literal["text"] = "text"
-    told: PublishPolicy = "agreement"
-    wait: Annotated[int, Meta(ge=1, le=20)] = 3
+    publish_policy: PublishPolicy = "agreement"
+    wait_words: Annotated[int, Meta(ge=1, le=20)] = 3
     model: ModelName | None = None
     parent_id: Id | msgspec.UnsetType | None = msgspec.UNSET
     on_busy: Literal["reject", "interrupt", "rollback"] = "reject"
@@ -536,7 +536,7 @@ SERVER_FRAMES: dict[type[Any], str | None] = {
     AudioStopped: AUDIO,
     AudioReply: AUDIO,
     Speech: AUDIO,
-    Heard: AUDIO,
+    Transcript: AUDIO,
     Marks: AUDIO,
 }
 """All server frames of the native endpoint, with the feature that a client must name in `hello` to get them; None: all do."""

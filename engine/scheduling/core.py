@@ -491,7 +491,7 @@ class Counters:
             queued=scheduler.queued,
             preemptions=scheduler.preemptions,
             kv_used_bytes=pool.used * page_bytes,
-            kv_parked_bytes=pool.cached * page_bytes,
+            kv_cached_bytes=pool.cached * page_bytes,
             kv_total_bytes=pool.total * page_bytes,
         )
 

@@ -68,7 +68,7 @@ from engine.upstream.options import EmbedderOptions, UpstreamOptions
 class UpstreamEngine(Runnable):
     """Serves requests by one upstream.
 
-    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.patience_s`; then they end with EngineUnavailable.
+    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with EngineUnavailable.
     A request that failed before its first text goes to another engine, if there is one, else it is retried `retries`
     times. Then it ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
     """
@@ -120,9 +120,9 @@ class UpstreamEngine(Runnable):
         return request_id in self._open
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until the upstream answers, for at most `patience_s` if it did before. Raises EngineUnavailable."""
+        """Wait until the upstream answers, for at most `unavailable_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
-            timeout_s = self.options.timeouts.patience_s
+            timeout_s = self.options.timeouts.unavailable_s
         return await self.monitor.life.ready(timeout_s)
 
     async def count_tokens(
@@ -282,7 +282,7 @@ class UpstreamEngine(Runnable):
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self.monitor.life.ready(self.options.timeouts.patience_s)
+            await self.monitor.life.ready(self.options.timeouts.unavailable_s)
             await self._limiter.enter(opened)
             try:
                 await self._request(opened)
@@ -359,7 +359,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                 for number, (options, key) in enumerate(upstreams)
             ],
             names=[options.name for options, _ in upstreams],
-            patience_s=max(options.timeouts.patience_s for options, _ in upstreams),
+            patience_s=max(options.timeouts.unavailable_s for options, _ in upstreams),
         )
         self._tried: dict[str, set[int]] = {}
 

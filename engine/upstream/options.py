@@ -118,12 +118,12 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds. `patience_s`: how long a request waits for an upstream that is away. `health_s`: between checks of it."""
+    """Seconds. `unavailable_s`: how long a request waits for an upstream that is away. `health_s`: between checks of it."""
 
     connect_s: Seconds = 5.0
     first_token_s: Seconds = 60.0
     between_tokens_s: Seconds = 30.0
-    patience_s: Seconds = 30.0
+    unavailable_s: Seconds = 30.0
     health_s: Seconds = 10.0
 
 

@@ -311,7 +311,7 @@ def upstream_of(options: LaunchOptions) -> UpstreamOptions:
             },
             Features,
         ),
-        timeouts=Timeouts(patience_s=_PATIENCE_S),
+        timeouts=Timeouts(unavailable_s=_PATIENCE_S),
     )
 
 

@@ -22,7 +22,7 @@ import click
     show_envvar=True,
     help="Your API key or JWT; without one it is asked for if the service requires it.",
 )
-@click.option("--patience-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
+@click.option("--reconnect-s", default=60.0, show_default=True, help="How long to retry a lost connection.")
 @click.option("--plain", is_flag=True, help="Show replies as they are written, without Markdown.")
 @click.option(
     "--history/--no-history",
@@ -36,7 +36,7 @@ def chat(
     conversation: str | None,
     client_id: str | None,
     key: str | None,
-    patience_s: float,
+    reconnect_s: float,
     plain: bool,
     history: bool,
 ) -> None:
@@ -51,7 +51,7 @@ def chat(
         client_id=client_id,
         key=key,
         conversation_id=conversation,
-        patience_s=patience_s,
+        reconnect_s=reconnect_s,
         keeps_history=history,
         is_plain=plain,
     )

@@ -63,7 +63,7 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """Options of a chat. A lost connection is retried for `patience_s` seconds.
+    """Options of a chat. A lost connection is retried for `reconnect_s` seconds.
 
     `key`: an API key or a JWT; without one, it is asked for if the service requires one.
     """
@@ -71,7 +71,7 @@ class ChatOptions:
     client_id: str | None = None
     key: str | None = None
     conversation_id: str | None = None
-    patience_s: float = 60.0
+    reconnect_s: float = 60.0
     keeps_history: bool = True
     is_plain: bool = False
 
@@ -99,7 +99,7 @@ async def _chat(url: str, options: ChatOptions) -> int:
     def on_connection_change(lost: Disconnected | None) -> None:
         ui.note("[connected again]" if lost is None else f"[{lost}; trying again]")
 
-    reconnecting = Reconnecting(patience_s=options.patience_s, watch=on_connection_change)
+    reconnecting = Reconnecting(timeout_s=options.reconnect_s, watch=on_connection_change)
     async with connect(
         url,
         client_id=options.client_id or kept_client_id(url),

@@ -137,7 +137,7 @@ def _tool_line(tool: Frame) -> str:
 
 
 def _state(call: Call) -> str:
-    if call.asks:
+    if call.needs_decision:
         return "needs your permission"
     if call.state == "done":
         return f"failed: {_line(call.error or '')}" if call.content is None else _line(call.content)

@@ -470,7 +470,7 @@ def prompt_for(call: Call) -> CallPrompt | None:
     """Return a call's current question, or None."""
     if call.question is not None:
         return FormPrompt(call, call.question)
-    return ApprovalPrompt(call) if call.asks else None
+    return ApprovalPrompt(call) if call.needs_decision else None
 
 
 def _choices(field: dict[str, Any]) -> list[str] | None:

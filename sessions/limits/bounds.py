@@ -11,7 +11,7 @@ import msgspec
 
 
 class Bound(StrEnum):
-    """Bounds of a connection whose excess is counted (`midstream_bounds_total`)."""
+    """Bounds of a connection whose excess is counted (`midstream_bounds_reached_total`)."""
 
     TEXT_FRAMES = "text_frames"
     TEXT_BYTES = "text_bytes"

@@ -172,12 +172,12 @@ def list_name(owner: Owner) -> str:
 class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation that was found. `message_id`: a matching message, of any branch; None: its title matches.
 
-    `at`, `chars`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
+    `off`, `len`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
     """
 
     snippet: str
-    at: int
-    chars: int
+    off: int
+    len: int
     message_id: str | None = None
     role: str | None = None
 
@@ -336,11 +336,11 @@ def _message(field: bytes, kept: bytes) -> MessageRecord | None:
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """A part of a text. `at`, `chars`: the place of the match in it, in code points."""
+    """A part of a text. `off`, `len`: the place of the match in it, in code points."""
 
     snippet: str
-    at: int
-    chars: int
+    off: int
+    len: int
 
 
 class QueryWords:

@@ -139,7 +139,8 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Tells requests apart that came under one `client_msg_id`."""
         if (source := self.source) is None:
             return digest_of(self.content, self.place, self.images)
-        return digest(f"interpret\0{source.source}\0{source.target}\0{source.told}\0{source.wait}")
+        policy = f"{source.publish_policy}\0{source.wait_words}"
+        return digest(f"interpret\0{source.source}\0{source.target}\0{policy}")
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

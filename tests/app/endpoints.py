@@ -77,7 +77,7 @@ def _realtime(model: str, content: Any) -> list[Frame]:
 
 
 def _translation(model: str, content: Any) -> list[Frame]:
-    config = {"audio": {"output": {"language": "de"}}, "told": "segment"}
+    config = {"audio": {"output": {"language": "de"}}, "publish_policy": "segment"}
     return [
         {"type": "session.update", "session": config},
         {"type": "session.input_text_buffer.append", "text": content},

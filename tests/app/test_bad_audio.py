@@ -46,7 +46,7 @@ async def assert_other_client_served(running: InProcessService, place: str) -> N
     async with running.socket({"client_id": place, "features": ["audio"]}) as socket:
         phone = await VoiceClient(socket, place).start(output=None)
         await phone.send_audio(SILENCE[:16000] + await synthesize(COUNT) + SILENCE)
-        assert (await phone.until("heard", final=True))["text"] == "count from 1 to 10"
+        assert (await phone.until("transcript", final=True))["text"] == "count from 1 to 10"
         assert (await phone.until("done"))["reason"] == "stop"
 
 
@@ -96,7 +96,7 @@ async def test_any_bytes_are_sound_or_refused(running: InProcessService) -> None
                 is_odd = number % 5 == 0
                 await socket.opened.send(chance.randbytes(chance.randrange(12)) if is_odd else head + body)
             await socket.send(type="audio.commit", conversation_id=phone.place)
-            await phone.until("heard", final=True)
+            await phone.until("transcript", final=True)
     await assert_other_client_served(running, "beside-fuzz")
 
 

@@ -117,10 +117,10 @@ async def test_it_translates_out_of_the_box_for_who_names_no_model(
         requested = {"source": "eng_Latn", "target": "zho_Hans"}
         reply = await client.send("My name is Robin.", params=requested, conversation_id="once")
         assert ((await reply.wait())["model"], reply.text) == (TRANSLATOR_NAME, "我叫Robin。")
-        interpretation = await client.interpret("zh", source="en", told="segment", conversation_id="live")
-        await interpretation.say("My name is Robin.")
-        assert (await interpretation.finish())["model"] == TRANSLATOR_NAME
-        assert interpretation.reply.text == "我叫Robin。"
+        live = await client.interpret("zh", source="en", publish_policy="segment", conversation_id="live")
+        await live.append("My name is Robin.")
+        assert (await live.finish())["model"] == TRANSLATOR_NAME
+        assert live.reply.text == "我叫Robin。"
         chat = await client.send("Hello?", conversation_id="once")
         assert (await chat.wait())["model"] == "midstream-demo"
     known = await engine.ready()
@@ -136,11 +136,11 @@ async def test_many_interpretations_at_once_say_what_each_says_alone(service: In
     async with midstream.connect(service.url, features=["interpret"]) as client:
 
         async def interpreted(source: str, name: str) -> str:
-            interpretation = await client.interpret("zh", source="en", told="segment", conversation_id=name)
+            live = await client.interpret("zh", source="en", publish_policy="segment", conversation_id=name)
             for word in source.split():
-                await interpretation.say(f"{word} ")
-            await interpretation.finish()
-            return interpretation.reply.text
+                await live.append(f"{word} ")
+            await live.finish()
+            return live.reply.text
 
         alone = [await interpreted(source, f"alone-{number}") for number, source in enumerate(sources)]
         together = await asyncio.gather(

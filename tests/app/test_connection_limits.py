@@ -89,7 +89,7 @@ async def test_a_message_of_too_many_fragments_ends_the_connection(running: InPr
     assert await close_of(one) == (POLICY, f"A message may have at most {MAX_FRAGMENTS} fragments.")
     assert limit_hits(running, Bound.FRAGMENTS) == 1
     _, _, metrics = await running.get("/metrics")
-    assert 'midstream_bounds_total{bound="fragments"} 1.0' in metrics
+    assert 'midstream_bounds_reached_total{bound="fragments"} 1.0' in metrics
     assert 'midstream_closes_total{code="1008"} 1.0' in metrics
 
 

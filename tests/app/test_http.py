@@ -161,7 +161,7 @@ async def test_every_fact_of_the_engine_is_a_metric(
     text = (await running.get("/metrics"))[2]
     reported = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("midstream_engine_")]
     assert set(reported) >= set(facts.values()) - {facts["running"], facts["queued"]}
-    assert value(text, "midstream_engine_kv_parked_bytes") == facts["kv_parked_bytes"]
+    assert value(text, "midstream_engine_kv_cached_bytes") == facts["kv_cached_bytes"]
     assert value(text, "midstream_engine_cached_tokens_total") == facts["cached_tokens"]
 
 

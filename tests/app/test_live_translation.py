@@ -25,7 +25,7 @@ ANN = {"client_id": "ann", "features": ["interpret"]}
 
 async def begin(socket: Socket, **fields: object) -> Frame:
     """Start an interpretation that sends whole sentences; return `accepted`."""
-    requested = {"client_msg_id": "i", "source": "en", "target": "de", "told": "segment"}
+    requested = {"client_msg_id": "i", "source": "en", "target": "de", "publish_policy": "segment"}
     return await socket.ask(type="interpret.start", **requested | fields)
 
 
@@ -208,21 +208,21 @@ async def test_the_python_client_speaks_and_reads(running: InProcessService) -> 
     for reply in ("Eins.", "Zwei."):
         running.engine.script(reply)
     async with midstream.connect(running.url, features=["interpret"]) as client:
-        interpretation = await client.interpret("de", source="en", told="segment")
-        await interpretation.say("One. ")
+        interpretation = await client.interpret("de", source="en", publish_policy="segment")
+        await interpretation.append("One. ")
         assert await anext(aiter(interpretation)) == "Eins."
         with pytest.raises(midstream.Refused, match="32000 are allowed"):
-            await interpretation.say("x" * 32_000)
-        await interpretation.say("Two.")
+            await interpretation.append("x" * 32_000)
+        await interpretation.append("Two.")
         done = await interpretation.finish()
         assert (interpretation.reply.text, done["reason"]) == ("Eins. Zwei.", "stop")
-        started = await client.interpret("de", told="segment", conversation_id="cut")
-        await started.say("Thr")
+        started = await client.interpret("de", publish_policy="segment", conversation_id="cut")
+        await started.append("Thr")
         await started.cancel()
         cut = await started.reply.wait()
         running.engine.script("Drei.")
         again = await client.continue_interpretation(cut["message_id"], started.source, conversation_id="cut")
-        await again.say("ee.")
+        await again.append("ee.")
         await again.finish()
         assert again.reply.text == "Drei."
 

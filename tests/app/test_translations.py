@@ -22,7 +22,7 @@ from tests.jwt_signing import KEY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TO_CHINESE = {"audio": {"output": {"language": "zh"}}, "told": "segment"}
+TO_CHINESE = {"audio": {"output": {"language": "zh"}}, "publish_policy": "segment"}
 MORNING = "早上好。"
 REPLY = "This reply was written before it was asked for."
 

@@ -45,7 +45,7 @@ async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(
         assert "audio" in socket.ready["features"]
         phone = await VoiceClient(socket, "whole").start()
         await phone.send_audio(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
-        heard = await phone.until("heard", final=True)
+        heard = await phone.until("transcript", final=True)
         assert heard["text"] == "what did you say last"
         await phone.until("marks")
         assert await phone.kept() == ["what did you say last", REPLY]  # written, but not played yet
@@ -126,7 +126,7 @@ async def test_a_stop_over_a_reply_ends_it_at_the_word_heard_and_is_not_answered
         assert phone.final_transcripts[-1] == ""
         assert await phone.kept() == ["count from 1 to 10", "One, two, three,"]
         await phone.send_audio(await synthesize("What did you say last?") + SILENCE)
-        assert (await phone.until("heard", final=True))["text"] == "what did you say last"
+        assert (await phone.until("transcript", final=True))["text"] == "what did you say last"
 
 
 async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProcessService) -> None:
@@ -146,7 +146,7 @@ async def test_what_is_no_sound_is_refused_for_its_sender_alone(running: InProce
             assert (await phone.until("error"))["code"] == "bad_frame"
         await phone.send_audio(SILENCE + random.Random(0).randbytes(RATE) + SILENCE)
         await socket.send(type="audio.commit", conversation_id="noise")
-        await phone.until("heard", final=True)
+        await phone.until("transcript", final=True)
         await socket.send(type="ping", t=1)
         await phone.until("pong")
     async with running.socket({"client_id": "fay"}) as socket:
@@ -168,7 +168,7 @@ async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_
         assert listener is not None
         os.kill(listener, signal.SIGKILL)
         assert (await phone.until("error"))["code"] == "speech_unavailable"
-        while not any(frame["type"] == "heard" and frame["final"] for frame in phone.frames):
+        while not any(frame["type"] == "transcript" and frame["final"] for frame in phone.frames):
             await phone.send_audio(SILENCE[:8000] + sound + SILENCE)
             await socket.send(type="ping")
             await phone.until("pong")
@@ -182,10 +182,10 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
         phone = await VoiceClient(socket, "muted").start()
         await phone.send_audio(SILENCE[:16000] + to_its_last_word(sound))
         await phone.until("speech", state="stopped")
-        heard = await phone.until("heard", final=True)
+        heard = await phone.until("transcript", final=True)
         assert heard["text"] == "count from 1 to 10"
         accepted = await phone.until("accepted")
-        assert accepted["ref"].startswith(f"{heard['item']}.")
+        assert accepted["ref"].startswith(f"{heard['utterance_id']}.")
 
 
 async def test_a_reply_ends_when_its_listener_stays_away_though_another_tab_is_there(
@@ -216,7 +216,7 @@ async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_s
             await phone.send_audio(
                 SILENCE[:16000] + await synthesize("What is twenty two plus thirty one?") + SILENCE
             )
-            assert (await phone.until("heard", final=True))["text"] == "what is 22 plus 31"
+            assert (await phone.until("transcript", final=True))["text"] == "what is 22 plus 31"
             assert child_of(os.getpid(), listening) is not None
 
 

@@ -26,7 +26,7 @@ RATE = 24_000
 SILENCE = bytes(2 * RATE)
 CONFIG = {
     "audio": {"input": {"transcription": {"model": "gpt-realtime-whisper"}}, "output": {"language": "de"}},
-    "told": "segment",
+    "publish_policy": "segment",
 }
 REPLY = "Was hast du zuletzt gesagt?"
 
@@ -71,7 +71,7 @@ async def test_what_is_said_is_told_translated_and_spoken(running: InProcessServ
 
 
 async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: InProcessService) -> None:
-    config = {"audio": {"output": {"language": "de", "voice": "de"}}, "told": "segment"}
+    config = {"audio": {"output": {"language": "de", "voice": "de"}}, "publish_policy": "segment"}
     async with session(running, config) as socket:
         await socket.send(type="session.input_text_buffer.append", text="What did you say last?")
         frames = await close(socket)
@@ -89,7 +89,7 @@ async def test_who_types_is_answered_in_sound_where_a_voice_is_named(running: In
 async def test_sound_that_cannot_be_heard_is_refused_in_words(
     running: InProcessService, audio: str, source: str, words: str
 ) -> None:
-    config = {"audio": {"input": {"language": source}, "output": {"language": "de"}}, "told": "segment"}
+    config = CONFIG | {"audio": {"input": {"language": source}, "output": {"language": "de"}}}
     async with session(running, config) as socket:
         await socket.send(type="session.input_audio_buffer.append", audio=audio)
         assert words in (await socket.next("error"))["error"]["message"]

@@ -89,7 +89,7 @@ class VoiceClient:
     @property
     def final_transcripts(self) -> list[str]:
         """The words of all utterances that have ended."""
-        return [frame["text"] for frame in self.frames if frame["type"] == "heard" and frame["final"]]
+        return [frame["text"] for frame in self.frames if frame["type"] == "transcript" and frame["final"]]
 
     @property
     def received_ms(self) -> int:

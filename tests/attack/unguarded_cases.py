@@ -86,7 +86,7 @@ EXPECTED = {
     "noise-floods": "audio.started",
     "endless-speech": "audio.started",
     "sound-starts": "audio.stopped",
-    "commits-and-clears": "heard",
+    "commits-and-clears": "transcript",
     "odd-sound": "error bad_frame",
 }
 """Answers that an attack's sockets must get."""

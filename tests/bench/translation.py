@@ -4,7 +4,7 @@ Documents of the bundled translator's language, each sentence of which has somet
 words a second, each over a connection of its own. The service translates them into Chinese as `make run` starts it: once three
 hypotheses agree, three words behind, and sentence by sentence; beside them re-translation of each sentence from scratch with each
 word. All have the same weights. References are those that the language has. Work is the tokens that the engine makes, those that a
-hypothesis repeats included, beside the offline translation's: each takes a pass of the decoder. Where the server read a connection more slowly (`midstream_bounds_total`), lags say nothing of computing: that fails, too.
+hypothesis repeats included, beside the offline translation's: each takes a pass of the decoder. Where the server read a connection more slowly (`midstream_bounds_reached_total`), lags say nothing of computing: that fails, too.
 
 LongYAAL (Polák et al., arXiv 2509.17349) and chrF (Popović, WMT 2015) are `omnisteval`'s, in an environment of its own below
 `.cache` that is made the first time. Flicker: normalized erasure, Arivazhagan et al., IWSLT 2020.
@@ -39,9 +39,9 @@ from tests.server_process import serving
 WORDS_PER_S = 3.0
 SOURCE, TARGET = "eng_Latn", "zho_Hans"
 WAYS: dict[str, dict[str, Any]] = {
-    "agreement": {"told": "agreement"},
-    "wait-3": {"told": "wait", "wait": 3},
-    "segment": {"told": "segment"},
+    "agreement": {"publish_policy": "agreement"},
+    "wait-3": {"publish_policy": "wait", "wait_words": 3},
+    "segment": {"publish_policy": "segment"},
     "re-translation": {},
 }
 LIVE = "agreement"
@@ -50,7 +50,7 @@ WITHOUT_LIMITS = {"MIDSTREAM_LIMITS": "message_rate=10000,read_rate=10000"}
 STATISTICS_S = 2.0
 """After so long without requests the metrics have all of the engine's tokens."""
 _MADE = re.compile(r"^midstream_engine_generated_tokens_total\S* (\S+)$", re.MULTILINE)
-_BOUND = re.compile(r'^midstream_bounds_total\{bound="(\w+)"\} (\S+)$', re.MULTILINE)
+_BOUND = re.compile(r'^midstream_bounds_reached_total\{bound="(\w+)"\} (\S+)$', re.MULTILINE)
 OMNISTEVAL = "omnisteval==0.1.10"
 CACHE = Path(".cache/omnisteval")
 _SCORE = re.compile(r"^\s+(\S.*?)\s{2,}(-?\d+\.\d+)\s*$", re.MULTILINE)
@@ -164,8 +164,8 @@ async def interpreted(
     reading = asyncio.create_task(read())
     for place, word in enumerate(document.words, 1):
         await asyncio.sleep(max(0.0, started + place / WORDS_PER_S - monotonic()))
-        await interpretation.say(word)
-    await interpretation.say("", final=True)
+        await interpretation.append(word)
+    await interpretation.append("", final=True)
     await reading
     return screen.emission_times(source_ms=document.source_ms)
 

@@ -218,7 +218,7 @@ async def found(chat: ChatPage, peer: FakeServer) -> None:
     await chat.page.get_by_label("Search your conversations").fill("tree")
     requested = await conn.receive("search")
     hit = {"conversation_id": "forest", "title": "About trees", "messages": 2, "updated_at": 1}
-    place = {"message_id": "m", "role": "user", "snippet": "Which tree?", "at": 6, "chars": 4}
+    place = {"message_id": "m", "role": "user", "snippet": "Which tree?", "off": 6, "len": 4}
     await conn.send_frame("found", ref=requested["ref"], hits=[hit | place])
     await expect(chat.page.locator("#hits mark")).to_have_text("tree")
 

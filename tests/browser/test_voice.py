@@ -260,21 +260,21 @@ async def test_what_is_taken_back_is_never_shown(
     conn = await visit(chat, peer, features=["audio"])
     place = await listened_to(chat, conn)
     where = {"conversation_id": place}
-    guess = {"client_msg_id": "item_a.1", **where}
+    guess = {"client_msg_id": "utterance_a.1", **where}
     await conn.send_frame("speech", state="started", at_ms=0, **where)
     await conn.accept(guess, turn="g", seq=1)
     await conn.send_frame(
         "delta", turn_id="g", seq=2, first_seq=2, off=0, text="Too early", tokens=1, **where
     )
-    await conn.send_frame("heard", text="all", final=False, item="item_a", **where)
+    await conn.send_frame("transcript", text="all", final=False, utterance_id="utterance_a", **where)
     await expect(chat.page.locator(".voice-heard")).to_have_text("all")
     await chat.client("() => new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))")
     await expect(chat.replies).to_have_count(0, timeout=1)
     await conn.finish(guess, turn="g", seq=3, reason="cancelled", chars=0, removed=True)
-    message = {"client_msg_id": "item_a.2", **where}
+    message = {"client_msg_id": "utterance_a.2", **where}
     await conn.accept(message, turn="t", seq=4)
     await conn.send_frame("delta", turn_id="t", seq=5, first_seq=5, off=0, text="In time", tokens=1, **where)
-    await conn.send_frame("heard", text="all of it", final=True, item="item_a", **where)
+    await conn.send_frame("transcript", text="all of it", final=True, utterance_id="utterance_a", **where)
     await chat.until_shown("In time")
     await chat.shows([("You", "all of it"), ("Reply", "In time")])
     await expect(chat.page.get_by_text("Too early")).to_have_count(0)
@@ -295,7 +295,7 @@ async def test_a_reply_is_soft_while_somebody_speaks_over_it_and_a_noise_that_go
         await chat.page.wait_for_function("() => window.volume.value < 0.3")
         if is_reported:
             await conn.send_frame("speech", state="stopped", at_ms=400, **where)
-            await conn.send_frame("heard", text="", final=True, item="item_a", **where)
+            await conn.send_frame("transcript", text="", final=True, utterance_id="utterance_a", **where)
         await chat.page.wait_for_function("() => window.volume.value > 0.9")
 
 
@@ -357,8 +357,8 @@ async def test_no_rule_of_axe_is_broken(
     await chat.page.set_viewport_size({"width": width, "height": 800})
     conn = await visit(chat, peer, features=["audio"])
     await chat.page.get_by_role("button", name="Talk", exact=True).click()
-    place = await begin_to_listen(conn, kind="none")
-    await conn.send_frame("heard", text="what is seven", final=False, item="item_a", conversation_id=place)
+    where = {"conversation_id": await begin_to_listen(conn, kind="none")}
+    await conn.send_frame("transcript", text="what is seven", final=False, utterance_id="u", **where)
     await expect(chat.page.locator(".voice-heard")).to_have_text("what is seven")
     found = []
     for scheme in ("light", "dark"):

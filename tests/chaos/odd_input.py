@@ -143,6 +143,7 @@ _AUDIO = {
     "input": {"transcription": {"model": "m"}, "language": "en", "noise_reduction": None},
     "output": {"language": "zh", "voice": None},
 }
+_GERMAN = {"output": {"language": "de"}}
 _FORMAT = {"type": "json_schema", "name": "n", "schema": {}}
 _CALLED = {
     "type": "dynamic-tool", "toolName": "look", "toolCallId": "c", "state": "output-available", "input": {}, "output": 1
@@ -181,8 +182,8 @@ TRANSLATIONS = WebSocketEndpoint(
     "fuzz-translations",
     "/v1/realtime/translations?client_id=fuzz",
     (
-        {"type": "session.update", "session": {"audio": _AUDIO, "told": "wait", "wait": 3}},
-        {"type": "session.update", "session": {"audio": {"output": {"language": "de"}}, "told": "segment"}},
+        {"type": "session.update", "session": {"audio": _AUDIO, "publish_policy": "wait", "wait_words": 3}},
+        {"type": "session.update", "session": {"audio": _GERMAN, "publish_policy": "segment"}},
         {"type": "session.input_text_buffer.append", "text": "Say something. ", "event_id": "e1"},
         {"type": "session.input_text_buffer.append", "text": "\n"},
         {"type": "session.input_audio_buffer.append", "audio": "AAAA"},

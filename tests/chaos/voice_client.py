@@ -81,7 +81,7 @@ class VoiceClient:
         """Send a frame about the conversation."""
         await self._socket.send(json.dumps({"conversation_id": self.conversation} | frame))
 
-    async def send_sound(self, sound: bytes) -> None:
+    async def send_audio(self, sound: bytes) -> None:
         """Send one frame of sound."""
         self._seq += 1
         await self._socket.send(HEAD.pack(SOUND, 0, self._stream, self._seq) + sound)
@@ -164,7 +164,7 @@ class InexactVoiceClient(VoiceClient):
         """Send audio: at once, or as long as it takes."""
         begun = monotonic()
         for number, at in enumerate(range(0, len(sound), FRAME)):
-            await self.send_sound(sound[at : at + FRAME])
+            await self.send_audio(sound[at : at + FRAME])
             await asyncio.sleep(max(0.0, begun + number * FRAME_S - monotonic()) if in_time else 0)
 
     async def stop_playing(self, reply: Reply) -> int:

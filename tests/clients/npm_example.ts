@@ -24,9 +24,9 @@ export async function answer(content: string): Promise<string | null> {
   const reply: Reply = able.send({ content, tools, toolChoice: "auto" });
   const call: Call | undefined = reply.calls[0];
   const { callId, argsSha256 } = call;
-  const ack: ToolAck = await able.toolDecision({ callId, argsSha256, decision: call.asks ? "deny" : "allow" });
+  const ack: ToolAck = await able.toolDecision({ callId, argsSha256, decision: call.needsDecision ? "deny" : "allow" });
   await able.toolResult({ callId, error: ack.state });
-  return reply.follows ?? reply.thoughts.text;
+  return reply.follows ?? reply.reasoning.text;
 }
 
 export function shown(frame: Frame): string {

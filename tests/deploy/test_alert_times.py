@@ -74,7 +74,7 @@ TROUBLE: dict[str, list[dict[str, str]]] = {
     "MidstreamFirstTokenLate": slow("midstream_first_token_seconds", "5.0"),
     "MidstreamDeltasLate": slow("midstream_delta_delay_seconds", "0.5"),
     "MidstreamEventLoopLate": slow("midstream_event_loop_lag_seconds", "0.25"),
-    "MidstreamReadersTooSlow": [series("midstream_bounds_total", growing(1), bound="outbox")],
+    "MidstreamReadersTooSlow": [series("midstream_bounds_reached_total", growing(1), bound="outbox")],
     "MidstreamTurnsReaped": [series("midstream_reaped_turns_total", f"0+0x200 3+0x{HOUR - 200}")],
     "MidstreamDrainsForLong": [series("midstream_draining", always(1))],
     "MidstreamFewFilesLeft": [
@@ -99,7 +99,7 @@ CALM = [
     series("midstream_errors_total", always(50), api="native", code="overloaded"),
     series("midstream_refusals_total", always(50), reason="full"),
     series("midstream_engine_queue", "0 3 " * (HOUR // 2)),
-    series("midstream_bounds_total", always(50), bound="outbox"),
+    series("midstream_bounds_reached_total", always(50), bound="outbox"),
     series("midstream_reaped_turns_total", always(4)),
     series("midstream_draining", f"0+0x{HOUR - 3} 1 1 1"),
     series("process_open_fds", always(100)),

@@ -92,7 +92,7 @@ def public(kind: type) -> set[str]:
         midstream.Reconnecting,
         midstream.Reply,
         *(midstream.SpokenConversation, midstream.SpokenReply, midstream.Sound),
-        *(midstream.Speech, midstream.Heard, midstream.Mark),
+        *(midstream.Speech, midstream.Transcript, midstream.Mark),
     ],
 )
 def test_the_guide_names_all_that_is_public(kind: type) -> None:

@@ -43,10 +43,10 @@ class RecordingTransport:
         self.streams += 1
         return frame | {"stream": self.streams}
 
-    async def tell(self, frame: dict[str, Any]) -> None:
+    async def notify(self, frame: dict[str, Any]) -> None:
         raise AssertionError(frame)
 
-    async def send_sound(self, message: bytes) -> None:
+    async def send_audio(self, message: bytes) -> None:
         frame = sound_frame(message)
         assert frame is not None
         self.sent.append((frame["stream"], frame["seq"], frame["samples"]))

@@ -266,7 +266,7 @@ async def test_a_connection_that_does_not_come_back_is_told_to_whoever_waits(
 ) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
-    hasty = midstream.Reconnecting(patience_s=0)
+    hasty = midstream.Reconnecting(timeout_s=0)
     async with midstream.connect(running.ws_url, reconnecting=hasty) as client:
         reply = await client.send("Go on.")
         cut(running)
@@ -278,7 +278,7 @@ async def test_a_connection_that_does_not_come_back_is_told_to_whoever_waits(
 
 
 async def test_patience_has_an_end(tmp_path: Path) -> None:
-    short = midstream.Reconnecting(patience_s=0.4)
+    short = midstream.Reconnecting(timeout_s=0.4)
     async with serving(tmp_path) as running:
         connected = midstream.connect(running.ws_url, reconnecting=short)
         client = await connected.__aenter__()
@@ -399,8 +399,8 @@ async def test_a_server_that_does_not_answer_hello_now_is_asked_again() -> None:
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize("patience_s", [60.0, 0.0])
-async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(patience_s: float) -> None:
+@pytest.mark.parametrize("timeout_s", [60.0, 0.0])
+async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(timeout_s: float) -> None:
     async def answer(socket: ServerConnection) -> None:
         seen.append(socket)
         for answers in ('"type":"ready"', reported[len(seen) - 1]):
@@ -413,11 +413,11 @@ async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(patienc
         '"type":"conversations","conversations":[],"has_more":false',
     ]
     seen: list[ServerConnection] = []
-    reconnecting = midstream.Reconnecting(patience_s=patience_s)
+    reconnecting = midstream.Reconnecting(timeout_s=timeout_s)
     async with serve(answer, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with midstream.connect(url, reconnecting=reconnecting) as client:
-            if not patience_s:
+            if not timeout_s:
                 with pytest.raises(midstream.Refused, match="draining"):
                     await client.conversations()
                 return

@@ -184,7 +184,7 @@ async def test_a_follower_begins_where_it_was_or_is_told_of_a_gap(running: InPro
 
 
 async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Path) -> None:
-    hasty = midstream.Reconnecting(patience_s=0)
+    hasty = midstream.Reconnecting(timeout_s=0)
     async with serving(tmp_path) as running, midstream.connect(running.ws_url, reconnecting=hasty) as client:
         await (await client.send("First.", conversation_id="c")).wait()
         frames = client.follow("c")

@@ -48,7 +48,7 @@ async def test_events_tell_thoughts_and_each_step_of_a_call(running: InProcessSe
         reply = await client.send("Pay.", tools=[PAY])
         async for event in reply.events():
             seen.append(event.state if isinstance(event, midstream.Call) else event)
-            if isinstance(event, midstream.Call) and event.asks:
+            if isinstance(event, midstream.Call) and event.needs_decision:
                 await client.tool_decision(
                     event.call_id, "allow", args_sha256=event.args_sha256, args='{"sum": 4}'
                 )
@@ -106,7 +106,7 @@ async def test_a_client_that_comes_later_goes_on_with_the_calls_of_another(runni
         await (await first.send("Pay.", tools=[PAY])).wait()
         reply = await second.rejoin()
         assert reply is not None
-        assert (reply.text, reply.reasoning, reply.calls[0].asks) == ("I ask.", "Hm.", True)
+        assert (reply.text, reply.reasoning, reply.calls[0].needs_decision) == ("I ask.", "Hm.", True)
         await second.tool_decision(reply.calls[0].call_id, "deny", args_sha256=reply.calls[0].args_sha256)
         following = await reply.following()
         assert following is not None

@@ -85,7 +85,7 @@ async def test_what_is_said_is_heard_and_its_reply_comes_as_sound(running: InPro
             if isinstance(event, midstream.SpokenReply):
                 break
         assert events[0] == midstream.Speech("started", events[0].at_ms)  # type: ignore[union-attr]
-        final = [event for event in events if isinstance(event, midstream.Heard) and event.final]
+        final = [event for event in events if isinstance(event, midstream.Transcript) and event.final]
         assert [event.text for event in final] == ["what did you say last"]
         assert conversation.is_answering
         reply, sound = await play_reply(conversation)
@@ -186,7 +186,7 @@ async def test_a_reply_goes_on_over_a_lost_connection_from_what_was_played(runni
                 break
         reported = [event for event in events if isinstance(event, midstream.Connection)]
         assert [one.is_lost for one in reported] == [True, False]
-        assert conversation.is_heard
+        assert conversation.is_listening
         assert event is reply
         assert reply.from_ms == 300
         again, _ = await play_reply(conversation)
@@ -197,7 +197,7 @@ async def test_a_reply_goes_on_over_a_lost_connection_from_what_was_played(runni
 
 
 async def test_a_reply_that_another_program_began_is_heard_on(running: InProcessService) -> None:
-    reconnecting = midstream.Reconnecting(patience_s=0, grace_s=10)
+    reconnecting = midstream.Reconnecting(timeout_s=0, grace_s=10)
     hello: dict[str, Any] = {"client_id": "back", "features": ("audio",), "reconnecting": reconnecting}
     how = {"input_rate": RATE, "output_rate": RATE}
     async with midstream.connect(running.url, **hello) as client, client.speak("back", **how) as conversation:
@@ -216,7 +216,7 @@ async def test_a_reply_that_another_program_began_is_heard_on(running: InProcess
 async def test_another_connection_that_speaks_ends_this_one(running: InProcessService) -> None:
     async with speaking(running, "elsewhere") as (_, conversation), speaking(running, "elsewhere"):
         assert [event async for event in conversation] == []
-        assert not conversation.is_begun  # a lost connection must not take it back
+        assert not conversation.is_active  # a lost connection must not take it back
 
 
 async def test_what_the_server_can_not_do_is_told_among_what_happens(running: InProcessService) -> None:

@@ -79,5 +79,5 @@ def test_they_are_one_conversation() -> None:
     assert EVENT_EXAMPLES["tool_state"]["content"] == REQUEST_EXAMPLES["tool_result"]["content"]
     assert all(before["seq"] <= behind["seq"] for before, behind in pairwise(reported))
     hit = EVENT_EXAMPLES["found"]["hits"][0]
-    found = hit["snippet"][hit["at"] : hit["at"] + hit["chars"]]
+    found = hit["snippet"][hit["off"] : hit["off"] + hit["len"]]
     assert found == REQUEST_EXAMPLES["search"]["query"]

@@ -319,7 +319,9 @@ async def calls(one: Checked, running: InProcessService) -> None:
 
 async def interprets(one: Checked) -> None:
     """A source grows, and is translated."""
-    await one.send(type="interpret.start", client_msg_id="m7", conversation_id="live", target="de", wait=2)
+    await one.send(
+        type="interpret.start", client_msg_id="m7", conversation_id="live", target="de", wait_words=2
+    )
     assert (await one.next("accepted"))["interprets"] == {"source": "auto", "target": "de"}
     await one.send(type="source", conversation_id="live", off=0, text="Hello.", final=True, ref="s")
     assert (await one.next("source"))["final"]
@@ -371,6 +373,6 @@ async def test_frames_are_as_they_are_described(running: InProcessService) -> No
         running.service.stop()
         await one.next("goaway")
     rare = {"status", "limits", "title"}  # a limit is full; the model writes titles
-    rare |= {"audio.reply", "audio.started", "audio.stopped", "speech", "heard", "marks"}  # test_spoken.py
+    rare |= {"audio.reply", "audio.started", "audio.stopped", "speech", "transcript", "marks"}  # spoken
     reported = {str(frame.__struct_config__.tag) for frame in schemas.server_frames()}
     assert (one.seen | other.seen) - rare == reported - rare

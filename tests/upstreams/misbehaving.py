@@ -23,7 +23,7 @@ from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 WORDS = ("one ", "two ", "three ", "four ", "five ", "six ", "семь")
 WHOLE = "".join(WORDS)
 FIVE = "".join(WORDS[:5])
-SHORT = Timeouts(connect_s=10, first_token_s=4, between_tokens_s=2, patience_s=20)
+SHORT = Timeouts(connect_s=10, first_token_s=4, between_tokens_s=2, unavailable_s=20)
 PATIENT = Timeouts()
 
 

@@ -291,7 +291,7 @@ function unlessAborted(promise, signal) {
 
 /** Whether a part of a message answers a call that is open. @param {any} part @param {Call} call */
 function isAnswer({ state }, call) {
-  if (state === "approval-responded") return call.asks;
+  if (state === "approval-responded") return call.needsDecision;
   return call.open && call.where === "client" && (state === "output-available" || state === "output-error");
 }
 
@@ -366,7 +366,7 @@ function partsOf(message) {
 function partOf(call) {
   const { callId: toolCallId, name, args } = call;
   const part = { type: `tool-${name}`, toolCallId, input: JSON.parse(args), ...(call.where === "server" && { providerExecuted: true }) };
-  if (call.asks) return { ...part, state: "approval-requested", approval: { id: approvalId(call) } };
+  if (call.needsDecision) return { ...part, state: "approval-requested", approval: { id: approvalId(call) } };
   const outcome = outcomeOf(call);
   if (outcome === null) return { ...part, state: "input-available" };
   if (outcome.type === "tool-output-available") return { ...part, state: "output-available", output: outcome.output };

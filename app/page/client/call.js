@@ -39,7 +39,7 @@ export class Call {
   }
 
   /** Whether somebody has to allow or deny it. */
-  get asks() {
+  get needsDecision() {
     return this.state === "waiting" && this.needs === "approval";
   }
 

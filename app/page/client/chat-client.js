@@ -24,7 +24,7 @@
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
  *  - `speech` frame                    in a spoken conversation, for a client that names the feature `audio`: the frames
- *                                      `audio.reply`, `audio.stopped`, `speech`, `heard` and `marks` of the protocol
+ *                                      `audio.reply`, `audio.stopped`, `speech`, `transcript` and `marks` of the protocol
  *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
@@ -34,7 +34,7 @@
  *  - `error` ChatError                 a failure of no particular request
  *
  * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
- * `reasoning` and `tools`, `thoughts` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
+ * `reasoning` and `tools`, `reasoning` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
  * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
 
@@ -103,7 +103,7 @@ export class ChatClient extends EventTarget {
     ["deleted", (frame) => this.#onDeleted(frame)],
     ["limits", (frame) => this.#emit("limits", frame)],
     ["goaway", (frame) => this.#emit("goaway", frame)],
-    ["heard", (frame) => this.#onHeard(frame)],
+    ["transcript", (frame) => this.#onTranscript(frame)],
     ...["audio.reply", "audio.stopped", "speech", "marks"].map(
       (type) => /** @type {[string, (frame: any) => void]} */ ([type, (frame) => this.#emit("speech", frame)]),
     ),
@@ -211,14 +211,14 @@ export class ChatClient extends EventTarget {
   }
 
   /**
-   * Begins a live translation into a language (`zh`). `grow` extends its source, and the reply is the translation. For
+   * Begins a live translation into a language (`zh`). `appendSource` extends its source, and the reply is the translation. For
    * clients that name the feature `interpret`.
    * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
-   *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
+   *   publishPolicy?: "agreement" | "wait" | "segment", waitWords?: number, model?: string}} options
    * @returns {Reply}
    */
-  interpret({ target, source, told, wait, model, ...options }) {
-    const reply = this.#begin({ type: "interpret.start", target, source, told, wait, model }, options);
+  interpret({ target, source, publishPolicy, waitWords, model, ...options }) {
+    const reply = this.#begin({ type: "interpret.start", target, source, publish_policy: publishPolicy, wait_words: waitWords, model }, options);
     reply.interprets = { source: source ?? "auto", target };
     return reply;
   }
@@ -228,7 +228,7 @@ export class ChatClient extends EventTarget {
    * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
    * @returns {Promise<import("./frames.js").SourceAck>}
    */
-  grow({ conversationId = "default", off, text, final }) {
+  appendSource({ conversationId = "default", off, text, final }) {
     return this.#ask({ type: "source", conversation_id: conversationId, off, text, final });
   }
 
@@ -258,8 +258,8 @@ export class ChatClient extends EventTarget {
   }
 
   /** Sends sound of the microphone. False if no connection is open. @param {import("./sound.js").Sound} sound */
-  sendSound(sound) {
-    return this.#link.sendSound(frameOfSound(sound));
+  sendAudio(sound) {
+    return this.#link.sendAudio(frameOfSound(sound));
   }
 
   /**
@@ -497,9 +497,9 @@ export class ChatClient extends EventTarget {
     return true;
   }
 
-  /** @param {import("./frames.js").Heard} frame */
-  #onHeard(frame) {
-    if (frame.final) this.#live.heard(frame);
+  /** @param {import("./frames.js").Transcript} frame */
+  #onTranscript(frame) {
+    if (frame.final) this.#live.transcribe(frame);
     this.#emit("speech", frame);
   }
 

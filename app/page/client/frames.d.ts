@@ -4,7 +4,7 @@
 export type Request = HelloRequest | SendRequest | EditRequest | RegenerateRequest | ContinueRequest | InterpretStartRequest | SourceRequest | CancelRequest | ToolResultRequest | ToolDecisionRequest | ResumeRequest | HistoryRequest | ConversationsRequest | SearchRequest | RenameRequest | ShareRequest | UnshareRequest | DeleteRequest | AckRequest | AuthRefreshRequest | PingRequest | AudioStartRequest | AudioCommitRequest | AudioClearRequest | AudioStopRequest | PlayedRequest;
 
 /** Any frame of the server's. */
-export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Heard | Marks;
+export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
 /** The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base. */
 export interface HelloRequest {
@@ -154,7 +154,7 @@ export interface ContinueRequest {
 /**
  * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
  *
- * `told`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait` words behind, or never.
+ * `publish_policy`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait_words` words behind, or never.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -164,8 +164,8 @@ export interface InterpretStartRequest {
   source?: string;
   conversation_id?: string;
   input?: "text";
-  told?: "agreement" | "segment" | "wait";
-  wait?: number;
+  publish_policy?: "agreement" | "segment" | "wait";
+  wait_words?: number;
   model?: string | null;
   parent_id?: string | null;
   on_busy?: "interrupt" | "reject" | "rollback";
@@ -839,7 +839,7 @@ export interface Found {
 /**
  * A conversation that was found. `message_id`: a matching message, of any branch; null: its title matches.
  *
- * `at`, `chars`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
+ * `off`, `len`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
  */
 export interface Hit {
   conversation_id: string;
@@ -848,8 +848,8 @@ export interface Hit {
   messages: number;
   interprets?: Languages;
   snippet: string;
-  at: number;
-  chars: number;
+  off: number;
+  len: number;
   message_id?: string;
   role?: string;
 }
@@ -965,13 +965,13 @@ export interface Speech {
   at_ms: number;
 }
 
-/** The words of the user. Until it is final, each text extends the one before. `item`: words between two silences. */
-export interface Heard {
-  type: "heard";
+/** The words of the user. Until it is final, each text extends the one before. `utterance_id`: of the words between two silences. */
+export interface Transcript {
+  type: "transcript";
   conversation_id: string;
   text: string;
   final: boolean;
-  item: string;
+  utterance_id: string;
 }
 
 /** When words of a reply are heard: offsets of its text, milliseconds of its sound. */

@@ -126,7 +126,7 @@ export class Link extends EventTarget {
   }
 
   /** Sends a binary frame. False if no connection is open. @param {ArrayBuffer} bytes */
-  sendSound(bytes) {
+  sendAudio(bytes) {
     if (this.connected) this.#socket?.send(bytes);
     return this.connected;
   }

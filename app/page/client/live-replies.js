@@ -18,7 +18,7 @@ export function isUnfinished({ role, status, calls = [] }) {
 export class LiveReplies {
   /** @type {Map<string, Unfinished>} */ #own = new Map();
   /** @type {Map<string, Reply>} */ #byTurn = new Map();
-  /** @type {Map<string, string>} What was said last, by its item, which messages name. */ #transcripts = new Map();
+  /** @type {Map<string, string>} What was said last, by its utterance, which messages name. */ #transcripts = new Map();
   #notify;
 
   /** @param {(reply: Reply) => void} tell */
@@ -72,9 +72,9 @@ export class LiveReplies {
     return reply;
   }
 
-  /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
-  heard({ conversation_id: conversationId, item, text }) {
-    this.#transcripts.set(item, text);
+  /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Transcript} frame */
+  transcribe({ conversation_id: conversationId, utterance_id: utteranceId, text }) {
+    this.#transcripts.set(utteranceId, text);
     if (this.#transcripts.size > MAX_TRANSCRIPTS) this.#transcripts.delete([...this.#transcripts.keys()][0]);
     for (const reply of this.openIn(conversationId)) {
       if (reply.content === null && reply.hear(this.#transcripts)) this.#notify(reply);

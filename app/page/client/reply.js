@@ -1,6 +1,6 @@
 import { Call } from "./call.js";
 import { countCodePoints, dropCodePoints, takeCodePoints } from "./code-points.js";
-import { Thoughts } from "./thoughts.js";
+import { ReasoningText } from "./reasoning-text.js";
 
 /** @enum {string} */
 export const ReplyState = Object.freeze({
@@ -23,8 +23,8 @@ export const ReplyState = Object.freeze({
 /** States in which something is still to come. @type {Set<string>} */
 const OPEN = new Set([ReplyState.SENDING, ReplyState.WAITING, ReplyState.STREAMING, ReplyState.CALLING]);
 
-/** The id of a spoken message: `heard.item`, and how often its turn has begun. */
-const SPOKEN = /^(item_[\w-]+)\.\d+$/;
+/** The id of a spoken message: `transcript.utterance_id`, and how often its turn has begun. */
+const SPOKEN = /^(utterance_[\w-]+)\.\d+$/;
 
 /** The fewest tokens, and the shortest time, from which a pace is computed: less would be chance. */
 const PACE_TOKENS = 20;
@@ -72,7 +72,7 @@ export class Reply {
   /** Whether text, reasoning or a call was missed. What is here ends before the hole; the history has all of it. */
   holed = false;
   /** The model's reasoning, which is not part of the text. */
-  thoughts = new Thoughts();
+  reasoning = new ReasoningText();
   /** @type {Call[]} The calls that it made, in order. */
   calls = [];
   /** @type {import("./frames.js").Done | null} */ done = null;
@@ -153,7 +153,7 @@ export class Reply {
     if (frame.attachments !== undefined) this.attachments = frame.attachments;
     this.interprets = frame.interprets ?? this.interprets;
     if (frame.duplicate === true) this.holed = false;
-    const begun = this.chars > 0 || this.thoughts.chars > 0 || this.calls.length > 0;
+    const begun = this.chars > 0 || this.reasoning.chars > 0 || this.calls.length > 0;
     if (this.open) this.state = begun ? ReplyState.STREAMING : ReplyState.WAITING;
   }
 
@@ -169,7 +169,7 @@ export class Reply {
       return false;
     }
     this.state = ReplyState.STREAMING;
-    this.thoughts.rest(now);
+    this.reasoning.rest(now);
     const fresh = dropCodePoints(frame.text, this.chars - frame.off);
     const start = this.chars;
     if (fresh !== "") this.#grow(fresh, frame.tokens, now);
@@ -179,12 +179,12 @@ export class Reply {
 
   /**
    * Takes what was spoken as its message, if it has come. Before that nobody knows whether the speaker has ended.
-   * @param {Map<string, string>} said  by items
+   * @param {Map<string, string>} said  by utterances
    */
   hear(said) {
-    const item = SPOKEN.exec(this.clientMsgId ?? "")?.[1];
-    if (item === undefined) return false;
-    this.content = said.get(item) ?? null;
+    const utteranceId = SPOKEN.exec(this.clientMsgId ?? "")?.[1];
+    if (utteranceId === undefined) return false;
+    this.content = said.get(utteranceId) ?? null;
     this.unsure = this.content === null;
     return !this.unsure;
   }
@@ -209,7 +209,7 @@ export class Reply {
 
   /** Takes a piece of the model's reasoning. @param {import("./frames.js").Reasoning} frame @param {number} now */
   think(frame, now) {
-    if (!this.thoughts.append(frame, now)) this.holed = true;
+    if (!this.reasoning.append(frame, now)) this.holed = true;
     this.state = ReplyState.STREAMING;
   }
 
@@ -219,7 +219,7 @@ export class Reply {
    * @param {number} now
    */
   call(frame, now) {
-    this.thoughts.rest(now);
+    this.reasoning.rest(now);
     this.state = ReplyState.STREAMING;
     const known = this.callOf(frame.call_id);
     if (known !== undefined) return known;
@@ -241,7 +241,7 @@ export class Reply {
     const { content, reasoning = "", calls = [] } = message;
     const calling = message.status !== "running";
     this.state = calling ? ReplyState.CALLING : ReplyState.STREAMING;
-    this.thoughts.catchUp(reasoning, { growing: !calling && content === "" && calls.length === 0 });
+    this.reasoning.catchUp(reasoning, { growing: !calling && content === "" && calls.length === 0 });
     this.calls = calls.map((call) => this.#kept(call));
     this.#catchUpText(content);
   }
@@ -281,9 +281,9 @@ export class Reply {
   /** Ends the reply, and cuts it to what is kept. @param {import("./frames.js").Done} frame */
   finish(frame) {
     this.done = frame;
-    this.thoughts.rest(performance.now());
+    this.reasoning.rest(performance.now());
     this.#finishCalls(frame);
-    this.#finishThoughts(frame.reasoning_chars ?? 0);
+    this.#finishReasoning(frame.reasoning_chars ?? 0);
     if (this.state !== ReplyState.CALLING) this.#heldAt = null;
     if (this.chars < frame.chars) this.holed = true;
     else this.text = takeCodePoints(this.text, frame.chars);
@@ -301,9 +301,9 @@ export class Reply {
   }
 
   /** @param {number} chars */
-  #finishThoughts(chars) {
-    if (this.thoughts.chars < chars) this.holed = true;
-    else this.thoughts.cut(chars);
+  #finishReasoning(chars) {
+    if (this.reasoning.chars < chars) this.holed = true;
+    else this.reasoning.cut(chars);
   }
 
   /** Ends it: its calls are settled, and the reply that follows has begun. */
@@ -337,7 +337,7 @@ export class Reply {
   /** Takes that the connection was lost: the pace of what comes next is not the model's. */
   pause() {
     this.#replayed ||= this.chars > 0;
-    this.thoughts.pause();
+    this.reasoning.pause();
   }
 
   /**

@@ -22,7 +22,7 @@ const INTERRUPTED = "The reply was interrupted.";
 
 /** Whether a call waits for its client. @param {Call} call */
 export function waitsForClient(call) {
-  return call.open && (call.where === "client" || call.asks);
+  return call.open && (call.where === "client" || call.needsDecision);
 }
 
 /** The id of an approval. It names the arguments that are shown, so no others can be meant. @param {Call} call */
@@ -118,7 +118,7 @@ export class UIMessageStream {
    */
   goOn(reply, settled) {
     this.reply = reply;
-    this.#sent = { thought: reply.thoughts.text, text: reply.text };
+    this.#sent = { thought: reply.reasoning.text, text: reply.text };
     for (const { callId, open } of reply.calls) this.#calls.set(callId, { ended: !open, settled: settled.includes(callId) });
   }
 
@@ -177,8 +177,8 @@ export class UIMessageStream {
     if (!stepEnded) {
       this.#begin(/** @type {string} */ (reply.turnId));
       this.#step();
-      if (!reply.text.startsWith(this.#sent.text) || !reply.thoughts.text.startsWith(this.#sent.thought)) this.#again();
-      this.#writeReply(reply.thoughts.text, reply.text, reply.calls);
+      if (!reply.text.startsWith(this.#sent.text) || !reply.reasoning.text.startsWith(this.#sent.thought)) this.#again();
+      this.#writeReply(reply.reasoning.text, reply.text, reply.calls);
     }
     this.#writeOutcomes(reply.calls);
     if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
@@ -197,10 +197,10 @@ export class UIMessageStream {
     this.#calls.clear();
   }
 
-  /** @param {string} thoughts @param {string} text @param {Call[]} calls */
-  #writeReply(thoughts, text, calls) {
-    this.#write("reasoning", thoughts.slice(this.#sent.thought.length));
-    this.#sent.thought = thoughts;
+  /** @param {string} reasoning @param {string} text @param {Call[]} calls */
+  #writeReply(reasoning, text, calls) {
+    this.#write("reasoning", reasoning.slice(this.#sent.thought.length));
+    this.#sent.thought = reasoning;
     for (const call of calls.filter(({ callId }) => !this.#calls.has(callId))) {
       const before = takeCodePoints(text, call.off);
       if (before.length > this.#sent.text.length) this.#writeText(before);
@@ -222,7 +222,7 @@ export class UIMessageStream {
     const { callId: toolCallId, name: toolName, where } = call;
     const by = where === "server" ? { providerExecuted: true } : {};
     this.#put({ type: "tool-input-available", toolCallId, toolName, input: JSON.parse(call.args), ...by });
-    if (call.asks) this.#put({ type: "tool-approval-request", approvalId: approvalId(call), toolCallId });
+    if (call.needsDecision) this.#put({ type: "tool-approval-request", approvalId: approvalId(call), toolCallId });
     this.#calls.set(toolCallId, { ended: false, settled: false });
   }
 

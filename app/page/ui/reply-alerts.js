@@ -44,7 +44,7 @@ export class ReplyAlerts {
   #announce(reply) {
     if (reply.interprets !== null) return this.#sentences.announce(reply);
     for (const call of reply.calls) {
-      if (!call.asks || !this.#isNew(call)) continue;
+      if (!call.needsDecision || !this.#isNew(call)) continue;
       this.#announcer.textContent = t("{name} needs your permission. Allow or deny it in the conversation.", { name: call.name });
     }
     const goesOn = reply.done === null ? reply.calls.length > 0 : reply.done.reason === "tools";

@@ -118,7 +118,7 @@ export class Translating {
 
   /** @returns {InterpretOptions} */
   get #options() {
-    /** @type {InterpretOptions} */ const usual = { source: "en", target: language === "en" ? "zh" : language, told: "segment" };
+    /** @type {InterpretOptions} */ const usual = { source: "en", target: language === "en" ? "zh" : language, publishPolicy: "segment" };
     const kept = this.#parts.places.lasting?.getItem(OPTIONS_KEY) ?? null;
     return kept === null ? usual : { ...usual, ...JSON.parse(kept) };
   }

@@ -45,9 +45,9 @@ from connections.protocol.audio import (
     AudioStart,
     AudioStarted,
     AudioStopped,
-    Heard,
     Marks,
     Speech,
+    Transcript,
 )
 from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
@@ -69,7 +69,7 @@ RETRY_S = 1.0
 _TAKEN_ELSEWHERE = (
     "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
-_TRANSLATED_FRAMES = (AudioStarted, Speech, Heard, Marks)
+_TRANSLATED_FRAMES = (AudioStarted, Speech, Transcript, Marks)
 """Frames that this endpoint sends in other words."""
 
 

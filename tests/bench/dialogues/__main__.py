@@ -100,7 +100,7 @@ async def _speak_and_wait(phone: RealtimeVoiceClient, speech: Utterance) -> tupl
     while answer.done is not None and answer.done["reason"] == "cancelled":  # an early guess
         before += 1
         answer = await phone.answered(before + 1)
-    received = [(at, frame) for at, frame in phone.frames_of("heard", phone.spoke_at) if frame["final"]]
+    received = [(at, frame) for at, frame in phone.frames_of("transcript", phone.spoke_at) if frame["final"]]
     words = " ".join(str(frame["text"]) for _, frame in received)
     wanted = in_digits(speech.text).split()
     assert answer.first_sound_at is not None

@@ -115,7 +115,7 @@ class RealtimeVoiceClient(VoiceClient):
         if self._noise:
             noisy = frame + self._random.normal(0, self._noise, FRAME)
             frame = np.clip(noisy, -32768, 32767).astype(np.int16)
-        await self.send_sound(frame.astype("<i2").tobytes())
+        await self.send_audio(frame.astype("<i2").tobytes())
         if self._begins:
             self._begins, self.spoke_at, self.spoke_ms = False, monotonic(), self.sent_ms
         if self._left:

@@ -168,7 +168,7 @@ def update(**fields: Any) -> Any:
 def test_what_a_session_says_fits_openais_types() -> None:
     one = session()
     audio = {"input": {"transcription": {"model": "x"}}, "output": {"language": "zh"}}
-    events: list[ServerEvent] = [one.created(), one.update(update(audio=audio, told="segment"))]
+    events: list[ServerEvent] = [one.created(), one.update(update(audio=audio, publish_policy="segment"))]
     lines = (
         TranslationCodec(TranslationEventEncoder())
         .encode(TranslationFrame(events=tuple(events)))
@@ -193,14 +193,10 @@ def test_what_is_not_said_again_stays_and_null_takes_it_back() -> None:
             audio={"input": {"language": "en", "transcription": {"model": ""}}, "output": {"language": "zh"}}
         )
     )
-    one.update(update(told="wait", wait=5))
+    one.update(update(publish_policy="wait", wait_words=5))
     kept = one.settings
-    assert (kept.options.source, kept.options.target, kept.options.told, kept.options.wait) == (
-        "en",
-        "zh",
-        "wait",
-        5,
-    )
+    assert (kept.options.source, kept.options.target) == ("en", "zh")
+    assert (kept.options.publish_policy, kept.options.wait_words) == ("wait", 5)
     assert kept.transcription is not None
     one.update(update(audio={"input": {"language": None, "transcription": None}}))
     assert (one.settings.options.source, one.settings.transcription) == ("auto", None)
@@ -233,7 +229,7 @@ def test_nothing_that_is_appended_waits_for_nothing() -> None:
     one.update(update(audio={"output": {"language": "zh"}}))
     for mode in ("wait", "segment"):
         one.append("", "e1")
-        one.update(update(told=mode))
+        one.update(update(publish_policy=mode))
     one.append("", "e2")
     [waits] = [one.queue.take(0) for _ in range(len(one.queue))]
     assert (waits.text, waits.ref) == ("", None)
@@ -243,7 +239,7 @@ def test_nothing_comes_behind_the_close() -> None:
     one = session()
     one.close()
     one.close()
-    for act in (lambda: one.append("Hello.", None), lambda: one.update(update(told="wait"))):
+    for act in (lambda: one.append("Hello.", None), lambda: one.update(update(publish_policy="wait"))):
         with pytest.raises(Refused, match=r"no event can follow `session\.close`\."):
             act()
 
@@ -254,7 +250,7 @@ def test_nothing_comes_behind_the_close() -> None:
         {"type": "session.input_text_buffer.append"},
         {"type": "session.input_text_buffer.append", "text": 3},
         {"type": "session.update", "session": {"audio": {"output": {"language": ""}}}},
-        {"type": "session.update", "session": {"told": "later"}},
+        {"type": "session.update", "session": {"publish_policy": "later"}},
         {"type": "response.create"},
     ],
 )

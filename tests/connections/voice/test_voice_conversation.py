@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from connections.connection import Connection
-from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped, Heard
+from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped, Transcript
 from connections.protocol.frames import Error, Frame, Send
 from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction
@@ -142,9 +142,9 @@ async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
         talk.forget()
         talk.feed(Started(900))
         talk.feed(Stopped(900, 1800, "what now"))
-    first, second = [frame for frame in anna.recorder.frames if isinstance(frame, Heard)]
+    first, second = [frame for frame in anna.recorder.frames if isinstance(frame, Transcript)]
     assert (first.text, second.text) == ("count", "what now")
-    assert first.item != second.item
+    assert first.utterance_id != second.utterance_id
 
 
 async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
@@ -168,9 +168,10 @@ async def test_a_message_bears_the_name_of_what_was_said() -> None:
         for event in (Started(0), Paused(600, "count"), Resumed(700), Stopped(0, 1800, "count to ten")):
             talk.feed(event)
             await asyncio.sleep(0)  # what is said is sent
-        (heard,) = [frame for frame in anna.recorder.frames if isinstance(frame, Heard)]
+        (heard,) = [frame for frame in anna.recorder.frames if isinstance(frame, Transcript)]
         talk.cut()
-    assert [request.send.client_msg_id for request in anna.requests] == [f"{heard.item}.1", f"{heard.item}.2"]
+    said = heard.utterance_id
+    assert [request.send.client_msg_id for request in anna.requests] == [f"{said}.1", f"{said}.2"]
 
 
 async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> None:

@@ -59,9 +59,9 @@ async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
 
     await asyncio.gather(*(reader() for _ in range(AT_ONCE)))
     async with asyncio.timeout(60):
-        while engine.statistics().running or max(one.kv_parked_bytes for one in seen) < PARKED:  # noqa: ASYNC110 - it is told to no one
+        while engine.statistics().running or max(one.kv_cached_bytes for one in seen) < PARKED:  # noqa: ASYNC110 - it is told to no one
             await asyncio.sleep(0.05)
-        while engine.statistics().kv_parked_bytes:  # noqa: ASYNC110 - likewise
+        while engine.statistics().kv_cached_bytes:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.05)
     watching.cancel()
     found = re.search(r"memory: at most about ([\d,]+) MB", capfd.readouterr().err)
@@ -69,6 +69,6 @@ async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
     bound = int(found[1].replace(",", "")) * 10**6
     assert bound < 10**9, "it is a model of 5 MB"
     most = max(one.resident_bytes for one in seen)
-    parked = max(one.kv_parked_bytes for one in seen)
+    parked = max(one.kv_cached_bytes for one in seen)
     assert most < bound
     assert engine.statistics().resident_bytes < most - parked // 2

@@ -291,7 +291,7 @@ def test_kept_states_are_counted_in_bytes(core: EngineCore) -> None:
     assert core.statistics().kv_used_bytes == 3 * PAGE
     run_out(core)
     facts = core.statistics()
-    assert (facts.kv_used_bytes, facts.kv_parked_bytes, facts.kv_total_bytes) == (0, 3 * PAGE, 4 * WINDOW)
+    assert (facts.kv_used_bytes, facts.kv_cached_bytes, facts.kv_total_bytes) == (0, 3 * PAGE, 4 * WINDOW)
 
 
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
@@ -428,18 +428,18 @@ def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_
 
     assert core.gives_back_in_s is None
     assert (cached("left", 1), cached("talk", 2)) == (0, 0)
-    both = core.statistics().kv_parked_bytes
+    both = core.statistics().kv_cached_bytes
     for minute in range(1, 5):
         clock.now = 60.0 * minute
         assert core.gives_back_in_s == 0.0
         core.give_back()
         assert cached(f"talk {minute}", 2) == 39
-    assert core.statistics().kv_parked_bytes == both // 2
+    assert core.statistics().kv_cached_bytes == both // 2
     assert cached("left again", 1) == 0
     for minute in (5, 6):
         clock.now = 60.0 * minute
         core.give_back()
-    assert core.statistics().kv_parked_bytes == 0
+    assert core.statistics().kv_cached_bytes == 0
     assert core.gives_back_in_s is None
 
 

@@ -29,7 +29,7 @@ from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
 MIB = 1024 * 1024
-HURRIED = Timeouts(connect_s=0.5, health_s=0.05, patience_s=5)
+HURRIED = Timeouts(connect_s=0.5, health_s=0.05, unavailable_s=5)
 
 
 class Flood(StreamingResponse):

@@ -27,7 +27,7 @@ from tests.engine.upstream.test_upstream import (
 from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
-TIMES = Timeouts(connect_s=2, health_s=100, patience_s=0.3)
+TIMES = Timeouts(connect_s=2, health_s=100, unavailable_s=0.3)
 BUSY = {"error": {"message": "busy"}}
 
 
@@ -194,7 +194,7 @@ async def test_a_cancel_finds_a_request_that_went_elsewhere(
 async def test_what_waits_for_one_that_is_away_goes_to_the_first_that_answers() -> None:
     async with upstream_server() as away, upstream_server() as late:
         away.models = late.models = JSONResponse({}, 503)
-        fleet = fleet_over(away, late, times=Timeouts(health_s=0.05, patience_s=20))
+        fleet = fleet_over(away, late, times=Timeouts(health_s=0.05, unavailable_s=20))
         async with fleet.running():
             with pytest.raises(EngineUnavailable, match="No engine is ready"):
                 await fleet.ready(0.2)

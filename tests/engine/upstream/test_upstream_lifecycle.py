@@ -29,7 +29,7 @@ from tests.engine.upstream.test_upstream import (
 )
 from tests.engine.upstream_server import Answer, upstream_server
 
-SOON = Timeouts(connect_s=2, health_s=0.05, patience_s=5)
+SOON = Timeouts(connect_s=2, health_s=0.05, unavailable_s=5)
 
 
 async def until(engine: UpstreamEngine, state: EngineState) -> None:
@@ -69,7 +69,7 @@ async def test_an_upstream_that_serves_another_model_is_not_ready() -> None:
 async def test_an_upstream_that_is_gone_is_waited_for_and_comes_back() -> None:
     async with upstream_server() as server:
         port = int(server.url.split(":")[2].split("/")[0])
-        engine = UpstreamEngine(options_for(server.url, timeouts=Timeouts(health_s=100, patience_s=60)))
+        engine = UpstreamEngine(options_for(server.url, timeouts=Timeouts(health_s=100, unavailable_s=60)))
         running = engine.running()
         await running.__aenter__()
         await engine.ready(5)
@@ -83,7 +83,7 @@ async def test_an_upstream_that_is_gone_is_waited_for_and_comes_back() -> None:
 
 async def test_patience_with_an_upstream_that_is_gone_ends() -> None:
     async with upstream_server() as server:
-        timeouts = Timeouts(connect_s=2, health_s=0.05, patience_s=0.3)
+        timeouts = Timeouts(connect_s=2, health_s=0.05, unavailable_s=0.3)
         engine = UpstreamEngine(options_for(server.url, timeouts=timeouts))
         running = engine.running()
         await running.__aenter__()

@@ -337,7 +337,7 @@ async def test_a_connection_that_is_lost_at_the_prompt_is_told_above_it(
 async def test_a_service_that_does_not_come_back_is_told(running: InProcessService, tmp_path: Path) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
-    async with chatting(running.url, tmp_path, "--patience-s", "0") as terminal:
+    async with chatting(running.url, tmp_path, "--reconnect-s", "0") as terminal:
         await terminal.prompts()
         terminal.enters("Go on.")
         await terminal.shows("word")

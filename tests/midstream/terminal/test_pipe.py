@@ -301,7 +301,7 @@ async def hang_up(connection: ServerConnection) -> None:
 async def test_no_word_of_a_server_commands_the_terminal_by_the_errors(tmp_path: Path) -> None:
     async with serve(hang_up, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        code, out, err = await piped(f"127.0.0.1:{port}", tmp_path, "Hello.\n", "--patience-s", "0")
+        code, out, err = await piped(f"127.0.0.1:{port}", tmp_path, "Hello.\n", "--reconnect-s", "0")
     assert (code, out) == (1, "")
     assert "Full." in err
     assert err.rstrip("\n").isprintable()

@@ -88,14 +88,14 @@ async def test_a_message_is_found_by_its_words_in_any_order_and_case(store: Redi
         "assistant",
     )
     assert hit.snippet == "Slowly, but the OAK grows old."
-    assert hit.snippet[hit.at : hit.at + hit.chars] == "grows"
+    assert hit.snippet[hit.off : hit.off + hit.len] == "grows"
     assert found.next is None
 
 
 async def test_a_title_is_found_where_no_message_is(store: Redis, shelf: Shelf) -> None:
     await shelf.put("trees", "Hello.", title="On oaks")
     (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
-    assert (hit.message_id, hit.role, hit.snippet, hit.at, hit.chars) == (None, None, "On oaks", 3, 3)
+    assert (hit.message_id, hit.role, hit.snippet, hit.off, hit.len) == (None, None, "On oaks", 3, 3)
 
 
 async def test_of_several_messages_the_newest_is_told(store: Redis, shelf: Shelf) -> None:
@@ -173,8 +173,8 @@ def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before:
     assert words.are_in(text)
     excerpt = words.excerpt(text)
     assert len(excerpt.snippet) <= EXCERPT_CHARS
-    assert excerpt.at <= BEFORE_CHARS + 1
-    found = excerpt.snippet[excerpt.at : excerpt.at + excerpt.chars]
+    assert excerpt.off <= BEFORE_CHARS + 1
+    found = excerpt.snippet[excerpt.off : excerpt.off + excerpt.len]
     assert any(word.casefold().startswith(found.casefold()) or found == "" for word in query.split())
 
 

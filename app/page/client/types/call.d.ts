@@ -32,7 +32,7 @@ export declare class Call {
     /** Whether its state may still change. */
     get open(): boolean;
     /** Whether somebody has to allow or deny it. */
-    get asks(): boolean;
+    get needsDecision(): boolean;
     /** Takes its new state. @param {import("./frames.js").ToolState | ShownCall} frame */
     take(frame: import("./frames.js").ToolState | ShownCall): void;
     /** Takes its progress. @param {import("./frames.js").Status} frame */

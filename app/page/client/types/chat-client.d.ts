@@ -24,7 +24,7 @@
  *  - `missing` {conversationId}        the opened conversation does not exist
  *  - `removed` {conversationId, turnId}  an exchange was rolled back
  *  - `speech` frame                    in a spoken conversation, for a client that names the feature `audio`: the frames
- *                                      `audio.reply`, `audio.stopped`, `speech`, `heard` and `marks` of the protocol
+ *                                      `audio.reply`, `audio.stopped`, `speech`, `transcript` and `marks` of the protocol
  *  - `sound` Sound                     the sound of a reply (sound.js)
  *  - `title` {conversationId, title}   the model wrote a title, for a client that names the feature `titles`
  *  - `deleted` {conversationId}        a conversation is gone
@@ -34,7 +34,7 @@
  *  - `error` ChatError                 a failure of no particular request
  *
  * A Reply (reply.js) is a live object: read `state`, `text`, `visible`, `done`, `error` and its timing. With the features
- * `reasoning` and `tools`, `thoughts` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
+ * `reasoning` and `tools`, `reasoning` has the model's reasoning, and `calls` its calls (call.js). A reply with calls is
  * `calling` until they are settled. The reply that `follows` is a Reply of its own.
  */
 import { Call } from "./call.js";
@@ -114,17 +114,17 @@ export declare class ChatClient extends EventTarget {
         messageId: string;
     }): Reply;
     /**
-     * Begins a live translation into a language (`zh`). `grow` extends its source, and the reply is the translation. For
+     * Begins a live translation into a language (`zh`). `appendSource` extends its source, and the reply is the translation. For
      * clients that name the feature `interpret`.
      * @param {Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {target: string, source?: string,
-     *   told?: "agreement" | "wait" | "segment", wait?: number, model?: string}} options
+     *   publishPolicy?: "agreement" | "wait" | "segment", waitWords?: number, model?: string}} options
      * @returns {Reply}
      */
-    interpret({ target, source, told, wait, model, ...options }: Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {
+    interpret({ target, source, publishPolicy, waitWords, model, ...options }: Omit<MessageOptions, "params" | "tools" | "toolChoice"> & {
         target: string;
         source?: string;
-        told?: "agreement" | "wait" | "segment";
-        wait?: number;
+        publishPolicy?: "agreement" | "wait" | "segment";
+        waitWords?: number;
         model?: string;
     }): Reply;
     /**
@@ -132,7 +132,7 @@ export declare class ChatClient extends EventTarget {
      * @param {{conversationId?: string, off: number, text: string, final?: boolean}} growth
      * @returns {Promise<import("./frames.js").SourceAck>}
      */
-    grow({ conversationId, off, text, final }: {
+    appendSource({ conversationId, off, text, final }: {
         conversationId?: string;
         off: number;
         text: string;
@@ -158,7 +158,7 @@ export declare class ChatClient extends EventTarget {
         audioMs: number;
     }): void;
     /** Sends sound of the microphone. False if no connection is open. @param {import("./sound.js").Sound} sound */
-    sendSound(sound: import("./sound.js").Sound): boolean;
+    sendAudio(sound: import("./sound.js").Sound): boolean;
     /**
      * Stops the replies of a conversation. Nothing past `seenOff` code points is shown or kept from now on. If the server
      * refuses, the replies go on. Raises ChatError.

@@ -110,7 +110,7 @@ export declare class Link extends EventTarget {
      */
     send(frame: object): boolean;
     /** Sends a binary frame. False if no connection is open. @param {ArrayBuffer} bytes */
-    sendSound(bytes: ArrayBuffer): boolean;
+    sendAudio(bytes: ArrayBuffer): boolean;
     /** Pings the server now, if there is reason to doubt the connection. Without an answer the connection is given up. */
     probe(): void;
 }

@@ -32,8 +32,8 @@ export declare class LiveReplies {
     openIn(conversationId: string): Reply[];
     /** The reply of an accepted message; a new one if another device sent the message. @param {import("./frames.js").Accepted} frame */
     accept(frame: import("./frames.js").Accepted): Reply;
-    /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Heard} frame */
-    heard({ conversation_id: conversationId, item, text }: import("./frames.js").Heard): void;
+    /** Takes spoken text. It is the message of a turn, which may have begun already. @param {import("./frames.js").Transcript} frame */
+    transcribe({ conversation_id: conversationId, utterance_id: utteranceId, text }: import("./frames.js").Transcript): void;
     /**
      * The reply of a running turn. It may be new here, as it may have begun before this client came.
      * @param {string} conversationId

@@ -1,5 +1,5 @@
 import { Call } from "./call.js";
-import { Thoughts } from "./thoughts.js";
+import { ReasoningText } from "./reasoning-text.js";
 /** @enum {string} */
 export declare const ReplyState: Readonly<{
     /** Not accepted yet: on its way, or waiting for a connection. */
@@ -61,7 +61,7 @@ export declare class Reply {
     /** Whether text, reasoning or a call was missed. What is here ends before the hole; the history has all of it. */
     holed: boolean;
     /** The model's reasoning, which is not part of the text. */
-    thoughts: Thoughts;
+    reasoning: ReasoningText;
     /** @type {Call[]} The calls that it made, in order. */
     calls: Call[];
     /** @type {import("./frames.js").Done | null} */ done: import("./frames.js").Done | null;
@@ -109,7 +109,7 @@ export declare class Reply {
     append(frame: import("./frames.js").Delta, now: number): boolean;
     /**
      * Takes what was spoken as its message, if it has come. Before that nobody knows whether the speaker has ended.
-     * @param {Map<string, string>} said  by items
+     * @param {Map<string, string>} said  by utterances
      */
     hear(said: Map<string, string>): boolean;
     /**

@@ -103,9 +103,9 @@ export class SearchBox {
 }
 
 /** The snippet with its match marked. @param {Hit} hit */
-function marked({ snippet, at, chars }) {
-  const behind = dropCodePoints(snippet, at);
-  return [takeCodePoints(snippet, at), element("mark", { text: takeCodePoints(behind, chars) }), dropCodePoints(behind, chars)];
+function marked({ snippet, off, len }) {
+  const behind = dropCodePoints(snippet, off);
+  return [takeCodePoints(snippet, off), element("mark", { text: takeCodePoints(behind, len) }), dropCodePoints(behind, len)];
 }
 
 /**

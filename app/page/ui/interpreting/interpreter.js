@@ -137,7 +137,7 @@ export class Interpreter {
     const final = this.#final && text === rest;
     if (reply === null || reply.turnId === null || !reply.open || reply.stopping || (text === "" && !final)) return false;
     if (this.#parts.client.connection.state !== "connected") return false;
-    const { chars, final: ended } = await this.#parts.client.grow({ conversationId: this.conversationId, off: this.#known, text, final });
+    const { chars, final: ended } = await this.#parts.client.appendSource({ conversationId: this.conversationId, off: this.#known, text, final });
     if (this.#reply === reply) this.#known = Math.max(this.#known, Math.min(chars, countCodePoints(this.#source)));
     return !ended;
   }

@@ -2,9 +2,9 @@ import { element, part } from "../elements/dom.js";
 import { COMMON, languageName } from "../words/languages.js";
 import { t } from "../words/translate.js";
 
-/** @typedef {{source: string, target: string, told: "segment" | "agreement"}} InterpretOptions */
+/** @typedef {{source: string, target: string, publishPolicy: "segment" | "agreement"}} InterpretOptions */
 
-/** The bar over the box: the languages, and when words are told. */
+/** The bar over the box: the languages, and when words are shown. */
 export class InterpretingBar {
   #source = element("select", { "aria-label": t("From") });
   #target = element("select", { "aria-label": t("Into") });
@@ -24,7 +24,7 @@ export class InterpretingBar {
       element("option", { value: "segment", text: t("Sentence by sentence") }),
       element("option", { value: "agreement", text: t("Word by word") }),
     );
-    this.#granularity.value = options.told;
+    this.#granularity.value = options.publishPolicy;
     for (const choice of [this.#source, this.#target, this.#granularity]) choice.addEventListener("change", () => onOptions(this.options));
     this.#done.addEventListener("click", onDone);
     const arrow = element("span", { "aria-hidden": "true", text: "→" });
@@ -35,8 +35,8 @@ export class InterpretingBar {
 
   /** @returns {InterpretOptions} */
   get options() {
-    const told = this.#granularity.value === "agreement" ? "agreement" : "segment";
-    return { source: this.#source.value, target: this.#target.value, told };
+    const publishPolicy = this.#granularity.value === "agreement" ? "agreement" : "segment";
+    return { source: this.#source.value, target: this.#target.value, publishPolicy };
   }
 
   /** Offers these languages. @param {{sources: string[], targets: string[]}} languages @param {{source: string, target: string}} chosen */

@@ -49,13 +49,13 @@ export class CallCard {
     const key = JSON.stringify([state, argsSha256, content?.length, error, progress, message, question?.sha256]);
     if (key === this.#key) return;
     this.#key = key;
-    this.root.dataset.state = call.asks || question !== null ? "asks" : state === "done" && content === null ? "failed" : state;
+    this.root.dataset.state = call.needsDecision || question !== null ? "asks" : state === "done" && content === null ? "failed" : state;
     this.#state.textContent = stateOf(call);
     const args = laidOut(call.args);
     this.#args.root.hidden = args === "{}";
     this.#args.show(args);
     this.#showCourse(call);
-    this.#showAsk(call.asks);
+    this.#showAsk(call.needsDecision);
     this.#showQuestion(question);
     this.#showResult(call);
   }

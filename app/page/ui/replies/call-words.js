@@ -16,7 +16,7 @@ const SETTLED = {
 
 /** A call's state in a few words. @param {Call} call */
 export function stateOf(call) {
-  if (call.asks) return t("Needs your permission");
+  if (call.needsDecision) return t("Needs your permission");
   if (call.question !== null) return t("Has a question for you");
   if (call.state === "done") return call.content === null ? t("Failed") : t("Done");
   if (Object.hasOwn(SETTLED, call.state)) return SETTLED[call.state];
@@ -28,7 +28,7 @@ export function stateOf(call) {
 /** What the reader can do about a waiting call; empty if there is nothing to say. @param {Call} call */
 export function adviceOf(call) {
   if (!call.open) return "";
-  if (call.asks) return until(call.expiresAt);
+  if (call.needsDecision) return until(call.expiresAt);
   if (call.question !== null) return until(call.question.expires_at);
   return call.where === "client" ? `${t("This call waits for another program. Press Stop to give it up.")}${until(call.expiresAt, " ")}` : "";
 }

@@ -172,7 +172,7 @@ export class Voice {
     if (this.#stream === 0) return;
     if (this.#way === Way.HOLD && this.#left <= 0) return;
     this.#seq += 1;
-    this.#parts.client.sendSound({ stream: this.#stream, seq: this.#seq, samples });
+    this.#parts.client.sendAudio({ stream: this.#stream, seq: this.#seq, samples });
     if (this.#way !== Way.HOLD) return;
     this.#left -= 1;
     if (this.#left > 0) return;
@@ -180,7 +180,7 @@ export class Voice {
     this.#bar.showState("understanding");
   }
 
-  /** @param {import("../../client/frames.js").AudioReply | import("../../client/frames.js").AudioStopped | import("../../client/frames.js").Speech | import("../../client/frames.js").Heard | import("../../client/frames.js").Marks} frame */
+  /** @param {import("../../client/frames.js").AudioReply | import("../../client/frames.js").AudioStopped | import("../../client/frames.js").Speech | import("../../client/frames.js").Transcript | import("../../client/frames.js").Marks} frame */
   #take(frame) {
     if (frame.conversation_id !== this.conversationId) return;
     switch (frame.type) {
@@ -196,7 +196,7 @@ export class Voice {
           this.#bar.hear("", false);
         }
         return this.#bar.showState(frame.state === "started" ? "hearing" : "understanding");
-      case "heard":
+      case "transcript":
         this.#bar.hear(frame.text, frame.final);
         if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
         return;

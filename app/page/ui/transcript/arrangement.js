@@ -263,7 +263,7 @@ function answer(message, reply, source) {
 
 /** The reasoning of a reply. The server's own time, if it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
 function thinkingMs(reply, usage) {
-  return usage?.reasoning_ms ?? reply?.thoughts.ms ?? null;
+  return usage?.reasoning_ms ?? reply?.reasoning.ms ?? null;
 }
 
 /** @param {Message} message */
@@ -285,7 +285,7 @@ function liveAnswer(reply) {
   const status = reply.state === ReplyState.WITHDRAWN ? "lost" : liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
-  const thought = { text: reply.thoughts.text, growing: reply.thoughts.growing, ms: thinkingMs(reply, usage) };
+  const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: thinkingMs(reply, usage) };
   const { calls, visible: text, interprets, source, alignment } = reply;
   const translated = { interprets, source, sourceId: interprets === null ? null : reply.messageId, alignment };
   const role = /** @type {const} */ ("assistant");

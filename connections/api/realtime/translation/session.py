@@ -148,8 +148,8 @@ class TranslationSession:
             model=self.model,
             expires_at=self._expires_at,
             audio=self.settings.shown(),
-            told=self.settings.options.told,
-            wait=self.settings.options.wait,
+            publish_policy=self.settings.options.publish_policy,
+            wait_words=self.settings.options.wait_words,
             conversation_id=self.conversation_id,
         )
 
@@ -162,8 +162,8 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str = AUTO
     target: str | None = None
-    told: PublishPolicy = "agreement"
-    wait: int = 3
+    publish_policy: PublishPolicy = "agreement"
+    wait_words: int = 3
     voice: str | None = None
 
     def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
@@ -175,13 +175,15 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             model=model,
             source=self.source,
             target=self.target,
-            told=self.told,
-            wait=self.wait,
+            publish_policy=self.publish_policy,
+            wait_words=self.wait_words,
         )
 
     def interpreting(self) -> SourceState | None:
         """Return what the model is asked, once the target is known."""
-        return None if self.target is None else SourceState(self.source, self.target, self.told, self.wait)
+        if self.target is None:
+            return None
+        return SourceState(self.source, self.target, self.publish_policy, self.wait_words)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,8 +199,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         options = TranslationOptions(
             source=source,
             target=_value_or(output.language, self.options.target),
-            told=_value_or(update.told, self.options.told),
-            wait=_value_or(update.wait, self.options.wait),
+            publish_policy=_value_or(update.publish_policy, self.options.publish_policy),
+            wait_words=_value_or(update.wait_words, self.options.wait_words),
             voice=_value_or(output.voice, self.options.voice),
         )
         return Settings(options=options, transcription=_value_or(given.transcription, self.transcription))
@@ -349,11 +351,11 @@ class AudioOptions(msgspec.Struct, frozen=True):
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that change from now on. `told`, `wait`: our own, as in `interpret.start`."""
+    """Options that change from now on. `publish_policy`, `wait_words`: our own, as in `interpret.start`."""
 
     audio: AudioOptions = AudioOptions()
-    told: PublishPolicy | UnsetType = UNSET
-    wait: Wait | UnsetType = UNSET
+    publish_policy: PublishPolicy | UnsetType = UNSET
+    wait_words: Wait | UnsetType = UNSET
 
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
@@ -411,8 +413,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     expires_at: int
     audio: Audio
-    told: PublishPolicy
-    wait: int
+    publish_policy: PublishPolicy
+    wait_words: int
     conversation_id: str
 
 

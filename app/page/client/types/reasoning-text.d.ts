@@ -1,5 +1,5 @@
 /** A model's reasoning beside its reply. Its offsets are code points of its own; times are `performance.now()` milliseconds. */
-export declare class Thoughts {
+export declare class ReasoningText {
     #private;
     /** The reasoning so far; after the end, what is kept of it. */
     text: string;

@@ -1,7 +1,7 @@
 import { countCodePoints, dropCodePoints, takeCodePoints } from "./code-points.js";
 
 /** A model's reasoning beside its reply. Its offsets are code points of its own; times are `performance.now()` milliseconds. */
-export class Thoughts {
+export class ReasoningText {
   /** The reasoning so far; after the end, what is kept of it. */
   text = "";
   /** Code points of `text`. */
