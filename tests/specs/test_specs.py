@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,6 @@ from tests.connections.openai.request_parsing import LIMITS, parsed
 HERE = Path(__file__).parent
 PROTOCOL = HERE.parent.parent / "PROTOCOL.md"
 REFERENCE = HERE.parent.parent / "docs" / "reference.md"
-ENDPOINTS = HERE.parent.parent / "docs" / "endpoints.md"
 VALIDATOR = Draft202012Validator(schemas.document())
 DEFINED: dict[str, Any] = schemas.document()["$defs"]
 """Every schema by its name."""
@@ -218,8 +219,7 @@ def test_so_it_is_at_openais_doors(field: tuple[str, Any]) -> None:
         ({"top_logprobs": 21}, False),
         ({"metadata": {str(number): "" for number in range(16)}}, True),
         ({"metadata": {str(number): "" for number in range(17)}}, False),
-        ({"metadata": {"k" * 65: ""}}, False),
-        ({"metadata": {"k": "v" * 513}}, False),
+        ({"metadata": {"k" * 65: "v" * 513}}, False),
         ({"seed": OFF, "top_k": OFF}, True),
         ({"max_output_tokens": 0}, False),
     ],
@@ -228,15 +228,11 @@ def test_a_response_is_described_with_the_bounds_that_are_checked(
     fields: dict[str, Any], *, taken: bool
 ) -> None:
     body = {"model": "m", "input": "Hello!"} | fields
-    document = openapi.document()
-    described = Draft202012Validator({"$ref": "#/components/schemas/ResponsesCreation"} | document)
+    schema = {"$ref": "#/components/schemas/ResponsesCreation"}
+    described = Draft202012Validator(schema | openapi.document())
     assert described.is_valid(body) == taken
-    try:
+    with nullcontext() if taken else pytest.raises(Refused):
         response_turn_request(parse_response_request(msgspec.json.encode(body)), LIMITS)
-    except Refused:
-        assert not taken
-    else:
-        assert taken
 
 
 @pytest.mark.parametrize(
@@ -247,7 +243,8 @@ def test_fields_without_effect_are_not_described_or_described_as_such(
     api: str, request_type: type[msgspec.Struct]
 ) -> None:
     """`docs/endpoints.md` lists them."""
-    rows = ENDPOINTS.read_text().partition("| Fields without effect")[2].partition("\n\n")[0]
+    text = REFERENCE.with_name("endpoints.md").read_text()
+    rows = text.partition("| Fields without effect")[2].partition("\n\n")[0]
     row = rows.partition(f"\n| {api} |")[2]
     row = re.split(r"\n\| \w", row)[0].replace("a message's `name`", "")
     names = re.findall(r"`(?:\w+\.)?(\w+…?)`", row)
@@ -255,9 +252,7 @@ def test_fields_without_effect_are_not_described_or_described_as_such(
     for struct in schemas.structs([request_type]):
         for field in msgspec.structs.fields(struct):
             for name in names:
-                is_it = field.encode_name == name or (
-                    name.endswith("…") and field.encode_name.startswith(name[:-1])
-                )
+                is_it = fnmatch(field.encode_name, name.replace("…", "*"))
                 assert not is_it or f"`{name}`" in (struct.__doc__ or ""), (struct, field.encode_name)
 
 
