@@ -164,7 +164,7 @@ class InexactVoiceClient(VoiceClient):
         """Send audio: at once, or as long as it takes."""
         begun = monotonic()
         for number, at in enumerate(range(0, len(sound), FRAME)):
-            await self.send_audio(sound[at : at + FRAME])
+            await super().send_audio(sound[at : at + FRAME])
             await asyncio.sleep(max(0.0, begun + number * FRAME_S - monotonic()) if in_time else 0)
 
     async def stop_playing(self, reply: Reply) -> int:
