@@ -235,7 +235,7 @@ def test_instructions_for_a_voice_are_a_hint(sdk: OpenAI) -> None:
 
 
 def test_a_recording_is_too_long_by_what_it_decodes_to(sdk: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="may have 300 seconds") as refused:
+    with pytest.raises(openai.BadRequestError, match="at most 300 seconds") as refused:
         recognize(sdk, compressed(bytes(2 * 8_000 * 301), "flac", rate=8_000), "a.flac")
     assert refused.value.code == "content_too_long"
 
