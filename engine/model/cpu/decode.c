@@ -115,7 +115,7 @@ static void lay_out(struct run *run, struct room *room) {
     run->gated = take(room, bytes_of(model, rows * widest_middle(model)));
 }
 
-/* Compute a step of spans of one token, all of them kept. Returns 0, or an `enum refusal`; nothing was computed then. */
+/* Compute a step of single tokens, all kept, in order. Returns 0, or an `enum refusal`; nothing was computed then. */
 int midstream_decode(const struct model *model, const struct step *step) {
     enum refusal refusal = check_step(model, step);
     if (refusal) return refusal;

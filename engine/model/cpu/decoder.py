@@ -21,6 +21,7 @@ from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
 from engine.step_layout import Span, block_tables
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
+_NO_MEMORY = 3  # of _REFUSALS
 
 _REFUSALS = (
     "",
@@ -142,6 +143,8 @@ class CpuModel:
         )
         call = getattr(cpu_kernels.library(), kernel)
         if refusal := call(ctypes.byref(self._described), ctypes.byref(step)):
+            if refusal == _NO_MEMORY:
+                raise RuntimeError("can't allocate memory")
             raise InvalidStep(_REFUSALS[refusal])
         return logits
 
@@ -159,6 +162,7 @@ class CpuModel:
             return
         if len(layers) != len(self._layers):
             raise InvalidStep("keys and values for another number of layers")
+        self._bound = ()
         pages, page, _, _ = layers[0].keys.shape
         shape = (pages, self._described.kv_heads, page, self._described.size)
         for described, layer in zip(self._layers, layers, strict=True):

@@ -14,13 +14,14 @@
 /* Raise it with every change of a signature, here and in kernels.py. */
 const int midstream_version = 9;
 
-enum { WORTH_SHARING = 1 << 15 /* with fewer operations than about this, waking other threads takes longer */ };
+/* With fewer operations than WORTH_SHARING, waking other threads takes longer. Heads and queries lie on the stack. */
+enum { WORTH_SHARING = 1 << 15, WIDEST_HEAD = 1 << 10, WIDEST_QUERIES = 1 << 17 };
 
 /* Attend with the queries of spans, each to all positions of its span's table up to its own.
 
    queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (span_count, columns);
-   mixed: (rows, heads, value_size). Returns 0; 1 if spans are not one after the other, or a table points outside the
-   pages; 2 if there is no memory. Nothing was read then. */
+   mixed: (rows, heads, value_size). Returns 0; 1 if spans are not one after the other, heads are too wide, or a table
+   points outside the pages; 2 if there is no memory. Nothing was read then. */
 int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
                      const int32_t *table, const struct span *spans, count pages, count columns, count span_count,
                      count heads, count kv_heads, count page, count size, count value_size, float scale, float softcap,
@@ -29,7 +30,8 @@ int midstream_attend(const void *queries, count row_stride, count head_stride, c
         {keys, values, kv_heads, page, size, value_size, half}, {scale, softcap, window, chunk}, queries, mixed, table,
         spans, span_count, columns, row_stride, head_stride, heads, half && midstream_has_pairs() && size % 2 == 0,
     };
-    count row = 0, read_positions = 0;
+    count row = 0, read_positions = 0, widest = size > value_size ? size : value_size;
+    if (size < 1 || value_size < 1 || widest > WIDEST_HEAD || heads / kv_heads * widest > WIDEST_QUERIES) return 1;
     for (count i = 0; i < span_count; row += spans[i++].number) {
         if (spans[i].row != row || spans[i].number < 1 || spans[i].start < 0) return 1;
         if (!is_within(table + i * columns, columns, page, spans[i].start + spans[i].number, pages)) return 1;

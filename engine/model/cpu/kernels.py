@@ -140,9 +140,8 @@ def attend(
         *(terms.window or 0, terms.chunk or 0, _is_half(queries), mixed.data_ptr()),
     )
     if refusal:
-        raise (
-            BadTable("a block table leads out of the pages of the cache") if refusal == 1 else MemoryError()
-        )
+        leads_out = BadTable("a block table leads out of the pages of the cache, or heads are too wide")
+        raise (leads_out if refusal == 1 else RuntimeError("can't allocate memory"))
     return mixed
 
 

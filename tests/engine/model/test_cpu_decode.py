@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from engine.kv_cache import LayerPages
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.decoder import CpuModel, InvalidStep, is_known
 from engine.model.cpu.kernels import quantize
+from engine.model.devices import is_out_of_memory
 from engine.step_layout import Span
 from tests.engine.families import VOCABULARY
 from tests.engine.model.decoding import MADE, SIZE, by_itself, decoder, made_pages
@@ -161,3 +164,12 @@ def test_what_is_no_number_stays_with_its_own_row() -> None:
     held[0].keys[1] = torch.nan
     logits = model.decode(spans_of([1, 2, 3], [1, 1, 1], [[0], [1], [2]]), held)
     assert logits.isnan().any(dim=1).tolist() == [False, True, False]
+
+
+def test_a_step_without_memory_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = decoder()
+    model = CpuModel(fused)
+    monkeypatch.setattr(cpu_kernels, "library", lambda: SimpleNamespace(midstream_decode=lambda *_: 3))
+    with pytest.raises(RuntimeError) as refused:
+        model.decode([Span(0, 0, [1], samples=True, pages=[0])], made_pages(fused, 1, 16))
+    assert is_out_of_memory(refused.value)
