@@ -37,7 +37,7 @@ The model was not trained on digital silence: without the noise it mishears ten 
 
 
 class PocketSphinxDecoder:
-    """A `RecognitionModel`. Segments leave no state behind: the speaker's loudness is measured anew for each."""
+    """A `RecognitionModel`. Segments leave no state behind: the speaker's loudness is measured again for each."""
 
     rate = RATE
     facts = ENGLISH

@@ -209,14 +209,11 @@ def _calling(template: str, tokens: Collection[str]) -> Family | None:
 
 
 def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
-    return next(
-        (
-            one
-            for one in THINKING
-            if one.opening in template or one.closing in template or {one.opening, one.closing} <= {*tokens}
-        ),
-        None,
-    )
+    for one in THINKING:
+        marks = one.opening, one.closing
+        if any(mark in template for mark in marks) or all(mark in tokens for mark in marks):
+            return one
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ export class MidstreamChatTransport {
 
   /**
    * The message that is being written in a chat, from its start; null if there is none. A message that `messages` left out is
-   * told even if it has ended since.
+   * streamed even if it has ended since.
    * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
    * @returns {Promise<ReadableStream<any> | null>}
    */
@@ -222,10 +222,10 @@ export class MidstreamChatTransport {
       if (reply === stream.reply || reply.follows === stream.reply.turnId) stream.take(reply);
     };
     const stop = () => {
-      const { reply, over, toldChars } = stream;
+      const { reply, over, streamedChars } = stream;
       stream.close(); // first: that a message is taken back is no error
       // If the server refuses a stop, the reply goes on and is in the history; nothing waits for the answer.
-      if (reply !== null && !over) client.stop(reply, { seenOff: toldChars }).catch(() => undefined);
+      if (reply !== null && !over) client.stop(reply, { seenOff: streamedChars }).catch(() => undefined);
     };
     client.addEventListener("reply", onReply);
     abortSignal?.addEventListener("abort", stop, { once: true });

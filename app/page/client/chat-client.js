@@ -252,7 +252,7 @@ export class ChatClient extends EventTarget {
     this.#link.send({ type: "audio.commit", conversation_id: conversationId });
   }
 
-  /** Tells how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+  /** Reports how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} position */
   played({ conversationId = "default", turnId, audioMs }) {
     this.#link.send({ type: "played", conversation_id: conversationId, turn_id: turnId, audio_ms: audioMs });
   }

@@ -42,7 +42,7 @@ export class Sequence {
   }
 
   /**
-   * Takes a position up to which the server told everything. A new epoch begins a new count.
+   * Takes a position up to which the server sent everything. A new epoch begins a new count.
    * @param {string} epoch
    * @param {number} seq
    */

@@ -57,12 +57,12 @@ export function outcomeOf(call) {
  */
 export class UIMessageStream {
   /** @type {ReadableStream<UIMessageChunk>} */ readable;
-  /** @type {Reply | null} The reply that is told now. */ reply = null;
+  /** @type {Reply | null} The reply that is streamed now. */ reply = null;
   /** @type {ReadableStreamDefaultController<UIMessageChunk>} */ #controller;
   /** @type {string | null} */ #messageId;
   /** @type {(() => void)[]} */ #whenOver = [];
   /** @type {{type: string, id: string} | null} The open part. */ #part = null;
-  /** @type {Map<string, {ended: boolean, settled: boolean}>} The calls that were told: whether their ends were, and whether the client settles them. */
+  /** @type {Map<string, {ended: boolean, settled: boolean}>} The calls that were streamed: whether their ends were, and whether the client settles them. */
   #calls = new Map();
   #over = false;
   #begun = false;
@@ -87,8 +87,8 @@ export class UIMessageStream {
     return this.#over;
   }
 
-  /** Code points of the reply's text that were told. */
-  get toldChars() {
+  /** Code points of the reply's text that were streamed. */
+  get streamedChars() {
     return countCodePoints(this.#sent.text);
   }
 
@@ -184,7 +184,7 @@ export class UIMessageStream {
     if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
   }
 
-  /** Takes that less of the reply is kept than was told. */
+  /** Takes that less of the reply is kept than was streamed. */
   #again() {
     this.#close();
     this.#put({ type: "reset-step" });
@@ -239,7 +239,7 @@ export class UIMessageStream {
     }
   }
 
-  /** Ends since a part of the text is missing: what was told must not look like the whole. */
+  /** Ends since a part of the text is missing: what was streamed must not look like the whole. */
   #lose() {
     this.#leave();
     this.#finish({ type: "error", errorText: LOST });

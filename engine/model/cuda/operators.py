@@ -42,7 +42,7 @@ LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
 _library: Any = torch.library.Library("midstream", "DEF")  # type: ignore[no-untyped-call]
 
 ROUNDS = 32
-"""The most draws of a row. A nucleus of mass p takes at most ln(1/p) rejections on average, so no more are needed."""
+"""The most draws of a row. Drawing from a nucleus of mass p rejects at most ln(1/p) times on average."""
 
 BLOCK = 4096
 """Scores that a row's program reads at a time."""

@@ -17,7 +17,7 @@ from engine.process.client import EngineClient
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is given back under Linux alone")
 AT_ONCE = 8
 PROMPTS = 16
-PARKED = 4 << 20
+CACHED = 4 << 20
 """Bytes of one long prompt, about: keys and values that are worth measuring."""
 
 
@@ -59,7 +59,7 @@ async def test_memory_stays_below_what_is_said_and_falls_when_nobody_asks(
 
     await asyncio.gather(*(reader() for _ in range(AT_ONCE)))
     async with asyncio.timeout(60):
-        while engine.statistics().running or max(one.kv_cached_bytes for one in seen) < PARKED:  # noqa: ASYNC110 - it is told to no one
+        while engine.statistics().running or max(one.kv_cached_bytes for one in seen) < CACHED:  # noqa: ASYNC110 - nobody is notified
             await asyncio.sleep(0.05)
         while engine.statistics().kv_cached_bytes:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.05)

@@ -44,7 +44,7 @@ export declare class MidstreamChatTransport {
     }): Promise<ReadableStream<any>>;
     /**
      * The message that is being written in a chat, from its start; null if there is none. A message that `messages` left out is
-     * told even if it has ended since.
+     * streamed even if it has ended since.
      * @param {{chatId: string, abortSignal?: AbortSignal | undefined}} options
      * @returns {Promise<ReadableStream<any> | null>}
      */

@@ -151,7 +151,7 @@ export declare class ChatClient extends EventTarget {
     stopAudio(conversationId?: string): Promise<void>;
     /** Ends the message at what was said so far. @param {string} [conversationId] */
     commitAudio(conversationId?: string): void;
-    /** Tells how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} told */
+    /** Reports how much of a reply's sound was played; call it every 100 to 250 ms. @param {{conversationId?: string, turnId: string, audioMs: number}} position */
     played({ conversationId, turnId, audioMs }: {
         conversationId?: string;
         turnId: string;

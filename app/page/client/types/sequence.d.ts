@@ -26,7 +26,7 @@ export declare class Sequence {
     /** Learns the epoch of the events seen. @param {string} epoch */
     within(epoch: string): void;
     /**
-     * Takes a position up to which the server told everything. A new epoch begins a new count.
+     * Takes a position up to which the server sent everything. A new epoch begins a new count.
      * @param {string} epoch
      * @param {number} seq
      */

@@ -19,15 +19,15 @@ export declare function outcomeOf(call: Call): UIMessageChunk | null;
 export declare class UIMessageStream {
     #private;
     /** @type {ReadableStream<UIMessageChunk>} */ readable: ReadableStream<UIMessageChunk>;
-    /** @type {Reply | null} The reply that is told now. */ reply: Reply | null;
+    /** @type {Reply | null} The reply that is streamed now. */ reply: Reply | null;
     /** @param {{messageId?: string}} [options]  `messageId`: of a message that goes on */
     constructor({ messageId }?: {
         messageId?: string;
     });
     /** Whether it has ended. */
     get over(): boolean;
-    /** Code points of the reply's text that were told. */
-    get toldChars(): number;
+    /** Code points of the reply's text that were streamed. */
+    get streamedChars(): number;
     /** Whether its reader got anything. */
     get begun(): boolean;
     /** @param {() => void} then  called once it is over */
