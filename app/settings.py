@@ -82,7 +82,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     key_connections: Annotated[int, Meta(ge=1)] | None = None
     """Connections of a key at once. A change takes effect at a restart."""
     message_rate: Annotated[float, Meta(gt=0)] = MESSAGES_PER_S
-    """Messages a second of one owner, counted by each replica separately."""
+    """An owner's messages per second, counted by each replica separately."""
     read_rate: Annotated[float, Meta(gt=0)] = READS_PER_S
     """Calls to the store a second, counted likewise: history, resume, lists, renames, deletes."""
 
@@ -127,7 +127,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: none on loopback; beyond it any, or without authentication IP addresses only."
+            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: no others on loopback; else any; without authentication, only IP addresses."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -228,7 +228,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_issuer: Annotated[
         str | None,
         Meta(
-            description="Required `iss` of JWTs; unset: any. With neither a secret nor a key set it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
+            description="Required `iss` of JWTs; unset: any. Without jwt_secret and jwks_url it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
@@ -268,7 +268,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most a quarter of what is free after loading on a CPU, 95 % of what the largest step leaves on CUDA.",
+            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most, on a CPU, a quarter of what loading leaves; on CUDA, 95 % of what the largest step leaves.",
         ),
     ] = None
     max_turns: Annotated[
@@ -284,7 +284,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and rates a second of one owner, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
+            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and an owner's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
@@ -302,7 +302,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share conversations by links; anybody with a link can read until it is withdrawn. If off, no link works."
+            description="People may share conversations by links; anybody with a link can read until it is withdrawn. Off: no link works."
         ),
     ] = True
     chars_per_s: Annotated[

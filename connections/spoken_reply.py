@@ -47,7 +47,7 @@ class SpokenReply:
         is_guess: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`stream`: the number of its binary frames. `cut`: ends its turn at what was heard, once the turn has an id.
+        """`stream`: the id in its binary frames. `cut`: ends its turn at what was heard, once the turn has an id.
 
         `reports_late`: its listener may report what was heard after the cut. `is_guess`: no sound is sent until `confirm`.
         """
@@ -57,7 +57,7 @@ class SpokenReply:
         self._clauses = Clauses()
         self._waiting: asyncio.Queue[Clause | None] = asyncio.Queue()
         self._clock = clock
-        # When its listener last reported, or had something to report from then on.
+        # When its listener last reported, or last had nothing to report.
         self._reported_at = clock()
         self._leaving: asyncio.TimerHandle | None = None  # ends its turn, unless its listener reconnects
         self._ended = asyncio.Event()
@@ -66,7 +66,7 @@ class SpokenReply:
         if not reports_late:
             self._reported.set()
         self._is_whole = False  # all of its sound is made
-        self._is_announced = self._is_ended = False  # what its listener has been sent about it
+        self._is_announced = self._sent_end = False  # what its listener has been sent about it
         self._has_failed = False
         self._made_marks: tuple[Mark, ...] = ()
         self._text_chars = self._seq = 0
@@ -90,7 +90,7 @@ class SpokenReply:
 
     @property
     def heard(self) -> int:
-        """How much of its text was heard: possibly all that was sent, while its listener may still report.
+        """How much of its text was heard; all that was sent, while its listener may still report.
 
         If the voice failed, all of it counts, since it was left to be read.
         """
@@ -143,7 +143,7 @@ class SpokenReply:
 
     def stop(self) -> None:
         """Stop playing."""
-        self._stop_waiting()
+        self._cancel_cut()
         self._ended.set()
         self._progressed.set()
 
@@ -153,11 +153,11 @@ class SpokenReply:
         self.stop()
 
     def attach(self, push: Push) -> None:
-        """Send to a new listener, from what was played so far."""
-        self._stop_waiting()
+        """Send to a new listener, from the played position."""
+        self._cancel_cut()
         self._reported_at = self._clock()
         self._push = push
-        self._is_announced = self._is_ended = False
+        self._is_announced = self._sent_end = False
         self._timeline.rewind()
         self._send()
 
@@ -166,10 +166,10 @@ class SpokenReply:
         self._push = None
         self._reported.set()
         if not self.is_over:
-            self._stop_waiting()
+            self._cancel_cut()
             self._leaving = asyncio.get_running_loop().call_later(grace_s, self._cut, self)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_cut(self) -> None:
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
@@ -249,13 +249,13 @@ class SpokenReply:
         while part := self._timeline.take(FRAME_MS):
             self._announce(push)
             is_last = self._is_whole and self._timeline.is_sent
-            self._is_ended = is_last
+            self._sent_end = is_last
             push(self._sound(part, LAST if is_last else 0))
             self._progressed.set()
         if not self._is_whole:
             return
-        if self._timeline.is_sent and not self._is_ended and self._is_announced:
-            self._is_ended = True
+        if self._timeline.is_sent and not self._sent_end and self._is_announced:
+            self._sent_end = True
             push(self._sound(b"", LAST))
         if self._timeline.is_played:
             self.stop()
@@ -292,7 +292,7 @@ def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
 
 
 class _Boundary(msgspec.Struct, frozen=True):
-    """The text up to an offset was heard once so much was played."""
+    """The text before `off` was heard once `at_ms` was played."""
 
     at_ms: int
     off: int
@@ -342,7 +342,7 @@ class Timeline:
 
     @property
     def precision(self) -> Precision:
-        """Whether a cut now is at a word."""
+        """To what a cut now is exact."""
         place = self._index_at(self.played_ms)
         following = self._boundaries[place : place + 1]
         return (
@@ -371,7 +371,7 @@ class Timeline:
         return moved
 
     def take(self, most_ms: int) -> bytes:
-        """Return the next sound to send, at most so much; empty if it is not due, or there is none."""
+        """Return up to `most_ms` of sound to send; empty if it is not due, or there is none."""
         until = min(self._bytes(self.played_ms + AHEAD_MS), self._sent + self._bytes(most_ms))
         part = bytes(self._sound[self._sent - self._dropped : max(0, until - self._dropped)])
         self._sent += len(part)

@@ -62,7 +62,7 @@ class EngineState(StrEnum):
 class EngineStatus(msgspec.Struct, frozen=True):
     """The status of an engine, for `/readyz` and the terminal.
 
-    `stage` is for people; `progress` is the loaded share, from 0 to 1. `message` says why the engine is not ready, if it can.
+    `stage` is for people; `progress` is the loaded share, from 0 to 1. `message` says why the engine is not ready, if known.
     """
 
     state: EngineState
@@ -118,7 +118,7 @@ class Engine(Protocol):
         ...
 
     def statistics(self) -> EngineStatistics:
-        """Return the latest facts of the running process; zeros before the first."""
+        """Return the latest numbers of the process; zeros before the first."""
         ...
 
     async def run(self) -> None:
@@ -137,7 +137,7 @@ _NEUTRAL: dict[str, object] = {
     "ignore_eos": False,
     "special_tokens": False,
 }
-"""The spec without any wishes, which every engine can follow."""
+"""The parameters' values that every engine can follow."""
 
 
 def not_served(params: Params, facts: ModelFacts) -> str | None:
@@ -236,7 +236,7 @@ T = TypeVar("T", Chunk, Reasoning)
 
 
 class DeliveryTimes:
-    """The number of pieces that readers took, and their total waiting time."""
+    """How many pieces readers took, and how long the pieces had waited."""
 
     __slots__ = ("count", "seconds")
 
@@ -261,7 +261,7 @@ class Streamer:
 
     The engine's side calls `put_nowait`, `lose` and `fail`.
 
-    `deadline`: the loop's time by which an upstream's reply must have ended, over all that try; None: none.
+    `deadline`: the loop's time by which an upstream's reply must have ended, retries included; None: none.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class Streamer:
     ) -> None:
         """Make a stream. `on_cancel` is called with the id at the first cancel of an open request.
 
-        `deliveries`: takes how long pieces waited for their reader, merged text since its first part came.
+        `deliveries`: counts how long pieces waited for their reader; merged ones, from the first on.
         """
         self.request_id = request_id
         self.deadline: float | None = None
@@ -306,7 +306,7 @@ class Streamer:
                 self._pieces.append((output, monotonic() if made_at is None else made_at))
                 self._last = None
             case Started():
-                # it may be repeated after a preemption: its facts may come before the waiting text
+                # repeated after a preemption: the reader may get it before text that waits
                 self._started = output
                 self._last = None
             case Retried():

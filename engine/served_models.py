@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model. `aliases`: further names; `fallbacks`: names of the models that answer if it can't, in order.
 
-    `chars_per_s`: the pace of replies whose sender names none; 0: as they are made.
+    `chars_per_s`: the default pace of replies; 0: as they are made.
     """
 
     name: str
@@ -45,7 +45,7 @@ class ServedModels(Runnable):
     """An `Engine` that passes each request to the model that it names, by default the first."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
-        """Take the models, at least one. Raises InvalidModels if a name is not unique, or unknown."""
+        """Take the models, at least one. Raises InvalidModels: a repeated name, an unknown fallback."""
         self._models = {model.name: model for model in models}
         self._names = {name: model.name for model in models for name in (model.name, *model.aliases)}
         _check(models)
@@ -108,7 +108,7 @@ class ServedModels(Runnable):
                 yield model.name, part
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until a model is served. Wakes only the default. If none will be, raises the error of its engine."""
+        """Wait until a model is served. Wakes only the default. If none will be, raises the default's error."""
         awake = [
             model.engine
             for model in self.models
@@ -134,7 +134,7 @@ class ServedModels(Runnable):
         return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask the named model. Raises as its engine does; also EngineUnavailable if another model can answer at once."""
+        """Ask the named model. Raises as its engine does; EngineUnavailable also if only fallbacks are ready."""
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:
             raise EngineUnavailable(engine.status.message or "The engine is not ready.")
@@ -152,7 +152,7 @@ class ServedModels(Runnable):
 
 
 def served_models(engine: Engine) -> ServedModels:
-    """Return an engine's models; an engine without names serves one without a name."""
+    """Return an engine's models; a plain engine is one nameless model."""
     return engine if isinstance(engine, ServedModels) else ServedModels([ServedModel(name="", engine=engine)])
 
 
@@ -180,7 +180,7 @@ def _check(models: Sequence[ServedModel]) -> None:
 
 
 KEPT_ROUTES = 16_384
-PATIENCE = 4
+SLACK = 4
 """A conversation's own engine may have twice the requests of the idlest one, and this many more."""
 
 _BEST_FIRST = (
@@ -224,11 +224,11 @@ class Router:
     """Chooses an engine for each request, and remembers its choice. The conversation that was silent for longest is forgotten first.
 
     A conversation without a remembered home goes to the idlest engine, or, if engines have names, to the one that its
-    own name prefers. Then other replicas, and this one after a restart, choose alike, and a new engine moves few.
+    id ranks first. Then other replicas, and this one after a restart, choose alike, and a new engine moves few.
     """
 
     def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
-        """Take how many conversations are remembered, at least one, and the names of engines that outlive us."""
+        """`limit`: conversations to remember, at least one. `names`: of engines that outlive this process."""
         self._limit = limit
         self._homes: OrderedDict[Hashable, int] = OrderedDict()
         self._kept: Counter[int] = Counter()
@@ -272,15 +272,15 @@ class Router:
 
 
 def overloaded(home: Load, idlest: Load) -> bool:
-    """Return whether a conversation's next turn should be computed again by the idlest engine, rather than by the one that has its pages.
+    """Return whether the idlest engine should take a conversation's next turn, not the one that has its pages.
 
     Leaving costs a prefill of the whole history. Staying costs little while the batch has room: a decode step mostly
     reads the weights, once for all rows. So a conversation leaves if it would wait for a place that the idlest engine
-    has free, or if its home has more than twice the idlest's requests and `PATIENCE` more.
+    has free, or if its home has more than twice the idlest's requests and `SLACK` more.
     """
     if home.full and not idlest.full:
         return True
-    return home.open > 2 * idlest.open + PATIENCE
+    return home.open > 2 * idlest.open + SLACK
 
 
 class Member(Engine, Protocol):
@@ -300,7 +300,7 @@ M = TypeVar("M", bound=Member)
 
 
 class Fleet(Runnable, Generic[M]):
-    """Serves requests by several engines, as long as one of them serves."""
+    """Serves requests with several engines, as long as one of them serves."""
 
     def __init__(
         self, engines: Sequence[M], *, names: Sequence[str] | None = None, patience_s: float | None = None
@@ -339,7 +339,7 @@ class Fleet(Runnable, Generic[M]):
             async with asyncio.timeout(timeout_s):
                 while self.status.state is not EngineState.READY:
                     if self.status.state.is_final:
-                        return await self._least_failed().ready()
+                        return await self._failed_one().ready()
                     await self._change.wait()
         except TimeoutError:
             raise EngineUnavailable(f"No engine is ready yet: {self.status.stage}.") from None
@@ -351,7 +351,7 @@ class Fleet(Runnable, Generic[M]):
     ) -> int:
         """Return the prompt's length in tokens. Raises PromptRejected, EngineUnavailable."""
         loads = self._loads()
-        engine = self._engines[self._router.route(None, loads)] if loads else self._least_failed()
+        engine = self._engines[self._router.route(None, loads)] if loads else self._failed_one()
         return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
@@ -359,7 +359,7 @@ class Fleet(Runnable, Generic[M]):
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
-        engine = self._engines[self._route(request, loads)] if loads else self._least_failed()
+        engine = self._engines[self._route(request, loads)] if loads else self._failed_one()
         return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
@@ -401,15 +401,15 @@ class Fleet(Runnable, Generic[M]):
         chosen = chosen or [one for one in numbered if not one[1].status.state.is_final]
         return {number: _load_of(engine) for number, engine in chosen}
 
-    def _least_failed(self) -> M:
+    def _failed_one(self) -> M:
         """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
         return min(self._engines, key=lambda engine: distance(engine.status))
 
 
 def status_of(each: Sequence[EngineStatus]) -> EngineStatus:
     """Return the status of engines that serve as one: that of the engine closest to serving, and the restarts of all."""
-    furthest = min(each, key=lambda one: (distance(one), -one.progress))
-    return msgspec.structs.replace(furthest, restarts=sum(one.restarts for one in each))
+    closest = min(each, key=lambda one: (distance(one), -one.progress))
+    return msgspec.structs.replace(closest, restarts=sum(one.restarts for one in each))
 
 
 def distance(status: EngineStatus) -> int:
@@ -432,7 +432,7 @@ def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Return the features of both. Of a whole feature and a part of it (`format`, `format.regex`) it is the part."""
+    """Return the common features. Of a whole one and its part (`format`, `format.regex`) only the part is common."""
 
     def within(feature: str, features: Sequence[str]) -> bool:
         return feature in features or feature.partition(".")[0] in features

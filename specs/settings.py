@@ -23,9 +23,9 @@ the file, write an array. The image and the files of [deploy](../deploy/README.m
 
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
-and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. It is read at the
-start; `[limits]`, except `key_connections`, is reread whenever the file changes. SIGHUP rereads it,
-too, and the files that `api_keys`, `allowed_origins` and `tls_cert` name.
+and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read
+at startup; a change or SIGHUP rereads only `[limits]`, but for `key_connections`. SIGHUP also
+rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
 """
 _LIMITS = """\
 The limits: {names}. In the file they are the table `[limits]`; `--limits
@@ -43,8 +43,9 @@ def _entries() -> Iterator[str]:
     for name, kind in option_kinds().items():
         if name in GROUPS:
             yield f"## {GROUPS[name]}\n"
-        option = f"--{name.replace('_', '-')}"
-        value = "" if metavar(kind) == "FLAG" else f" {metavar(kind)}"
+        is_flag = metavar(kind) == "FLAG"
+        option = f"--{'no-' if is_flag and defaults[name] else ''}{name.replace('_', '-')}"
+        value = "" if is_flag else f" {metavar(kind)}"
         words = (
             f"- **`{name}`** (`{option}{value}`, `{PREFIX}{name.upper()}`): {described(kind, defaults[name])}"
         )

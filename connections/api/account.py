@@ -373,7 +373,7 @@ class EventsEndpoint:
 def _client_id(request: EventsRequest, identity: Identity) -> str:
     """Return the caller; a person needs no client id. Raises BadParams."""
     if request.client_id is None and not identity.is_person:
-        raise BadParams("client_id: is missing.")
+        raise BadParams("is missing.", field="client_id")
     return request.client_id or secrets.token_hex(16)
 
 

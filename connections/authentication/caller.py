@@ -30,14 +30,14 @@ _UNIDENTIFIED = f"{CLIENT}/-"
 SECRET_CHARS = 22
 """Least length of a token that names an owner: 128 random bits in base64."""
 _SECRET_DISTINCT = 8
-"""Least number of different characters in one; 22 random ones have fewer once in millions."""
+"""Least number of different characters in it; random base64 has fewer once in trillions."""
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-"""Addresses of this machine's own clients. Those of a proxy on it have other addresses, or none that is known."""
+"""Addresses of this machine's own clients. A local proxy's clients have others, or none that is known."""
 _UNKNOWN = "unknown"
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """`owner`: whose conversations it sees; `client`: the subject of limits; `group`: the key or the address, or empty.
+    """`owner`: whose conversations it sees; `client`: whose quotas count; `group`: the key or the address, or empty.
 
     `grant`: the token's rights; `identity`: the token's identity, with its expiry.
     """
@@ -68,27 +68,27 @@ def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
 def named_caller(identity: Identity, request: Request) -> Caller:
     """Return the caller that a request names by its `client_id`. Raises BadParams.
 
-    Without authentication, the owner that a token stands for can be named by that token alone: its hash is not secret.
+    Without authentication, an owner named by a token's hash needs that token as proof: the hash is not secret.
     """
     named = request.query_params.get("client_id")
     name = "" if named is None else parse_client_id(named)
     if identity == ANONYMOUS and (named is None or name == CLIENT or name.startswith(f"{CLIENT}/")):
         own = client_id_of(identity, bearer(request.headers.get("authorization")))
         if own.startswith(_UNIDENTIFIED) and named is None:
-            raise BadParams("client_id: is missing.")
+            raise BadParams("is missing.", field="client_id")
         if own.startswith(_UNIDENTIFIED) or not f"{name or own}/".startswith(f"{own}/"):
             raise BadParams("belongs to an API key: send that key in `Authorization`.", field="client_id")
         name = name or own
     elif named is None and not identity.is_person:
-        raise BadParams("client_id: is missing.")
+        raise BadParams("is missing.", field="client_id")
     return caller_of(identity, name, request.scope)
 
 
 def client_id_of(identity: Identity, token: str | None, scope: Scope | None = None) -> str:
-    """Return the client id of a request that names none, as those of OpenAI's clients.
+    """Return the client id of a request that names none, as from OpenAI's clients.
 
     Without authentication, a secret token stands for its client. Tokens that others may send as well ("none", "EMPTY") stand
-    for nobody. With a `scope`, those of one address share an id, and so their prompts' keys and values; nothing is kept for it.
+    for nobody. With a `scope`, one such token from one address is one id: its prompts share keys and values; nothing is kept.
     """
     if identity.principal != ANONYMOUS.principal:
         return CLIENT

@@ -27,7 +27,7 @@ _WORDS = ("auto", "none", "required")
 def offered_tools(frame: frames.TurnFrame, box: ToolRegistry) -> tuple[OfferedTool, ...]:
     """Return the tools that a turn may call. `box`: the server's tools. Raises BadParams, which names the field.
 
-    A server tool whose source is unreachable is left out unless it must be called: the client had it in its list.
+    A server tool that the client was shown, but whose source is unreachable, is left out unless it must be called.
     """
     offered = tuple(
         _offered(place, one, box)
@@ -69,12 +69,12 @@ def _offered(place: int, requested: frames.OfferedTool, box: ToolRegistry) -> Of
             shape = _schema(requested.parameters, f"{field}.parameters")
             tool = msgspec.structs.replace(tool, parameters=shape)
         return OfferedTool(tool=tool, needs="approval" if requested.approval == "always" else "none")
-    if (there := box.tool(requested.name)) is None:
+    if (found := box.tool(requested.name)) is None:
         raise BadParams("names an unknown tool of this server.", field=f"{field}.name")
     if requested.parameters is not None or requested.description:
         raise BadParams("is a server tool: leave its description and parameters out.", field=field)
-    needs_approval = requested.approval == "always" or there.approval is Approval.ALWAYS
-    return OfferedTool(tool=there.shown, where="server", needs="approval" if needs_approval else "none")
+    needs_approval = requested.approval == "always" or found.approval is Approval.ALWAYS
+    return OfferedTool(tool=found.shown, where="server", needs="approval" if needs_approval else "none")
 
 
 def answer_of(frame: frames.Answering) -> CallAnswer:

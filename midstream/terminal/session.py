@@ -107,7 +107,7 @@ async def _chat(url: str, options: ChatOptions) -> int:
         features=("reasoning", "tools"),
         reconnecting=reconnecting,
     ) as client:
-        ui = _ui(options)  # earlier, it would read a key that is asked for
+        ui = _ui(options)  # any earlier, it would take the typed key
         if isinstance(ui, Pipe):
             if await ChatSession(client, ui, options.conversation_id or new_id()).run():
                 return EXIT_INTERRUPTED
@@ -157,13 +157,13 @@ HELP = {
     "/quit": "leaves; so does Ctrl-D",
 }
 _SAME = {"regenerate": "retry", "again": "retry", "exit": "quit"}
-_NAMES = [usage.split()[0].removeprefix("/") for usage in HELP]
-NAMES = sorted([*_NAMES, *_SAME])
+_MAIN_NAMES = [usage.split()[0].removeprefix("/") for usage in HELP]
+NAMES = sorted([*_MAIN_NAMES, *_SAME])
 SHOWN_MESSAGES = 10
 """Messages that are shown of a conversation when it is opened."""
 LISTED = 20
 """Conversations on a page of `/list`."""
-_NEWEST = 200  # the longest page, in which the open conversation's title is searched
+_NEWEST = 200  # the longest page, in which a conversation's title is looked up
 
 
 class ChatSession:
@@ -173,8 +173,8 @@ class ChatSession:
         self._client = client
         self._ui = ui
         self._conversations = Conversations(client, ui, conversation_id)
-        self._offers = True
-        self._params: Frame = {}  # of the next message; a model stays
+        self._tools_on = True
+        self._params: Frame = {}  # of the next message; `model` stays
         self._reply: Reply | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -274,7 +274,7 @@ class ChatSession:
             self._ui.fail("No reply yet.")
         else:
             await self._show_reply_to(
-                self._client.regenerate(self._conversations.last.reply_id, **self._how())
+                self._client.regenerate(self._conversations.last.reply_id, **self._send_options())
             )
 
     async def _continue(self, _: str) -> None:
@@ -283,7 +283,8 @@ class ChatSession:
         else:
             before = self._conversations.last.text
             await self._show_reply_to(
-                self._client.continue_reply(self._conversations.last.reply_id, **self._how()), before=before
+                self._client.continue_reply(self._conversations.last.reply_id, **self._send_options()),
+                before=before,
             )
 
     async def _edit(self, text: str) -> None:
@@ -293,7 +294,7 @@ class ChatSession:
             self._ui.fail("What it should say is missing: /edit TEXT")
         else:
             await self._show_reply_to(
-                self._client.edit(self._conversations.last.message_id, text, **self._how())
+                self._client.edit(self._conversations.last.message_id, text, **self._send_options())
             )
 
     async def _model(self, name: str) -> None:
@@ -317,7 +318,7 @@ class ChatSession:
     async def _system(self, text: str) -> None:
         if text:
             self._params["system"] = "" if text == "off" else text
-            self._ui.note("It holds from your next message on.")
+            self._ui.note("It applies from your next message.")
         else:
             self._ui.print_lines(
                 "/system TEXT gives the conversation a system prompt, /system off removes it."
@@ -325,19 +326,21 @@ class ChatSession:
 
     async def _tools(self, word: str) -> None:
         if word in ("on", "off"):
-            self._offers = word == "on"
+            self._tools_on = word == "on"
         else:
             self._ui.print_lines(*tool_lines(self._client.ready))
-        self._ui.note(f"[tools are {'offered' if self._offers else 'not offered'}]")
+        self._ui.note(f"[tools are {'offered' if self._tools_on else 'not offered'}]")
 
     def _sent(self, content: str) -> Awaitable[Reply]:
-        return self._client.send(content, **self._how())
+        return self._client.send(content, **self._send_options())
 
-    def _how(self) -> Frame:
+    def _send_options(self) -> Frame:
         """Return the conversation and the options of a message."""
         last = self._conversations.last
         tools = (
-            offered_tools(self._client.ready, self._params.get("model") or last.model) if self._offers else []
+            offered_tools(self._client.ready, self._params.get("model") or last.model)
+            if self._tools_on
+            else []
         )
         how: Frame = {"conversation_id": self._conversations.open_id}
         return (
@@ -358,7 +361,7 @@ class ChatSession:
         await self._show_replies(reply, before=before)
 
     async def _rejoin(self) -> None:
-        """Continue a running reply. Raises Refused, Disconnected."""
+        """Show a running reply. Raises Refused, Disconnected."""
         if not self._conversations.last.is_open:
             return
         reply = await self._client.rejoin(self._conversations.open_id)
@@ -381,13 +384,13 @@ class ChatSession:
                 raise
             finally:
                 done, self._reply = reply.done, None
-            self._note(reply, before)
+            self._keep(reply, before)
             if following is None:
                 self._stopping = None
                 self._ui.ended(done["reason"] if done else "disconnected")
             reply, before = following, ""
 
-    def _note(self, reply: Reply, before: str) -> None:
+    def _keep(self, reply: Reply, before: str) -> None:
         last = self._conversations.last
         if reply.done:
             last.reply_id, last.model = reply.done["message_id"], requested_model(reply.done)
@@ -427,14 +430,14 @@ class Conversations:
     async def show(self) -> None:
         """Show which conversation is open, and its last messages. Raises Refused, Disconnected."""
         self.last = Last()
-        show_past = await self._history()
-        if not show_past:
+        past = await self._history()
+        if not past:
             self._ui.note("This is a new conversation. /list shows those that you have.")
             return
         row = await self._row(self.open_id)
         description = "" if row is None else f" {quoted(row['title'])}, {_facts(row)}"
         self._ui.note(f"Open:{description or f' {self.open_id}'}. /new begins another, /list shows all.")
-        for message in show_past:
+        for message in past:
             self._take(message)
 
     async def show_last(self) -> None:
@@ -592,7 +595,7 @@ def read(line: str) -> Message | Command | UnknownCommand | None:
         return Message(content[1:])
     name, *rest = content[1:].split(maxsplit=1) or [""]
     known = _SAME.get(name, name)
-    return Command(known, "".join(rest)) if known in _NAMES else UnknownCommand(name)
+    return Command(known, "".join(rest)) if known in _MAIN_NAMES else UnknownCommand(name)
 
 
 def help_lines() -> list[str]:
@@ -646,7 +649,7 @@ MOST_HISTORY_BYTES = 1024 * 1024
 def kept_client_id(url: str) -> str:
     """Return the id by which this user's conversations on one server are found again.
 
-    Where nobody needs a key, it is as good as a password: so each server gets another one, made from a secret that
+    Where nobody needs a key, it is as good as a password: so each server gets its own, made from a secret that
     stays here.
     """
     path = _folder("XDG_CONFIG_HOME", "~/.config") / "identity"

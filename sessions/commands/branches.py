@@ -24,7 +24,7 @@ from sessions.turn.turn import Subscriber
 MAX_CHILDREN = 1000
 """Children of a message, or of the root: each write reads all of them."""
 PUBLISHED_MESSAGES = 50
-"""Messages sent to readers that did not ask for the new active branch: one page by default."""
+"""Messages sent to readers that did not ask for the new active branch: the default page."""
 
 _BUSY = "A reply is being written in this conversation; its branch stays active until it has ended."
 
@@ -34,7 +34,7 @@ class ResolvedPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
     That may be a reply whose calls are settled: then their results are answered again. `continued`: the reply that is continued.
 
-    `model`: the model of the reply that gets a sibling, or empty. `source`: how the turn answers a source, if the message is one.
+    `model`: what the old or continued turn requested, or empty. `source`: how the turn answers a source, if the message is one.
     """
 
     parent_id: str | None
@@ -51,7 +51,7 @@ class ResolvedPlacement(msgspec.Struct, frozen=True, kw_only=True):
 async def resolve_placement(
     history: History, keys: Keys, placement: Placement, meta: Meta
 ) -> ResolvedPlacement:
-    """Find a place. Raises NotFound, BadParams, StoreDown, and Conflict if it has the most versions already."""
+    """Find a place. Raises NotFound, BadParams, StoreDown; Conflict, also at `MAX_CHILDREN` versions."""
     found = await _resolve(history, keys, placement, meta)
     if placement != Append() and found.continued is None:
         parent_id = found.parent_id if found.answered is None else found.answered.message_id
@@ -73,7 +73,7 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
             return ResolvedPlacement(
                 parent_id=edited.parent_id,
                 model=await _requested_model(history, keys, edited.turn_id),
-                source=_answered_again(edited),
+                source=_whole_source(edited),
             )
         case Regenerate(reply_id) | Continue(reply_id):
             reply = await _message(history, keys, reply_id, field="message_id", role="assistant")
@@ -87,7 +87,7 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
                 parent_id=answered.parent_id,
                 answered=answered,
                 model=model,
-                source=_answered_again(answered),
+                source=_whole_source(answered),
             )
             if isinstance(placement, Regenerate):
                 return found
@@ -95,7 +95,7 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
             return msgspec.structs.replace(found, continued=reply, source=record.source)
 
 
-def _answered_again(message: MessageRecord) -> SourceState | None:
+def _whole_source(message: MessageRecord) -> SourceState | None:
     """Return how a whole source is answered again, if the message is one."""
     if (languages := message.languages) is None:
         return None
@@ -103,11 +103,11 @@ def _answered_again(message: MessageRecord) -> SourceState | None:
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
-"""Return how a reply ended that could be continued."""
+"""How a reply ended that can be continued."""
 
 
 async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
-    """Return the turn that cut a reply. Raises Conflict if it can't be continued: it is complete, empty, or followed."""
+    """Return the turn of a cut reply. Raises Conflict if it can't be continued: it is complete, empty, or followed."""
     if reply.calls:
         raise Conflict("This reply calls tools; it can't be continued.")
     record = await history.turn(keys, reply.turn_id)
@@ -147,7 +147,7 @@ class BranchSwitcher:
     async def activate(self, conversation: Conversation, message_id: str, *, by: Subscriber) -> None:
         """Activate the branch through a message, and from it along the newest children; `by` asked for it.
 
-        All attached connections are told, here and on other replicas. Waits for turns whose end is decided.
+        Tells all other connections, here and on other replicas. Waits for turns whose end is decided.
         """
         while (live := next(iter(conversation.turns), None)) is not None:
             if conversation.blocking():

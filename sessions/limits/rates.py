@@ -43,7 +43,7 @@ class TokenBucket:
         return self.wait_s(now) > 0
 
     def wait_s(self, now: float, tokens: float = 0) -> float:
-        """Return the seconds until the debt is repaid, and so many tokens may be taken without a new one."""
+        """Return the seconds until the debt is repaid, and `tokens` may be taken without a new one."""
         return max(0.0, self._full_after(tokens, now) - now - self.rate.burst / self.rate.per_s)
 
     def change(self, rate: Rate, now: float) -> None:
@@ -79,9 +79,9 @@ class FrameBudget:
         return octets if octets and self._buckets[octets].take(size, now) else exceeded
 
     def charge(self, now: float) -> Bound | None:
-        """Count a refused request as many text frames; return the bound that it exceeds.
+        """Count a refusal as 64 text frames; return the bound that it exceeds.
 
-        Many pending requests may be refused at the same moment: at most two of them count.
+        Many pending requests may be refused at the same moment: at most two of them add debt.
         """
         frames = self._buckets[Bound.TEXT_FRAMES]
         if frames.wait_s(now) >= REFUSED_REQUEST_FRAMES / frames.rate.per_s:
@@ -111,7 +111,7 @@ class NamedBuckets:
         return len(self._buckets)
 
     def wait_s(self, name: str, now: float, weight: float) -> float:
-        """Return the seconds until a name may send so much; 0 if it may now.
+        """Return the seconds until a name may send this; 0 if it may now.
 
         What weighs more than a whole bucket takes a whole one: else it could never be sent.
         """

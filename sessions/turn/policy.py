@@ -28,7 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     `system_prompt` is used if neither the conversation nor its client sets one; empty: none. `filters`: for messages and
     replies. `durability`: of `accepted` and `done` before they are published. `tools`: the limits of tool calls.
-    `unsupported_tools`: what happens to tools that a model can't call, or no longer may, if it need not call one. `titles`: the
+    `unsupported_tools`: what happens to tools that a model can't call, or no more in this turn, unless it must. `titles`: the
     model writes titles of new conversations. `sharing`: people may share conversations by a link. `store_bytes`: how much each of
     the store's servers may hold; None: its own limit.
     """

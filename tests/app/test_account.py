@@ -145,7 +145,7 @@ async def test_an_applications_key_names_its_user(guarded: InProcessService, key
         await send_and_wait(socket, "I am Bob.")
     headers = {"Authorization": f"Bearer {key}"}
     nobody = await call_api(guarded, "GET", "/v1/export", headers)
-    assert (nobody.status_code, nobody.json()["error"]["message"]) == (400, "client_id: is missing.")
+    assert (nobody.status_code, nobody.json()["error"]["message"]) == (400, "`client_id` is missing.")
     assert "I am Bob." in (await call_api(guarded, "GET", "/v1/export?client_id=bob", headers)).text
     assert "I am Bob." not in (await call_api(guarded, "GET", "/v1/export?client_id=ann", headers)).text
     bad = await call_api(guarded, "DELETE", "/v1/me?client_id=a%20b", headers)

@@ -214,7 +214,7 @@ async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, ke
 async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService, keys: Path) -> None:
     key = add_key(keys, "shop", kind=Kind.APPLICATION)
     status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
-    assert (status, json.loads(body)["error"]["message"]) == (400, "client_id: is missing.")
+    assert (status, json.loads(body)["error"]["message"]) == (400, "`client_id` is missing.")
 
 
 # ---- features

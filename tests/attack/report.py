@@ -14,6 +14,7 @@ GAP_TIMES = 1.5
 PING_MS = 50.0
 ACCEPTED_TIMES = 2.0
 GIVEN_BACK_S = 60.0
+GIVEN_BACK = "given back, s"
 OWN_BYTES = 6 * MB
 """Bytes that a process's memory moves by without an attack (the row `nobody`), and keeps."""
 MS = 1000
@@ -52,7 +53,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A value with an upper limit; None if it could not be measured, which misses any limit."""
+    """A value with an upper limit; None if it could not be measured, or never came, which misses any limit."""
 
     name: str
     value: float | None
@@ -91,7 +92,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
             Mark("accepted p90, times calm", _times(attacked.accepted_p90_ms, calm.accepted_p90_ms), ACCEPTED_TIMES),
             Mark("refused or lost", float(sum(attacked.refusals.values()) + len(attacked.faults)), 0.0),
             Mark("KB a socket, or a body", self.memory.each_bytes / KB, self.cost.limit_bytes / KB),
-            Mark("given back, s", self.memory.given_back_s, GIVEN_BACK_S),
+            Mark(GIVEN_BACK, self.memory.given_back_s, GIVEN_BACK_S),
         )  # fmt: skip
 
     @property

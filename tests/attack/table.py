@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.attack.attack import Attack
-from tests.attack.report import AttackReport, Mark, Trial
+from tests.attack.report import GIVEN_BACK, AttackReport, Mark, Trial
 from tests.bench.report import NOT_MEASURED, aligned, number
 
 HEADING = (
@@ -42,7 +42,9 @@ def markdown(report: AttackReport) -> str:
     for attackers in sorted({trial.attackers for trial in report.trials}):
         trials = [trial for trial in report.trials if trial.attackers == attackers]
         met = sum(trial.met for trial in trials)
-        summary += f" With {attackers}: {met} of {len(trials)} met."
+        summary += f" Met with {attackers}: {met} of {len(trials)}" + (
+            ", all but:" if attackers == most else "."
+        )
     of_most = [trial for trial in report.trials if trial.attackers == most]
     missed = [(trial.attack, values) for trial in of_most if (values := _missed(trial))]
     lines = ["| " + " | ".join(row) + " |" for row in [("attack", "missed"), ("---", "---"), *missed]]
@@ -50,7 +52,7 @@ def markdown(report: AttackReport) -> str:
     failures = (f"- Failed: {one.what}: {one.why}" for one in report.failures)
     blocks = ["\n".join(textwrap.wrap(summary, COLUMNS)), "\n".join(lines), *failures]
     if edges:
-        near = textwrap.wrap(f"Near a limit with {most}: {edges}.", COLUMNS, break_on_hyphens=False)
+        near = textwrap.wrap(f"Barely met with {most}: {edges}.", COLUMNS, break_on_hyphens=False)
         blocks.append("\n".join(near))
     return "\n\n".join(blocks)
 
@@ -90,7 +92,8 @@ def _row(trial: Trial, miss: str) -> Sequence[str]:
 
 
 def _cell(mark: Mark, miss: str) -> str:
-    shown = NOT_MEASURED if mark.value is None else number(mark.value)
+    unknown = f">{mark.limit:g}" if mark.name == GIVEN_BACK else NOT_MEASURED
+    shown = unknown if mark.value is None else number(mark.value)
     return shown if mark.met else miss.format(shown)
 
 

@@ -130,7 +130,7 @@ BOUNDS: dict[str, list[float]] = {
     "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
     "waiting calls, of functions or one server": [calls.MOST_WAITING],
     "tools of one server": [mcp_options.MOST_TOOLS, mcp_options.LIST_BYTES // 1024],
-    "a description, a schema": [mcp_options.DESCRIPTION_BYTES // 1024, mcp_options.SCHEMA_BYTES // 1024],
+    "a tool's description, schema": [mcp_options.DESCRIPTION_BYTES // 1024, mcp_options.SCHEMA_BYTES // 1024],
     "a server's list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
     "one message of a server": [],
     "all messages for one call": [mcp_server.ANSWERS_TIMES],
