@@ -60,7 +60,7 @@ def _map_large_blocks() -> None:
 
 
 def collect() -> None:
-    """Collect the oldest generation if it has grown so much that some of it may be garbage."""
+    """Collect the oldest generation if it has grown enough to hold garbage."""
     if gc.get_count()[2]:
         gc.collect()
 

@@ -139,7 +139,7 @@ class PageFiles(StaticFiles):
             self._assets[path] = (_moment(facts), Asset(path, Path(path).read_bytes()))
 
     async def _recent_build(self, seconds: float) -> Build:
-        """Return a build of the sources, checked at most so many seconds ago."""
+        """Return a build of the sources, checked at most `seconds` ago."""
         if self._build is not None and monotonic() - self._looked < seconds:
             return self._build
         return await asyncio.to_thread(self._newest)

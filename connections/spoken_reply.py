@@ -389,7 +389,7 @@ class Timeline:
         return True
 
     def stop_at(self, ms: int) -> None:
-        """Note that so much of the sent sound was heard and no more, whatever was noted before."""
+        """Note that the sent sound was heard up to `ms` and no further, whatever was noted before."""
         self.played_ms = min(ms, ceil(self.sent_ms))
 
     def rewind(self) -> None:

@@ -57,7 +57,7 @@ REPLY_TOKENS = 8192
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a reply is generated. `None` means: the model's own generation config.
 
-    `top_logprobs`: the text comes with log-probabilities, each token's own and those of so many likeliest; None: without.
+    `top_logprobs`: how many likeliest tokens' log-probabilities come with each token's own; None: none come.
     `min_p`: a token needs that share of the likeliest one's probability. `presence_penalty` is subtracted once from the
     logits of tokens that the reply has, `frequency_penalty` for each time that they came. `logit_bias`: token ids and
     what is added to their logits. `min_tokens`: the reply ends no sooner. `ignore_eos`: no end token ends it. The text

@@ -48,7 +48,7 @@ from sessions.turn.turn import EngineWait, Turn
 from sessions.turn.turn_state import EngineCount, TurnState
 
 SLICE_S = 0.1
-"""A slice is about so many seconds of reading."""
+"""A slice takes about this long to read."""
 
 
 class OutputThrottle:
@@ -89,7 +89,7 @@ class OutputThrottle:
 
 
 def parts_of(released: ReleasedText, chars: int) -> Iterator[ReleasedText]:
-    """Yield text in parts of about so many characters, without splitting one. Its tokens are spread over them."""
+    """Yield text in parts of about `chars` characters, without splitting one. Its tokens are spread over them."""
     text, start, sent_tokens = released.text, 0, 0
     while start < len(text):
         end = ceil_boundary(text, start + chars)

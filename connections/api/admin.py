@@ -540,7 +540,7 @@ class ReplicaRequestHandler:
 
 
 def _first(rows: Iterable[Row], limit: int, id_field: str) -> tuple[Row, ...]:
-    """Return so many of them, by id."""
+    """Return the first `limit` rows, by id."""
     return tuple(heapq.nsmallest(limit, rows, key=attrgetter(id_field)))
 
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. Jobs run one at a time.
 
-    `window`: a prompt of so many tokens does not fit. `shares_system`: the answer has the length of the system prompt.
+    `window`: the first length, in tokens, that does not fit. `shares_system`: the answer has the length of the system prompt.
     `spec`: the spec of the reply; its grammar is tried, too. `number`: counts the jobs, so that one can be given up.
     """
 
@@ -103,7 +103,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class Prompt(msgspec.Struct, frozen=True):
     """A prompt. `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
 
-    `continued`: the last so many tokens are the beginning of a reply that is continued. `source`: what is translated, if
+    `continued`: how many tokens at its end are the beginning of a reply that is continued. `source`: what is translated, if
     something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
     """
 

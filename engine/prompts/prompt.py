@@ -56,7 +56,7 @@ PIECE_CHARS = 16_384
 NO_GRAMMARS = "Replies of this model can't be held to a format: its tokenizer does not allow it."
 
 CUT_TOKENS = 4
-"""The most tokens that a cut adds: two pieces of a text may have so many more than the whole."""
+"""The most tokens that a cut adds: two parts of a text may have this many more than the whole."""
 
 log = logging.getLogger(__name__)
 

@@ -415,11 +415,11 @@ class ScheduledRequest:
         return self.source.length if self.source is not None and not self.computed else 0
 
     def rows_of(self, count: int) -> int:
-        """Return how many rows so many of the remaining tokens take."""
+        """Return how many rows `count` of the remaining tokens take."""
         return count - self.padding_ahead if count else 0
 
     def within(self, rows: int) -> int:
-        """Return how many of the remaining tokens a step with so many rows left computes."""
+        """Return how many of the remaining tokens a step with `rows` rows left computes."""
         return min(rows + self.padding_ahead, self.remaining) if rows >= self.least else 0
 
     @property
@@ -445,7 +445,7 @@ times as long with steps of the target's length.
 """
 
 FULL_ROWS = 64
-"""From so many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
+"""From this many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
 
 ROWS = 16
 """Rows are computed in groups of this size. The rows of a chunk beyond a multiple of it cost as much as a whole group."""

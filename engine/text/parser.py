@@ -379,7 +379,7 @@ LONGEST_DELIMITER = 1024
 MOST_CALLS = 128
 """The most calls of a reply. Whatever looks like a call behind them is text."""
 MOST_BROKEN = 128
-"""The most regions that look like calls and are none. Behind so many no more calls are looked for."""
+"""The most regions that look like calls and are none; no calls are looked for behind them."""
 LONGEST_CALL = 256 * 1024
 """The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
 Match = regex.Match[str]

@@ -108,9 +108,9 @@ MAX_MESSAGES = 2048
 MESSAGES_PER_S = 10.0
 READS_PER_S = 20.0
 BURST_S = 5.0
-"""A burst of messages or reads may hold what the rate allows in so many seconds."""
+"""A burst of messages or reads may hold what the rate allows in this many seconds."""
 GROUPS_TIMES = 10
-"""A key or an address may send as much as so many owners together."""
+"""A key or an address may send as much as this many owners together."""
 OWNERS_PART = 3
 """An owner may hold a third of what is free."""
 KEYS_TIMES = 3
@@ -124,7 +124,7 @@ LEAST_HANDSHAKES = 16
 SITE_BITS = 64
 """Prefix of an IPv6 address: a subscriber usually has a whole network."""
 NEAR_LIMIT_FRACTION = 5
-"""A quota is near if no more than one part in so many is left."""
+"""A quota is near its end if at most this fraction (a fifth) is left."""
 
 # the server
 MAX_ACCEPTING = 256

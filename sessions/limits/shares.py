@@ -196,7 +196,7 @@ class Admitted:
         self._move(self._admission.calling)
 
     def hold(self, image_bytes: int) -> None:
-        """It is to hold so much of images, with those that were shown before. Raises Overloaded."""
+        """Hold `image_bytes` of images, those shown before included. Raises Overloaded."""
         more = _slots(image_bytes) - self._image_slots
         if more > 0 and not self._admission.images.has_capacity_for(self._subject, more):
             raise Overloaded(_IMAGES, retry_after_ms=AGAIN_MS)

@@ -393,7 +393,7 @@ class ReplySet:
 
 MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096
-"""What tells chats apart is looked for in so many characters of each message: the event loop waits for it."""
+"""How much of each message tells chats apart: the event loop waits while it is read."""
 
 _log = structlog.get_logger("midstream.turn")
 

@@ -280,7 +280,7 @@ class History:
     ) -> Branch:
         """Return up to `limit` messages from `leaf` (default: the active one) towards the root, or to `last` if met.
 
-        `most_bytes`: the store stops reading after so many bytes.
+        `most_bytes`: the store stops reading after these.
         """
         most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
@@ -451,7 +451,7 @@ class History:
     async def since(self, keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
         """Return the events after `after_seq`, with the facts of that moment; None if there is no conversation.
 
-        `most_bytes`: the store reads at most about so much of the journal; if there is more, it returns no events.
+        `most_bytes`: about the most that is read of the journal; if there is more, there are no events.
         """
         arguments: list[str | bytes | int] = [
             after_seq,

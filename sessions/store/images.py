@@ -36,7 +36,7 @@ ADMITTED_S = 10
 """How long an image counts as admitted: until the ledger has what its hash notes."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
-"""Each prompt shows the newest images of a conversation: so many, up to so many bytes."""
+"""The most images, and bytes of images, in a prompt: the newest of its conversation."""
 AT_ONCE_BYTES = 4 * 1024 * 1024
 """Bytes of images that go from the uploads into a conversation at once: one large image, or many small ones."""
 
@@ -198,7 +198,7 @@ class Images:
     async def newest(
         self, owner: Owner, conversation_id: str, digests: Iterable[str], *, most: int
     ) -> dict[str, Image]:
-        """Return the first of some images that a conversation shows, up to so many bytes and one image, with their bytes."""
+        """Return the first of `digests` with their bytes: images that a conversation shows, up to `most` bytes and one image."""
         keys, size, chosen = Keys.of(owner, conversation_id), 0, list[str]()
         [sizes] = await self._sizes([_Location.of(keys)], digests)
         for digest, its_size in sizes.items():
@@ -285,7 +285,7 @@ def _check_all(digests: Iterable[str], *found: Mapping[str, object]) -> None:
 
 
 def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
-    """Return a message with the bytes of so many of its images, by digest."""
+    """Return a message with the bytes of those of its images that are `given`, by digest."""
     if not message.images:
         return message
     parts: list[Seen] = []

@@ -24,7 +24,7 @@ from sessions.store_errors import store_errors
 MAX_LISTED = 10_000
 """Conversations in an owner's list. Older ones leave it, and are found by their id until they expire."""
 SLACK_MS = 2 * 24 * 3600 * 1000
-"""A conversation lives so much longer than its last message: its reply may wait behind another and run for a day."""
+"""A conversation lives this much longer than its last message: its reply may wait behind another and run for a day."""
 ROW = ("title", "updated_at", "messages", "interprets")
 """The fields of a conversation's hash that make its row."""
 MAX_WORDS = 16

@@ -180,7 +180,7 @@ class Target:
         return len(self._segment)
 
     def alignment_at(self, chars: int) -> Alignment:
-        """Return the last place at or before so many characters of the target."""
+        """Return the last alignment at or before an offset in the target."""
         return [alignment for alignment in self.alignments if alignment.off <= chars][-1]
 
     def next(self, source: GrowingText, *, paused: bool = False) -> SegmentDecode | None:

@@ -224,7 +224,7 @@ class _TurnUsage:
         self._tokens: list[int] = []  # its tokens up to there
 
     def begin(self, chars: int, *, most: int) -> None:
-        """Begin another hypothesis, with so many characters forced. `most`: its tokens, without reasoning."""
+        """Begin another hypothesis, with its first `chars` characters forced. `most`: its tokens, without reasoning."""
         self.number += 1
         self._most = most
         self._ends, self._tokens = [chars], [self.committed]
@@ -235,12 +235,12 @@ class _TurnUsage:
         return self._tokens[-1] - self._tokens[0] >= self._most
 
     def extend(self, chars: int, tokens: int) -> None:
-        """Note that the hypothesis has so many characters now."""
+        """Note that the hypothesis has `chars` characters now."""
         self._ends.append(chars)
         self._tokens.append(self._tokens[-1] + tokens)
 
     def commit(self, chars: int) -> int:
-        """Note that so many characters are told; return the tokens that this adds, a part of a piece in proportion."""
+        """Note that `chars` characters are published; return the tokens that this adds, a part of a piece in proportion."""
         last = bisect_left(self._ends, chars)
         since, until = self._ends[max(0, last - 1)], self._ends[last]
         tokens = self._tokens[last]

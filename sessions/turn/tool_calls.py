@@ -84,7 +84,7 @@ class ToolCalls:
         self.records = tuple(self._records.values())
 
     def keep(self, chars: int) -> list[str]:
-        """Drop the calls after so much of the text, and return their ids."""
+        """Drop the calls after an offset in the text, and return their ids."""
         gone = [record.call_id for record in self.records if record.off > chars]
         for call_id in gone:
             del self._records[call_id]

@@ -504,7 +504,7 @@ class RealtimeHandler:
         connection.push(RealtimeFrame(events=self._session.insert(item, after=event.previous_item_id)))
 
     async def _uploaded_images(self, connection: Connection, new: NewItem) -> dict[str, Image]:
-        """The images of an item that were uploaded before, by their ids, as far as so many may wait. Raises Refused."""
+        """Return an item's uploaded images by their ids, up to the number that may wait. Raises Refused."""
         digests = list(islice(dict.fromkeys(uploaded_image_ids(new)), self._session.max_images))
         for _ in digests:
             self._take_read(connection.caller.subject)

@@ -80,7 +80,7 @@ MAX_CHARS = 256 * 1024
 what the queue holds while a call waits: nothing is forgotten behind that.
 """
 IMAGE_CHARS = 256
-"""What an item knows of an image counts as so many: its bytes are in the store."""
+"""An image in an item counts as this many characters: its bytes are in the store."""
 ROOT = "root"
 Role = Literal["user", "assistant", "tool"]
 IMAGE_PART = "input_image"
@@ -421,7 +421,7 @@ class RealtimeSession:
         return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
 
     def _fitting_items(self, waiting: Sequence[Item], *, max_chars: int) -> list[Item]:
-        """The first of them, as many as there is room for: so many characters, with what stands behind each, and images."""
+        """Return the first waiting items that fit: `max_chars`, separators included, and the images of one message."""
         most = self._limits.max_images
         chars = accumulate(len(item.text) + len(SEPARATOR) for item in waiting)
         images = accumulate(len(item.images) for item in waiting)

@@ -11,7 +11,7 @@
 #include "stages.h"
 
 enum {
-    FEW = 4, /* with up to so many rows, each thread normalizes all of them, which is faster than sharing them out */
+    FEW = 4, /* up to this many rows, each thread normalizes all of them, which is faster than sharing them out */
     STAGES_A_LAYER = 7,
     OTHER_STAGES = 2
 };

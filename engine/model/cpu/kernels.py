@@ -215,13 +215,13 @@ class Cpu(Reference):
 
 
 MOST_ROWS = 96
-"""Up to so many rows these kernels are as fast as torch's, or faster."""
+"""Up to this many rows these kernels are as fast as torch's, or faster."""
 
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 LARGEST_CODE = 127
 
 INT8_MOST_ROWS = 64
-"""Up to so many rows the kernels are faster than widening the weights first: more than twice as fast at 16."""
+"""Up to this many rows the kernels are faster than widening the weights first: more than twice as fast at 16."""
 
 SMALLEST_SHARE = 0.5
 """The share of a model's weights that must be in linear layers. With less, the option would promise too much."""

@@ -5,7 +5,7 @@
 -- them from now on; 'begun': a turn, before whose leaf another one was active; 'refused': such a turn that leaves, its message
 -- and its reply; 'messages': how many more; 'reply': a message, its reply and that one's text; 'take_out': a message
 -- and its reply; 'ended': a turn and its record; 'removed': a turn that left; 'over': no turn runs from here on, and the journal is
--- kept for so many milliseconds).
+-- kept for that many milliseconds).
 -- Answers for each turn 'lost' (it is no longer the caller's), 'behind' (the store has lost what it had), 'ok' and who
 -- watches, or an error, which is that turn's alone.
 local replica = ARGV[1]

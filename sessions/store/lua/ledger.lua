@@ -5,7 +5,7 @@ local function NOW()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The field for bytes that live for so many milliseconds: late by an eighth of that at most, so a ledger has few fields.
+-- The field for bytes with this lifetime in ms: at most an eighth of it late, so a ledger has few fields.
 local function FIELD(lifetime)
   local _, exponent = math.frexp(lifetime / 8)
   local width = math.max(1, math.ldexp(1, exponent - 1))

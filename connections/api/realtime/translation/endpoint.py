@@ -664,7 +664,7 @@ class SpeechOutput:
 
 
 async def wait_for_reader(connection: Connection, most: int) -> None:
-    """Return once at most so many bytes wait for the reader, or it has left."""
+    """Return once at most `most` bytes wait for the reader, or it has left."""
     while connection.waiting_bytes > most and not connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
         await asyncio.sleep(POLL_S)
 

@@ -273,7 +273,7 @@ class InputQueue:
         return self._parts[0] if self._parts else None
 
     def take(self, chars: int) -> QueuedText:
-        """Remove and return what fits an interpretation that has so many characters."""
+        """Remove and return what still fits an interpretation of `chars` characters."""
         first = self._parts.popleft()
         end, ends = fitting(first.text, chars)
         if rest := first.text[end:]:
@@ -295,7 +295,7 @@ class InputQueue:
 
 
 def fitting(text: str, chars: int) -> tuple[int, bool]:
-    """Return how much of a text fits into a source of so many characters, and whether that ends the source."""
+    """Return how much of a text fits into a source of `chars` characters, and whether it fills the source."""
     limit = MAX_SOURCE_CHARS - chars
     if chars + len(text) <= FULL_CHARS:
         return len(text), False
@@ -479,7 +479,7 @@ class Interpretation:
         self._changed = asyncio.Event()
 
     def note_chars(self, chars: int) -> None:
-        """Note that its source has at least so many characters."""
+        """Note that its source has at least `chars` characters."""
         self.chars = max(self.chars, chars)
         self._changed.set()
 
