@@ -131,7 +131,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base."""
+    """The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -325,7 +325,7 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
+    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
 
     `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
     that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.

@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/** The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base. */
+/** The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -384,7 +384,7 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
+ * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
  *
  * `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
  * that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
