@@ -115,7 +115,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the turn was accepted; None if the turn ended before that."""
+    """Milliseconds since the turn was accepted; None for a stage that it did not reach."""
 
     queued_ms: float | None
     first_token_ms: float | None
@@ -123,9 +123,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The outcome of a cancel. `steps_after`: engine steps after it; None if the engine did not confirm in time.
+    """The outcome of a cancel. `steps_after`: engine steps after the cancel; None if the engine did not confirm in time.
 
-    `precision`, for a spoken reply: whether the cut is at a word that was heard, or at a chunk of several.
+    `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several.
     """
 
     cause: Cause
@@ -161,11 +161,11 @@ class Languages(msgspec.Struct, frozen=True):
 
 
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
-    """A turn exists: the user's message is in the history. `parent_id`: the message that it answers, null at a root.
+    """A turn exists: the user's message is in the history. `parent_id`: the message before it, null at a root.
 
-    `queue_position`: its place behind the running turn; 1 is the next. `model`: the model that is asked for
-    the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made them,
-    and there is no new message. `continues`: the reply that is continued after its text so far. `interprets`:
+    `queue_position`: the turn's place behind the running one; 1 is the next. `model`: the model that is asked
+    for the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made
+    them, and there is no new message. `continues`: the reply whose text is continued. `interprets`:
     the reply is the live translation of the message, which grows by `source` events. `attachments`: the
     images that the message shows.
     """
@@ -191,7 +191,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
     """Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
 
-    `src_off`, in an interpretation: how much of the source had been read for the end of this text.
+    `src_off`, in an interpretation: how much of the source had been read when this text ended.
     """
 
     turn_id: str
@@ -204,7 +204,7 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class SourceText(Event, frozen=True, kw_only=True, tag="source"):
-    """The source of an interpretation grew. `off`: code points before `text`; `final`: it does not grow any more."""
+    """The source of an interpretation grew. `off`: code points before `text`; `final`: the source is complete."""
 
     turn_id: str
     seq: int
@@ -215,7 +215,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """The model's reasoning beside its reply. Fields as in `Delta`; `off` counts the reasoning before it."""
+    """The model's reasoning, which is not part of its reply. Fields as in `delta`; `off`: code points of reasoning before it."""
 
     turn_id: str
     seq: int
@@ -226,10 +226,10 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
-    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
+    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before the call.
 
     `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
-    milliseconds, if it waits for a client.
+    milliseconds, if the call waits for a client.
     """
 
     turn_id: str
@@ -260,9 +260,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
-    """A call has a new state. `content` or `error`: its result, once it is done.
+    """A call has a new state. `content` or `error`: the result of a call that is done.
 
-    `args`, `args_sha256`: what it runs with, if they were changed when it was allowed. `question`: its
+    `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: its
     current question.
     """
 
@@ -279,11 +279,11 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
 
 
 class Done(Event, frozen=True, kw_only=True, tag="done"):
-    """The end of a turn; each has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
+    """The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
 
-    `reasoning_chars`: length of the stored reasoning; `open`: its calls that are not settled.
+    `reasoning_chars`: length of the stored reasoning; `open`: the reply's unsettled calls.
     `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
-    `follows`: the turn whose calls were settled before it.
+    `follows`: the turn whose calls were settled before this one.
     """
 
     turn_id: str
@@ -317,7 +317,7 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """What a turn waits for, to be shown to people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0
+    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a fraction from 0
     to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
     (tool): the call, and what it reports.
     """
@@ -344,7 +344,7 @@ class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """The missed events follow, then new ones; not journalled. `live`: the running turn."""
+    """The missed events follow, then new ones. This frame is not journalled. `live`: the running turn."""
 
     ref: str | None = None
     epoch: str
@@ -361,7 +361,7 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
 
 
 class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a reply in the history. Fields as in `ToolCall` and `ToolState`."""
+    """A call of a reply in the history. Fields as in `tool_call` and `tool_state`."""
 
     call_id: str
     index: int
@@ -381,7 +381,7 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
     """The conversation at `seq`: the running turn, if any, and its text so far.
 
-    `reasoning`, `calls`: the rest of that reply so far. If no turn runs, `calls` are the open ones.
+    `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the open ones.
     """
 
     epoch: str

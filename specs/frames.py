@@ -110,13 +110,13 @@ _REFERENCE_HEAD = """\
 
 <!-- Generated from the types by `make specs`. -->
 
-Every frame of `midstream.v1`, generated from the types that the server decodes and encodes with. A
-frame is one JSON object, sent as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what
-the frames mean; `/asyncapi.yaml` has an example of each, and `/schemas/v1.json` the schemas.
+Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
+as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean;
+`/asyncapi.yaml` has an example of each, and `/schemas/v1.json` the schemas.
 
-Fields with a `?` are optional in a client's frame and may be missing in the server's. Any frame of
-a client may carry `ref`, which its answer repeats; any may be answered by `error`. Unknown fields
-are ignored. Ids are opaque.
+Fields with a `?` are optional in a client's frame and may be missing in the server's. Any client
+frame may carry `ref`, which its answer repeats, and may be answered by `error`. Unknown fields are
+ignored. Ids are opaque.
 """
 
 

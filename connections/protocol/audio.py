@@ -42,10 +42,10 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
     """When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
 
-    `silence_ms`: silence that ends it; `finished_ms`, `unfinished_ms`: silence that ends a sentence that the
+    `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: the same after a sentence that the
     recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
     count as speaking.
-    `interrupt`: words over a reply end it once they have lasted `interrupt_ms`; "stop" ends it at once.
+    `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
     """
 
     type: Literal["vad", "none"] = "vad"
@@ -58,7 +58,7 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
-    """Begins to listen for a conversation; its replies are spoken if `output` is given.
+    """Begins to listen in a conversation, whose replies are spoken if `output` is given.
 
     `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
     """
@@ -73,7 +73,7 @@ class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
 
 
 class AudioCommit(ClientFrame, frozen=True, kw_only=True, tag="audio.commit"):
-    """Ends the current utterance: it becomes the message."""
+    """Ends the current utterance, which becomes the message."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
 
@@ -99,7 +99,7 @@ class Played(ClientFrame, frozen=True, kw_only=True, tag="played"):
 
 
 class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
-    """Answers `audio.start`. `stream`: of the client's binary frames; `voice`: the voice of replies."""
+    """Answers `audio.start`. `stream`: the number for the client's binary frames; `voice`: the voice of replies."""
 
     conversation_id: str
     stream: int
@@ -107,7 +107,7 @@ class AudioStarted(ServerFrame, frozen=True, kw_only=True, tag="audio.started"):
 
 
 class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
-    """Listening has ended: by `audio.stop`, or because another connection now listens for the conversation."""
+    """Listening has ended: by `audio.stop`, or because another connection now listens in the conversation."""
 
     conversation_id: str
     reason: Literal["stop", "elsewhere"]
@@ -131,7 +131,7 @@ class Speech(Event, frozen=True, kw_only=True, tag="speech"):
 
 
 class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
-    """The words of the user. Until it is final, each text extends the one before. `utterance_id`: of the words between two silences."""
+    """The user's words. Until `final`, each text extends the one before. `utterance_id`: the same from one silence to the next."""
 
     text: str
     final: bool
@@ -139,7 +139,7 @@ class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
 
 
 class Marks(Event, frozen=True, kw_only=True, tag="marks"):
-    """When words of a reply are heard: offsets of its text, milliseconds of its sound."""
+    """When words of a reply are heard: offsets in its text, milliseconds of its sound."""
 
     turn_id: str
     marks: tuple[Mark, ...]

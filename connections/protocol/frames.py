@@ -92,12 +92,11 @@ MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """How to generate the reply. Missing fields are as the model or the server has them.
+    """How to generate the reply. Missing fields have the model's or the server's defaults.
 
     `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
-    the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as it is made.
-    `target`: the language to translate the message to, `source`: the language that it is in; both are codes of a
-    translation model.
+    the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as generated.
+    `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
     """
 
     max_new_tokens: int | None = None
@@ -121,7 +120,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call. `parameters`: a JSON Schema of an object.
 
-    A server tool (`where`) has its name in `ready.tools`; its description and parameters are then the server's.
+    `where`: `server` means a tool that `ready.tools` names, with the server's description and parameters.
     """
 
     name: ToolName
@@ -132,7 +131,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base."""
+    """The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -168,7 +167,7 @@ class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
 
 
 class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
-    """Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`."""
+    """Another version of a user's message. The old version is kept. `attachments`: as in `send`."""
 
     message_id: Id
     content: Content
@@ -176,7 +175,7 @@ class Edit(TurnFrame, frozen=True, kw_only=True, tag="edit"):
 
 
 class Regenerate(TurnFrame, frozen=True, kw_only=True, tag="regenerate"):
-    """Asks for another reply to the same message. The old one is kept beside it."""
+    """Asks for another reply to the same message. The old reply is kept."""
 
     message_id: Id
 
@@ -190,7 +189,8 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
     """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
 
-    `publish_policy`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait_words` words behind, or never.
+    `publish_policy`: when words of an unfinished sentence are sent. `agreement`: once three hypotheses agree;
+    `wait`: `wait_words` words behind the source; `segment`: never.
     """
 
     client_msg_id: Id
@@ -210,7 +210,7 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
 
 
 class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
-    """More of the source: `text` follows `off` characters. `final`: it does not grow any more."""
+    """More of the source: `text` follows its first `off` characters. `final`: the source is complete."""
 
     off: Annotated[int, Meta(ge=0)]
     text: str
@@ -220,7 +220,7 @@ class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
-    """Stops a turn, what answers a message, or all turns of a conversation."""
+    """Stops a turn, the turn that answers a message, or all turns of a conversation."""
 
     turn_id: Id | None = None
     client_msg_id: Id | None = None
@@ -239,7 +239,7 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run with."""
+    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run it with."""
 
     call_id: Id
     args_sha256: Sha256
@@ -249,7 +249,7 @@ class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
 
 
 class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
-    """Asks for all events after `after_seq` of an epoch, and attaches."""
+    """Attaches to a conversation, and asks for all events after `after_seq` of an epoch."""
 
     conversation_id: Name
     epoch: Ref
@@ -257,7 +257,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Asks for a page of messages, and attaches. `leaf`: the branch through this message becomes the active one."""
+    """Attaches to a conversation, and asks for a page of its messages. `leaf`: the branch through this message becomes the active one."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -266,7 +266,7 @@ class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
 
 
 class Conversations(ClientFrame, frozen=True, kw_only=True, tag="conversations"):
-    """Asks for the owner's conversations. `before`: the last one of the previous page."""
+    """Asks for the owner's conversations. `before`: the last conversation of the previous page."""
 
     limit: PageSize = 50
     before: Name | None = None
@@ -295,7 +295,7 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
 
 class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
-    """Makes a link to the active branch as it is now. Sent again, it updates what the link shows."""
+    """Makes a link to the active branch as it is now. Sending `share` again updates what the link shows."""
 
     conversation_id: Name
 
@@ -325,10 +325,10 @@ class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
+    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
 
-    `models`: names for `params`; `model`: the default, which the `limits` are of. `tools`: the tools that the server
-    runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
+    `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
+    that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str
@@ -352,7 +352,7 @@ class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
 
 
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
-    """Answers `tool_result` and `tool_decision`: it was taken, now or before (`already`). `state`: of the call."""
+    """Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's."""
 
     conversation_id: str
     call_id: str
@@ -361,7 +361,7 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
 
 
 class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
-    """Answers `source`: it was taken, now or before (`already`). `chars`: length of the source; `final`: it is all."""
+    """Answers `source`, which was taken, now or before (`already`). `chars`: length of the source; `final`: it is complete."""
 
     conversation_id: str
     turn_id: str
@@ -385,7 +385,7 @@ class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
 
 
 class Shared(ServerFrame, frozen=True, kw_only=True, tag="shared"):
-    """Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null if nothing is shared."""
+    """Answers `share` and `unshare`. `share_id`: the id in the link `/s/{share_id}`; null if nothing is shared."""
 
     conversation_id: str
     share_id: str | None = None
@@ -398,7 +398,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit has little room left. `name`: of the setting; `reset_s`: seconds until there is more."""
+    """A limit is nearly reached. `name`: its setting; `reset_s`: seconds until more is allowed."""
 
     name: str
     remaining: int

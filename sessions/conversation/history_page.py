@@ -106,8 +106,8 @@ _FRAME_BYTES = 2048  # the rest of a frame beside its messages: ids of at most 1
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
-    `siblings`: the messages with the same parent, in the order in which they came, itself too; of many the nearest.
-    `sibling_count`: their number; `sibling_index`: the number of earlier ones. `model`: the model that wrote a
+    `siblings`: the messages with the same parent, including this one, oldest first; the nearest if there are many.
+    `sibling_count`: how many there are; `sibling_index`: how many are earlier. `model`: the model that wrote a
     reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
     `interprets`: the message is a source, and its replies are translations.
     """
@@ -131,9 +131,9 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
-    """Messages oldest first along the active branch; `seq` is of the last event that they include. Not journalled.
+    """Messages of the active branch, oldest first; `seq`: the last event that they include. Not journalled.
 
-    It has no `ref` if nobody asked for it: another branch became active.
+    Without `ref`, nobody asked for the page: another branch became active.
     """
 
     epoch: str

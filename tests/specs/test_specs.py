@@ -244,9 +244,9 @@ def test_fields_without_effect_are_not_described_or_described_as_such(
 ) -> None:
     """`docs/endpoints.md` lists them."""
     text = REFERENCE.with_name("endpoints.md").read_text()
-    rows = text.partition("| Fields without effect")[2].partition("\n\n")[0]
-    row = rows.partition(f"\n| {api} |")[2]
-    row = re.split(r"\n\| \w", row)[0].replace("a message's `name`", "")
+    listed = text.partition("Fields without effect")[2].partition("\n\n`metadata`")[0]
+    row = listed.partition(f"\n- {api}:")[2]
+    row = row.partition("\n- ")[0].replace("a message's `name`", "")
     names = re.findall(r"`(?:\w+\.)?(\w+…?)`", row)
     assert len(names) > 3
     for struct in schemas.structs([request_type]):

@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/** The first frame. A client without a `client_id` gets one. `features`: what it understands beyond the base. */
+/** The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -35,12 +35,11 @@ export interface SendRequest {
 }
 
 /**
- * How to generate the reply. Missing fields are as the model or the server has them.
+ * How to generate the reply. Missing fields have the model's or the server's defaults.
  *
  * `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
- * the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as it is made.
- * `target`: the language to translate the message to, `source`: the language that it is in; both are codes of a
- * translation model.
+ * the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as generated.
+ * `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
  */
 export interface Params {
   max_new_tokens?: number | null;
@@ -88,7 +87,7 @@ export interface GrammarFormat {
 /**
  * A tool that the model may call. `parameters`: a JSON Schema of an object.
  *
- * A server tool (`where`) has its name in `ready.tools`; its description and parameters are then the server's.
+ * `where`: `server` means a tool that `ready.tools` names, with the server's description and parameters.
  */
 export interface OfferedTool {
   name: string;
@@ -98,7 +97,7 @@ export interface OfferedTool {
   approval?: "always" | "never";
 }
 
-/** Another version of a user's message. The old one is kept beside it. `attachments`: as in `send`. */
+/** Another version of a user's message. The old version is kept. `attachments`: as in `send`. */
 export interface EditRequest {
   type: "edit";
   ref?: string | null;
@@ -117,7 +116,7 @@ export interface EditRequest {
   attachments?: string[];
 }
 
-/** Asks for another reply to the same message. The old one is kept beside it. */
+/** Asks for another reply to the same message. The old reply is kept. */
 export interface RegenerateRequest {
   type: "regenerate";
   ref?: string | null;
@@ -154,7 +153,8 @@ export interface ContinueRequest {
 /**
  * Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
  *
- * `publish_policy`: when words of an unfinished sentence are sent: once three hypotheses agree, `wait_words` words behind, or never.
+ * `publish_policy`: when words of an unfinished sentence are sent. `agreement`: once three hypotheses agree;
+ * `wait`: `wait_words` words behind the source; `segment`: never.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -175,7 +175,7 @@ export interface InterpretStartRequest {
   grace_s?: number;
 }
 
-/** More of the source: `text` follows `off` characters. `final`: it does not grow any more. */
+/** More of the source: `text` follows its first `off` characters. `final`: the source is complete. */
 export interface SourceRequest {
   type: "source";
   ref?: string | null;
@@ -186,7 +186,7 @@ export interface SourceRequest {
   turn_id?: string | null;
 }
 
-/** Stops a turn, what answers a message, or all turns of a conversation. */
+/** Stops a turn, the turn that answers a message, or all turns of a conversation. */
 export interface CancelRequest {
   type: "cancel";
   ref?: string | null;
@@ -207,7 +207,7 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run with. */
+/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run it with. */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -218,7 +218,7 @@ export interface ToolDecisionRequest {
   args?: string | null;
 }
 
-/** Asks for all events after `after_seq` of an epoch, and attaches. */
+/** Attaches to a conversation, and asks for all events after `after_seq` of an epoch. */
 export interface ResumeRequest {
   type: "resume";
   ref?: string | null;
@@ -227,7 +227,7 @@ export interface ResumeRequest {
   after_seq: number;
 }
 
-/** Asks for a page of messages, and attaches. `leaf`: the branch through this message becomes the active one. */
+/** Attaches to a conversation, and asks for a page of its messages. `leaf`: the branch through this message becomes the active one. */
 export interface HistoryRequest {
   type: "history";
   ref?: string | null;
@@ -237,7 +237,7 @@ export interface HistoryRequest {
   leaf?: string | null;
 }
 
-/** Asks for the owner's conversations. `before`: the last one of the previous page. */
+/** Asks for the owner's conversations. `before`: the last conversation of the previous page. */
 export interface ConversationsRequest {
   type: "conversations";
   ref?: string | null;
@@ -262,7 +262,7 @@ export interface RenameRequest {
   title: string;
 }
 
-/** Makes a link to the active branch as it is now. Sent again, it updates what the link shows. */
+/** Makes a link to the active branch as it is now. Sending `share` again updates what the link shows. */
 export interface ShareRequest {
   type: "share";
   ref?: string | null;
@@ -306,7 +306,7 @@ export interface PingRequest {
 }
 
 /**
- * Begins to listen for a conversation; its replies are spoken if `output` is given.
+ * Begins to listen in a conversation, whose replies are spoken if `output` is given.
  *
  * `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
  */
@@ -338,10 +338,10 @@ export interface AudioOutput {
 /**
  * When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
  *
- * `silence_ms`: silence that ends it; `finished_ms`, `unfinished_ms`: silence that ends a sentence that the
+ * `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: the same after a sentence that the
  * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
  * count as speaking.
- * `interrupt`: words over a reply end it once they have lasted `interrupt_ms`; "stop" ends it at once.
+ * `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
  */
 export interface TurnDetection {
   type?: "none" | "vad";
@@ -353,7 +353,7 @@ export interface TurnDetection {
   interrupt_ms?: number;
 }
 
-/** Ends the current utterance: it becomes the message. */
+/** Ends the current utterance, which becomes the message. */
 export interface AudioCommitRequest {
   type: "audio.commit";
   ref?: string | null;
@@ -384,10 +384,10 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base.
+ * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
  *
- * `models`: names for `params`; `model`: the default, which the `limits` are of. `tools`: the tools that the server
- * runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
+ * `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
+ * that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
@@ -449,11 +449,11 @@ export interface ServerTool {
 }
 
 /**
- * A turn exists: the user's message is in the history. `parent_id`: the message that it answers, null at a root.
+ * A turn exists: the user's message is in the history. `parent_id`: the message before it, null at a root.
  *
- * `queue_position`: its place behind the running turn; 1 is the next. `model`: the model that is asked for
- * the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made them,
- * and there is no new message. `continues`: the reply that is continued after its text so far. `interprets`:
+ * `queue_position`: the turn's place behind the running one; 1 is the next. `model`: the model that is asked
+ * for the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made
+ * them, and there is no new message. `continues`: the reply whose text is continued. `interprets`:
  * the reply is the live translation of the message, which grows by `source` events. `attachments`: the
  * images that the message shows.
  */
@@ -495,7 +495,7 @@ export interface Attachment {
 /**
  * Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
  *
- * `src_off`, in an interpretation: how much of the source had been read for the end of this text.
+ * `src_off`, in an interpretation: how much of the source had been read when this text ended.
  */
 export interface Delta {
   type: "delta";
@@ -509,7 +509,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/** The model's reasoning beside its reply. Fields as in `Delta`; `off` counts the reasoning before it. */
+/** The model's reasoning, which is not part of its reply. Fields as in `delta`; `off`: code points of reasoning before it. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -522,10 +522,10 @@ export interface Reasoning {
 }
 
 /**
- * The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before it.
+ * The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before the call.
  *
  * `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
- * milliseconds, if it waits for a client.
+ * milliseconds, if the call waits for a client.
  */
 export interface ToolCall {
   type: "tool_call";
@@ -546,9 +546,9 @@ export interface ToolCall {
 }
 
 /**
- * A call has a new state. `content` or `error`: its result, once it is done.
+ * A call has a new state. `content` or `error`: the result of a call that is done.
  *
- * `args`, `args_sha256`: what it runs with, if they were changed when it was allowed. `question`: its
+ * `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: its
  * current question.
  */
 export interface ToolState {
@@ -581,7 +581,7 @@ export interface Question {
   expires_at: number;
 }
 
-/** The source of an interpretation grew. `off`: code points before `text`; `final`: it does not grow any more. */
+/** The source of an interpretation grew. `off`: code points before `text`; `final`: the source is complete. */
 export interface SourceText {
   type: "source";
   conversation_id: string;
@@ -593,7 +593,7 @@ export interface SourceText {
   first_seq?: number;
 }
 
-/** Answers `source`: it was taken, now or before (`already`). `chars`: length of the source; `final`: it is all. */
+/** Answers `source`, which was taken, now or before (`already`). `chars`: length of the source; `final`: it is complete. */
 export interface SourceAck {
   type: "source_ack";
   ref?: string;
@@ -605,11 +605,11 @@ export interface SourceAck {
 }
 
 /**
- * The end of a turn; each has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
+ * The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
  *
- * `reasoning_chars`: length of the stored reasoning; `open`: its calls that are not settled.
+ * `reasoning_chars`: length of the stored reasoning; `open`: the reply's unsettled calls.
  * `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
- * `follows`: the turn whose calls were settled before it.
+ * `follows`: the turn whose calls were settled before this one.
  */
 export interface Done {
   type: "done";
@@ -657,7 +657,7 @@ export interface Usage {
   reasoning_ms?: number;
 }
 
-/** Milliseconds since the turn was accepted; null if the turn ended before that. */
+/** Milliseconds since the turn was accepted; null for a stage that it did not reach. */
 export interface Timing {
   queued_ms: number | null;
   first_token_ms: number | null;
@@ -665,9 +665,9 @@ export interface Timing {
 }
 
 /**
- * The outcome of a cancel. `steps_after`: engine steps after it; null if the engine did not confirm in time.
+ * The outcome of a cancel. `steps_after`: engine steps after the cancel; null if the engine did not confirm in time.
  *
- * `precision`, for a spoken reply: whether the cut is at a word that was heard, or at a chunk of several.
+ * `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several.
  */
 export interface CancelFacts {
   cause: Cause;
@@ -703,7 +703,7 @@ export interface Cancelled {
   already: boolean;
 }
 
-/** Answers `tool_result` and `tool_decision`: it was taken, now or before (`already`). `state`: of the call. */
+/** Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's. */
 export interface ToolAck {
   type: "tool_ack";
   ref?: string;
@@ -713,7 +713,7 @@ export interface ToolAck {
   already: boolean;
 }
 
-/** The missed events follow, then new ones; not journalled. `live`: the running turn. */
+/** The missed events follow, then new ones. This frame is not journalled. `live`: the running turn. */
 export interface Resumed {
   type: "resumed";
   conversation_id: string;
@@ -735,7 +735,7 @@ export interface Gap {
 /**
  * The conversation at `seq`: the running turn, if any, and its text so far.
  *
- * `reasoning`, `calls`: the rest of that reply so far. If no turn runs, `calls` are the open ones.
+ * `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the open ones.
  */
 export interface Snapshot {
   type: "snapshot";
@@ -748,7 +748,7 @@ export interface Snapshot {
   calls?: ShownCall[];
 }
 
-/** A call of a reply in the history. Fields as in `ToolCall` and `ToolState`. */
+/** A call of a reply in the history. Fields as in `tool_call` and `tool_state`. */
 export interface ShownCall {
   call_id: string;
   index: number;
@@ -766,9 +766,9 @@ export interface ShownCall {
 }
 
 /**
- * Messages oldest first along the active branch; `seq` is of the last event that they include. Not journalled.
+ * Messages of the active branch, oldest first; `seq`: the last event that they include. Not journalled.
  *
- * It has no `ref` if nobody asked for it: another branch became active.
+ * Without `ref`, nobody asked for the page: another branch became active.
  */
 export interface History {
   type: "history";
@@ -783,8 +783,8 @@ export interface History {
 /**
  * A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
  *
- * `siblings`: the messages with the same parent, in the order in which they came, itself too; of many the nearest.
- * `sibling_count`: their number; `sibling_index`: the number of earlier ones. `model`: the model that wrote a
+ * `siblings`: the messages with the same parent, including this one, oldest first; the nearest if there are many.
+ * `sibling_count`: how many there are; `sibling_index`: how many are earlier. `model`: the model that wrote a
  * reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
  * `interprets`: the message is a source, and its replies are translations.
  */
@@ -818,7 +818,7 @@ export interface Conversations {
 /**
  * A row of the list. `updated_at`: Unix milliseconds.
  *
- * `interprets`: the title stands for the languages of a live translation, and nobody has changed it.
+ * `interprets`: the title, which nobody has changed, stands for the languages of a live translation.
  */
 export interface ConversationSummary {
   conversation_id: string;
@@ -837,9 +837,9 @@ export interface Found {
 }
 
 /**
- * A conversation that was found. `message_id`: a matching message, of any branch; null: its title matches.
+ * A conversation that was found. `message_id`: a matching message, of any branch; null: the title matches.
  *
- * `off`, `len`: the place of the match in `snippet`, in code points. The snippet is of the message, else the title.
+ * `off`, `len`: the place of the match in `snippet`, in code points. The snippet is from the message, else from the title.
  */
 export interface Hit {
   conversation_id: string;
@@ -854,7 +854,7 @@ export interface Hit {
   role?: string;
 }
 
-/** Answers `share` and `unshare`. `share_id`: of the link, `/s/{share_id}`; null if nothing is shared. */
+/** Answers `share` and `unshare`. `share_id`: the id in the link `/s/{share_id}`; null if nothing is shared. */
 export interface Shared {
   type: "shared";
   ref?: string;
@@ -886,7 +886,7 @@ export interface Pong {
 /**
  * What a turn waits for, to be shown to people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a share from 0
+ * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a fraction from 0
  * to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
  * (tool): the call, and what it reports.
  */
@@ -902,7 +902,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit has little room left. `name`: of the setting; `reset_s`: seconds until there is more. */
+/** A limit is nearly reached. `name`: its setting; `reset_s`: seconds until more is allowed. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -929,7 +929,7 @@ export interface ErrorFrame {
   retry_after_ms?: number;
 }
 
-/** Answers `audio.start`. `stream`: of the client's binary frames; `voice`: the voice of replies. */
+/** Answers `audio.start`. `stream`: the number for the client's binary frames; `voice`: the voice of replies. */
 export interface AudioStarted {
   type: "audio.started";
   ref?: string;
@@ -938,7 +938,7 @@ export interface AudioStarted {
   voice?: string;
 }
 
-/** Listening has ended: by `audio.stop`, or because another connection now listens for the conversation. */
+/** Listening has ended: by `audio.stop`, or because another connection now listens in the conversation. */
 export interface AudioStopped {
   type: "audio.stopped";
   ref?: string;
@@ -965,7 +965,7 @@ export interface Speech {
   at_ms: number;
 }
 
-/** The words of the user. Until it is final, each text extends the one before. `utterance_id`: of the words between two silences. */
+/** The user's words. Until `final`, each text extends the one before. `utterance_id`: the same from one silence to the next. */
 export interface Transcript {
   type: "transcript";
   conversation_id: string;
@@ -974,7 +974,7 @@ export interface Transcript {
   utterance_id: string;
 }
 
-/** When words of a reply are heard: offsets of its text, milliseconds of its sound. */
+/** When words of a reply are heard: offsets in its text, milliseconds of its sound. */
 export interface Marks {
   type: "marks";
   conversation_id: string;
