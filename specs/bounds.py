@@ -84,7 +84,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         Bound.HEARTBEAT,
     ),
     ("what the peer does not read", size(WRITE_BUFFER_BYTES), "nothing is read from it²", Bound.UNREAD),
-    ("frames that wait for it to read", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
+    ("frames that wait for the peer", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
     ("sockets of one address without a `hello`", "a share³", "503", Bound.ADDRESS_SHARE),
     ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers⁴", "431", Bound.REQUEST_HEAD),
     (
