@@ -103,7 +103,12 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         ),
         *(_OVERLOADED, None),
     ),
-    (f"messages above {size(MAX_FRAME_BYTES)} that are being read", f"those {LARGE_BODIES} places", "1013", None),
+    (
+        f"messages above {size(MAX_FRAME_BYTES)} that are being read",
+        f"those {LARGE_BODIES} places",
+        "1013",
+        None,
+    ),
     (
         *(
             f"objects and lists in a body above {size(SMALL_BYTES)}",
