@@ -70,7 +70,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("frames before the first message is whole", f"{MAX_HELLO_FRAMES}", "1008", Bound.HELLO_FRAMES),
     ("time for `hello`", f"{HELLO_S:g} s", "4408", Bound.HELLO_TIME),
     (
-        "messages that are read, but not handled yet",
+        "messages read but not handled yet",
         f"those in {PART_BYTES} B",
         "the rest waits",
         None,
@@ -84,7 +84,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         Bound.HEARTBEAT,
     ),
     ("what the peer does not read", size(WRITE_BUFFER_BYTES), "nothing is read from it²", Bound.UNREAD),
-    ("frames that wait behind that", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
+    ("frames that wait for the peer", size(OUTBOX_BYTES), "1013", Bound.OUTBOX),
     ("sockets of one address without a `hello`", "a share³", "503", Bound.ADDRESS_SHARE),
     ("an HTTP request's head", f"{size(MAX_HEAD_BYTES)}, {MAX_HEADERS} headers⁴", "431", Bound.REQUEST_HEAD),
     (
@@ -95,7 +95,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         *("431", Bound.REQUEST_HEAD),
     ),
     ("an HTTP body", size(MAX_BODY_BYTES), "413 `request_too_large`", None),
-    ("images that running turns hold", f"{size(IMAGE_BYTES)}, {_SHARED}", _OVERLOADED, None),
+    ("images that running turns hold", f"{size(IMAGE_BYTES)}, in shares", _OVERLOADED, None),
     (
         *(
             f"bodies above {size(LARGE_BODY_BYTES)} that are not counted yet",
@@ -103,7 +103,12 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
         ),
         *(_OVERLOADED, None),
     ),
-    (f"messages above {size(MAX_FRAME_BYTES)} that are being read", "the same places", "1013", None),
+    (
+        f"messages above {size(MAX_FRAME_BYTES)} that are being read",
+        f"those {LARGE_BODIES} places",
+        "1013",
+        None,
+    ),
     (
         *(
             f"objects and lists in a body above {size(SMALL_BYTES)}",
@@ -113,7 +118,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ),
     ("values and fields in it", f"{MAX_VALUES:,}", _INVALID, None),
     ("messages in it", f"{MAX_MESSAGES:,}", _INVALID, None),
-    ("text in it", "what the window could hold in bytes", "400 `context_length_exceeded`", None),
+    ("text in it", "the window times its longest token", "400 `context_length_exceeded`", None),
     ("time for a request", "10 s", "408", Bound.REQUEST_TIME),
     ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
     ("all sockets", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),
