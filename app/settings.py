@@ -127,7 +127,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: no others on loopback; else any; without authentication, only IP addresses."
+            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: none on loopback; else any with authentication, IP addresses without."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -166,7 +166,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; a path: the same, with the Python of your vLLM environment.",
+            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; the path of a Python that has vLLM: the same with it.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
@@ -178,7 +178,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     system_prompt: Annotated[
         str | None,
         Meta(
-            description="System prompt of conversations whose client sets none; @PATH reads it from a file. Its keys and values are computed once."
+            description="System prompt of conversations whose client sets none; @PATH reads it from a file. Its KV cache is computed once."
         ),
     ] = None
     redis_url: Annotated[
@@ -284,7 +284,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and an owner's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
+            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and a user's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
@@ -332,7 +332,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     speech_voice: Annotated[
         str,
         Meta(
-            description="The voice: espeak-ng, a program of the system, or the hub name or folder of a VITS model, such as MMS."
+            description="The voice: espeak-ng (a system program), or the hub name or folder of a VITS model, such as MMS."
         ),
     ] = "espeak-ng"
     speech_device: Annotated[

@@ -187,7 +187,7 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 
 
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
-    """Begins a live translation: the user's message is a source that grows by `source`, the reply its translation.
+    """Begins a live translation: the user's message is a source that `source` frames extend, the reply its translation.
 
     `publish_policy`: when words of an unfinished sentence are sent. `agreement`: once three hypotheses agree;
     `wait`: `wait_words` words behind the source; `segment`: never.
