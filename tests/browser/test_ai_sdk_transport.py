@@ -11,7 +11,6 @@ import pytest_asyncio
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.server_actions import resume, send_history
-from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -452,19 +451,15 @@ async def answer(conn: PageConnection, count: int) -> None:
         await conn.finish(send, turn=f"t{number}", seq=number * 2 + 2, reason="stop", chars=0)
 
 
-async def test_replies_that_have_ended_are_let_go_of(front: ChatFrontend, chat: ChatPage) -> None:
-    await chat.client(WATCHED)
-    await asyncio.gather(chat.client(MANY, 40), answer(front.conn, 40))
-    session = await chat.page.context.new_cdp_session(chat.page)
-    await session.send("HeapProfiler.collectGarbage")
-    assert len(await chat.client("() => window.refs")) == 40
-    assert await chat.client(HELD) <= 1
-
-
-async def test_the_newest_thousand_messages_of_a_page_are_found_again(
+async def test_replies_that_have_ended_are_let_go_of_and_the_newest_thousand_messages_are_found_again(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
+    await chat.client(WATCHED)
     await asyncio.gather(chat.client(MANY, 1001), answer(front.conn, 1001))
+    session = await chat.page.context.new_cdp_session(chat.page)
+    await session.send("HeapProfiler.collectGarbage")
+    assert len(await chat.client("() => window.refs")) == 1001
+    assert await chat.client(HELD) <= 1
     roles = (("user", "q"), ("assistant", "r"))
     peer.histories["c"] = [
         history_message(f"{name}{number}", role, "", turn_id=f"t{number}")
@@ -475,49 +470,3 @@ async def test_the_newest_thousand_messages_of_a_page_are_found_again(
     assert (await front.conn.receive("edit"))["message_id"] == "q1"
     await front.send(user("Goodbye?", "m0"), messageId="m0")
     assert (await front.conn.receive("send"))["content"] == "Goodbye?"
-
-
-DEVICES = """
-    async () => {
-      const { ChatClient } = await import("/static/client/chat-client.js");
-      const { MidstreamChatTransport } = await import("/static/client/ai-sdk.js");
-      const url = `${location.origin.replace("http", "ws")}/v1/ws`;
-      const storage = { getItem: () => "one-person-with-two-devices", setItem: () => undefined };
-      const [theirs, ours] = [1, 2].map(() => new ChatClient({ url, storage, features: ["reasoning", "tools"] }));
-      const sent = (client, text, more) => {
-        const messages = [{ id: text, role: "user", parts: [{ type: "text", text }] }];
-        const transport = new MidstreamChatTransport({ client, params: { chars_per_s: 400 } });
-        return transport.sendMessages({ trigger: "submit-message", chatId: "c", messages, ...more });
-      };
-      for (const client of [theirs, ours]) {
-        const ready = new Promise((resolve) => client.addEventListener("ready", resolve, { once: true }));
-        client.connect();
-        await ready;
-      }
-      const told = [];
-      for await (const chunk of await sent(theirs, "Count from 1 to 100.")) {
-        if (chunk.type === "text-delta") told.push(chunk.delta);
-        if (told.length !== 1 || chunk.type !== "text-delta") continue;
-        const stopping = new AbortController();
-        const { signal: abortSignal } = stopping;
-        const stream = await sent(ours, "Count from 1 to 50.", { abortSignal, body: { onBusy: "enqueue" } });
-        stopping.abort();
-        if (!(await stream.getReader().read()).done) throw new Error("An aborted stream told something.");
-      }
-      let messages = [];
-      while (messages.length < 4) ({ messages } = await theirs.history({ conversationId: "c" }));
-      for (const client of [theirs, ours]) client.close();
-      return { told: told.join(""), kept: messages.map(({ content }) => content) };
-    }
-"""
-
-
-async def test_an_abort_behind_its_message_leaves_another_devices_reply_whole(
-    chat: ChatPage, server: ServerProcess
-) -> None:
-    """Beside the real server."""
-    await chat.page.goto(f"{server.url}/static/theme-early.js")
-    found = await chat.client(DEVICES)
-    counted = ", ".join(str(number) for number in range(1, 101))
-    assert counted in found["told"]
-    assert found["kept"] == ["Count from 1 to 100.", found["told"], "Count from 1 to 50.", ""]

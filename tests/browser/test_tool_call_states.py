@@ -63,28 +63,32 @@ async def test_the_page_names_its_features(chat: ChatPage, peer: FakeServer) -> 
     assert conn.hello["features"] == ["reasoning", "tools", "continue", "titles", "interpret", "audio"]
 
 
-@pytest.mark.parametrize(
-    ("recorded", "words"),
-    [
-        (history_call("running"), "Running"),
-        (history_call("waiting", needs="none"), "About to run"),
-        (history_call("done", content=""), "Done"),
-        (history_call("done", error="No money."), "Failed"),
-        (history_call("denied"), "Not allowed"),
-        (history_call("cancelled"), "Stopped"),
-        (history_call("expired"), "Nobody answered in time"),
-        (history_call("lost"), "Interrupted: nobody knows whether it was carried out"),
-        (history_call("running", where="client"), "Allowed. Waits for another program"),
-    ],
-)
+SETTLED = [
+    (history_call("done", content=""), "Done"),
+    (history_call("done", error="No money."), "Failed"),
+    (history_call("denied"), "Not allowed"),
+    (history_call("cancelled"), "Stopped"),
+    (history_call("expired"), "Nobody answered in time"),
+    (history_call("lost"), "Interrupted: nobody knows whether it was carried out"),
+]
+OPEN = [
+    (history_call("running"), "Running"),
+    (history_call("waiting", needs="none"), "About to run"),
+    (history_call("running", where="client"), "Allowed. Waits for another program"),
+]
+
+
+@pytest.mark.parametrize("states", [SETTLED, OPEN], ids=["settled", "open"])
 async def test_each_state_has_its_words_after_a_reload(
-    chat: ChatPage, peer: FakeServer, recorded: dict[str, Any], words: str
+    chat: ChatPage, peer: FakeServer, states: list[tuple[dict[str, Any], str]]
 ) -> None:
-    await old(chat, peer, recorded)
-    await expect(card(chat).locator(".call-state")).to_have_text(words)
-    await expect(card(chat).get_by_role("button", name="Allow")).to_be_hidden()
-    is_open = recorded["state"] in ("waiting", "running")
-    await expect(chat.stop).to_be_visible(visible=is_open)
+    await old(chat, peer, *[call | {"call_id": f"c{number}"} for number, (call, _) in enumerate(states)])
+    await expect(chat.page.locator(".call-state")).to_have_text([words for _, words in states])
+    await expect(chat.page.get_by_role("button", name="Allow").filter(visible=True)).to_have_count(0)
+    await expect(chat.stop).to_be_visible(visible=states is OPEN)
+    if states is SETTLED:
+        await chat.page.get_by_text("What went wrong").click()
+        await expect(chat.page.get_by_text("No money.")).to_be_visible()
 
 
 async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_made_again(
