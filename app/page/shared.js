@@ -15,8 +15,8 @@ const nothing = () => {};
 /** These messages can only be copied. */
 const ACTIONS = {
   pictures: { show: () => [] }, // images are not shared
-  ...{ onRetry: nothing, onEdit: nothing, onRegenerate: nothing, onContinue: nothing, onBranch: nothing },
-  ...{ onDecide: async () => null, onAnswer: async () => null, canContinue: () => false, limits: () => null },
+  ...{ sendAgain: nothing, edit: nothing, regenerate: nothing, continueReply: nothing, showBranch: async () => {} },
+  ...{ decide: async () => null, answer: async () => {}, canContinue: () => false, limits: () => null },
 };
 
 const source = new URL(`../v1/shares/${location.pathname.split("/").at(-1)}`, location.href);

@@ -101,9 +101,9 @@ async def test_a_draft_goes_with_a_key_that_goes_with_the_tab(
 
 DRAFTS = """
     localStorage.clear();
-    const drafts = new module.KeptTexts("midstream.drafts", { lasting: localStorage, session: sessionStorage, forTab: () => false });
+    const drafts = new module.Kept("midstream.drafts", { lasting: localStorage, session: sessionStorage, forTab: () => false });
     for (const [id, text] of argument) drafts.keep(id, text);
-    return argument.map(([id]) => drafts.of(id).length);
+    return argument.map(([id]) => drafts.of(id)?.length ?? 0);
 """
 
 
@@ -119,19 +119,18 @@ async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
     chat: ChatPage, peer: FakeServer, sizes: list[int], kept: list[int]
 ) -> None:
     written: list[Any] = [[f"c{number}", "x" * size] for number, size in enumerate(sizes)]
-    assert await run(chat, peer, "ui/settings/kept-texts.js", DRAFTS, written) == kept
-
-
-CHOICES = """
-    localStorage.clear();
-    const choices = new module.Choices({ lasting: localStorage, session: sessionStorage, forTab: () => false });
-    for (let number = 0; number < argument; number += 1) choices.keep(`c${number}`, { pace: number });
-    return [choices.of("c0"), choices.of(`c${argument - 1}`)];
-"""
+    assert await run(chat, peer, "ui/settings/kept.js", DRAFTS, written) == kept
 
 
 async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: FakeServer) -> None:
-    assert await run(chat, peer, "ui/settings/choices.js", CHOICES, 500) == [{"pace": 0}, {"pace": 499}]
+    kept = "Array.from({ length: 500 }, (_, number) => [`c${number}`, { pace: number }])"
+    await visit(chat, peer)
+    await chat.client(f"localStorage.setItem('midstream.choices', JSON.stringify({kept}))")
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Temperature").fill("1")
+    await chat.page.get_by_role("button", name="Save").click()
+    choices = await chat.client("JSON.parse(localStorage.getItem('midstream.choices'))")
+    assert (len(choices), choices[0]) == (501, ["c0", {"pace": 0}])
 
 
 async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, peer: FakeServer) -> None:
@@ -190,8 +189,8 @@ async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(
     body = """
         localStorage.setItem("midstream.drafts", "[[");
         const full = { getItem: (key) => localStorage.getItem(key), setItem() { throw new DOMException("", "QuotaExceededError"); } };
-        const drafts = new module.KeptTexts("midstream.drafts", { lasting: full, session: null, forTab: () => false });
+        const drafts = new module.Kept("midstream.drafts", { lasting: full, session: null, forTab: () => false });
         drafts.keep("one", "text");
         return drafts.of("one");
     """
-    assert await run(chat, peer, "ui/settings/kept-texts.js", body, None) == ""
+    assert await run(chat, peer, "ui/settings/kept.js", body, None) is None

@@ -213,14 +213,3 @@ async def test_a_missing_piece_of_a_thought_is_looked_up(chat: ChatPage, peer: F
     await send_calls(conn, seq=4, status="running", reasoning="Hm, I see so.")
     await expect(chat.replies.last.locator(".thought-text")).to_have_text("Hm, I see so.")
     await expect(chat.replies.last.locator("summary")).to_have_text("Thinking")
-
-
-async def test_only_a_model_that_can_call_is_offered_the_servers_tools(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    ready = {"model": "a", "tools": [{"name": "pay"}]}
-    body = "return argument.map(([ready, model]) => module.offeredTools(ready, model) ?? null);"
-    calls, thinks = {"name": "a", "features": ["tools.auto"]}, {"name": "b", "features": ["reasoning"]}
-    requested = [[ready, calls], [ready, thinks], [ready, None], [None, None]]
-    offered = await run(chat, peer, "ui/writing/offered-tools.js", body, requested)
-    assert offered == [[{"name": "pay", "where": "server"}], None, None, None]

@@ -7,7 +7,6 @@ import { TranscriptView } from "./transcript/transcript-view.js";
 import { t } from "./words/translate.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
-/** @typedef {import("./transcript/user-message-view.js").MessageActions} MessageActions */
 
 /** The title of a conversation that is not listed, and whose first message is not here. */
 const UNKNOWN_TITLE = t("Conversation");
@@ -28,7 +27,7 @@ export class Screen {
   #jump = part("jump", HTMLButtonElement);
   #view;
   #welcome = part("welcome", HTMLElement);
-  #onSend;
+  #actions;
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
   #onShown;
   #older;
@@ -39,7 +38,7 @@ export class Screen {
    * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {(conversationId: string) => string | undefined} parts.titleOf  in the list
    * @param {Transcript} parts.current
-   * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
+   * @param {import("./message-actions.js").MessageActions} parts.actions
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
   constructor({ client, notices, titleOf, current, actions, onShown }) {
@@ -49,7 +48,7 @@ export class Screen {
     this.#onShown = onShown;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
     this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
-    this.#onSend = actions.onSend;
+    this.#actions = actions;
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
   }
@@ -96,7 +95,7 @@ export class Screen {
   know({ suggestions = [] }) {
     const list = part("suggestions", HTMLUListElement);
     list.hidden = suggestions.length === 0;
-    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#onSend(text) });
+    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#actions.send(text) });
     list.replaceChildren(...suggestions.map((text) => element("li", {}, button(text))));
     this.#older.again();
     this.renew();

@@ -74,7 +74,7 @@ export class Interpreter {
     return words.length;
   }
 
-  close() {
+  stop() {
     this.#listeners.abort();
     if (!this.#growing) this.#giveBack(); // else all of it is on its way
     this.#bar.remove();

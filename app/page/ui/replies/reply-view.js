@@ -37,7 +37,7 @@ export class ReplyView {
   /** @param {import("../transcript/user-message-view.js").MessageActions} actions */
   constructor(actions) {
     this.#actions = actions;
-    this.arrows = new BranchArrows(actions.onBranch);
+    this.arrows = new BranchArrows((messageId) => void actions.showBranch(messageId));
     const name = element("h2", { class: "visually-hidden", text: t("Reply") });
     const content = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
     this.root = element("article", { class: "message reply" }, name, content, this.#foot);
@@ -138,13 +138,13 @@ export class ReplyView {
 
   /** The counterpart of Stop. @param {Item} item */
   #onward(item) {
-    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.onContinue(item) }, icon("onward"), t("Continue"));
+    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.continueReply(item) }, icon("onward"), t("Continue"));
   }
 
   /** @param {Item} item */
   #again(item) {
     const title = t("Regenerate this reply");
-    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.onRegenerate(item) });
+    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) });
   }
 }
 

@@ -4,7 +4,7 @@ import { Playback } from "./playback.js";
 import { RATE } from "./player.js";
 import { VoiceBar, Way } from "./voice-bar.js";
 
-/** Samples a second of the microphone: recognizers use no more. */
+/** The wanted samples a second of the microphone: recognizers use no more. */
 const HEARD_RATE = 16_000;
 /** Pieces of 20 ms that are sent after the button is released, since that is before the last word ends. */
 const TAIL_PIECES = 10;
@@ -121,7 +121,7 @@ export class Voice {
   async #listen(way) {
     const { conversationId, model } = this.#parts;
     const type = /** @type {"none" | "vad"} */ (way === Way.HOLD ? "none" : "vad");
-    const request = { conversationId, input: { rate: HEARD_RATE }, turn_detection: { type }, grace_s: GRACE_S, model };
+    const request = { conversationId, input: { rate: this.#microphone?.rate }, turn_detection: { type }, grace_s: GRACE_S, model };
     const { stream } = await this.#ask({ ...request, output: { rate: RATE } });
     if (this.#listeners.signal.aborted) return;
     [this.#stream, this.#seq] = [stream, 0];

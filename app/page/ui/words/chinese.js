@@ -162,7 +162,6 @@ export const words = {
   "Starting the microphone": "正在启动麦克风",
   "Stop": "停止",
   "Stop sharing": "停止分享",
-  "Stop talking": "结束语音对话",
   "Stopped": "已停止",
   "Stopping": "正在停止",
   "Switch to the dark theme": "切换到深色主题",

@@ -162,7 +162,6 @@ export const words = {
   "Starting the microphone": "Mikrofon startet",
   "Stop": "Stopp",
   "Stop sharing": "Nicht mehr teilen",
-  "Stop talking": "Gespräch beenden",
   "Stopped": "Gestoppt",
   "Stopping": "Wird gestoppt",
   "Switch to the dark theme": "Zum dunklen Design wechseln",
