@@ -80,7 +80,6 @@ TAKE_LONG = frozenset(
         "browser/test_ai_sdk_transport.py",
         "browser/test_axe.py",
         "browser/test_embedding.py",
-        "browser/test_events.py",
         "browser/test_streaming_markdown.py",
         "browser/test_images.py",
         "browser/test_live_translation.py",

@@ -122,7 +122,11 @@ async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Fake
 async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await open_long(chat, peer, 200)
+    """The title is the first message, or what the list says; never the first message that is here."""
+    conn = await open_long(chat, peer, 200)
+    title = chat.page.locator("#title")
+    await expect(title).to_have_text("Conversation")
+    await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
     first = chat.questions.get_by_text("Question 175", exact=True)
     await scroll_by(chat, -100_000)
     await expect(first).to_be_in_viewport()
@@ -133,6 +137,13 @@ async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     await loaded_all(chat)
     await scroll_to(chat, 0)
     await expect(chat.questions.first).to_have_text("Question 0")
+    await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-posinset", "1")
+    await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-setsize", "400")
+    await expect(title).to_have_text("Question 0")
+    requested = await conn.receive("conversations")
+    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 400}]
+    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
+    await expect(title).to_have_text("A long talk")
 
 
 async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: FakeServer) -> None:
@@ -198,41 +209,39 @@ async def test_a_reply_outside_of_the_view_goes_on_and_stop_counts_all_of_it(
     await expect(chat.replies.last.locator(".prose")).to_have_text("Once upon a time.")
 
 
-async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: FakeServer) -> None:
+async def test_what_a_reader_does_with_a_message_outlives_a_scroll(chat: ChatPage, peer: FakeServer) -> None:
+    """The focus, a selection, a box that a message is edited in, and a part that was opened."""
     await open_long(chat, peer, 200)
-    again = chat.replies.last.get_by_role("button", name="Regenerate this reply")
-    await again.focus()
+    peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
+    await chat.page.reload()
+    await peer.conn()
+    await chat.replies.last.get_by_role("button", name="Regenerate this reply").focus()
     await scroll_to(chat, 0.2)
     await expect(chat.replies.last).to_contain_text("Reply 199")
     assert await chat.page.evaluate("document.activeElement.classList.contains('again')")
     await chat.page.keyboard.press("Shift+Tab")
     await expect(chat.replies.last.get_by_role("button", name="Copy the reply")).to_be_focused()
-
-
-async def test_a_box_that_a_message_is_edited_in_keeps_its_text_wherever_the_reader_goes(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    await open_long(chat, peer, 200)
+    await scroll_to(chat, 1)
+    thought = chat.page.locator(".thought:not([hidden])")
+    await thought.locator("summary").click()
     await chat.questions.last.hover()
     await chat.page.locator(".user").last.get_by_role("button", name="Edit this message").click()
     await chat.page.get_by_label("Your message, edited").fill("Question 199, said otherwise")
-    await chat.page.locator("#message").focus()
+    await chat.box.focus()
     await scroll_to(chat, 0.2)
+    await expect(thought).to_have_count(0)
     await expect(chat.page.get_by_label("Your message, edited")).to_have_count(0)
     await scroll_to(chat, 1)
     await expect(chat.page.get_by_label("Your message, edited")).to_have_value("Question 199, said otherwise")
-
-
-async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: FakeServer) -> None:
-    await open_long(chat, peer, 200)
+    await expect(chat.page.get_by_text("Let me think.")).to_be_visible()
     select = """() => {
-      const [from, to] = [...document.querySelectorAll(".bubble")].slice(-2);
+      const [from, to] = [...document.querySelectorAll(".bubble")].slice(-3, -1);
       document.getSelection().setBaseAndExtent(from.firstChild, 0, to.firstChild, to.firstChild.length);
     }"""
     await chat.page.evaluate(select)
     selected = await chat.page.evaluate("document.getSelection().toString()")
-    assert "Question 198" in selected
-    assert "Reply 198" in selected
+    assert "Question 197" in selected
+    assert "Reply 197" in selected
     await scroll_by(chat, -6_000)
     await settled(chat)
     assert await chat.page.evaluate("document.getSelection().toString()") == selected
@@ -256,32 +265,6 @@ async def test_the_first_and_the_last_key_go_to_the_first_and_the_last_message(
     await expect(chat.replies.last).to_contain_text("Reply 149")
 
 
-async def test_those_who_do_not_see_are_told_which_message_of_how_many_it_is(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    await open_long(chat, peer, 60)
-    await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
-    await loaded_all(chat)
-    await scroll_to(chat, 1)
-    await expect(chat.replies.last).to_have_attribute("aria-posinset", "120")
-    await expect(chat.replies.last).to_have_attribute("aria-setsize", "120")
-    await expect(chat.page.get_by_role("feed").get_by_role("article")).not_to_have_count(120)
-
-
-async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage, peer: FakeServer) -> None:
-    await open_long(chat, peer, 200)
-    peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
-    await chat.page.reload()
-    await peer.conn()
-    thought = chat.page.locator(".thought:not([hidden])")
-    await thought.locator("summary").click()
-    await chat.box.focus()
-    await scroll_to(chat, 0.2)
-    await expect(thought).to_have_count(0)
-    await scroll_to(chat, 1)
-    await expect(chat.page.get_by_text("Let me think.")).to_be_visible()
-
-
 async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     chat: ChatPage, peer: FakeServer
 ) -> None:
@@ -301,20 +284,6 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     await expect(chat.page.locator("#older")).to_be_hidden()
     await scroll_to(chat, 0)
     await expect(chat.questions.first).to_have_text("Question 0")
-
-
-async def test_the_title_is_the_first_message_or_what_the_list_says_and_never_the_first_that_is_here(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    conn = await open_long(chat, peer, 100)
-    title = chat.page.locator("#title")
-    await expect(title).to_have_text("Conversation")
-    await loaded_all(chat)
-    await expect(title).to_have_text("Question 0")
-    requested = await conn.receive("conversations")
-    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 200}]
-    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
-    await expect(title).to_have_text("A long talk")
 
 
 GROW = """

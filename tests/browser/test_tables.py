@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 from playwright.async_api import Locator, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer
-from tests.browser.server_actions import begun, delta, replied
+from tests.browser.server_actions import replied
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -10,7 +10,7 @@ export class Playback {
   #conversationId;
   #shown;
   #marked = new MarkedWord();
-  #player = new Player({ onPlayed: () => this.#onPlayed() });
+  player = new Player({ onPlayed: () => this.#onPlayed() });
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
   #reportedMs = 0;
   #fromMs = 0;
@@ -27,36 +27,16 @@ export class Playback {
     this.#shown = shown;
   }
 
-  /** The turn whose reply is being played; null if there is none. */
-  get turnId() {
-    return this.#player.turnId;
-  }
-
-  /** Whether the browser lets the page play sound without a click. */
-  canPlay() {
-    return this.#player.canPlay();
-  }
-
   /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
   begin(frame) {
-    if (frame.turn_id !== this.#player.turnId) this.#marks = [];
+    if (frame.turn_id !== this.player.turnId) this.#marks = [];
     this.#reportedMs = this.#fromMs = frame.from_ms;
-    this.#player.begin(frame);
+    this.player.begin(frame);
   }
 
   /** @param {import("../../client/frames.js").Marks} frame */
   mark({ turn_id: turnId, marks }) {
-    if (turnId === this.#player.turnId) this.#marks.push(...marks);
-  }
-
-  /** @param {import("../../client/sound.js").Sound} sound */
-  take(sound) {
-    this.#player.take(sound);
-  }
-
-  /** Plays softly while somebody speaks over it. @param {boolean} ducked */
-  duck(ducked) {
-    this.#player.duck(ducked);
+    if (turnId === this.player.turnId) this.#marks.push(...marks);
   }
 
   /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the marks do not say it. */
@@ -68,26 +48,26 @@ export class Playback {
   }
 
   silence() {
-    this.#player.stop();
+    this.player.stop();
     this.#marked.clear();
     this.#marks = [];
   }
 
   close() {
-    this.#player.close();
+    this.player.close();
     this.#marked.clear();
   }
 
   /** Tells the server how much was played. */
   report() {
-    const { turnId, playedMs } = this.#player;
+    const { turnId, playedMs } = this.player;
     if (turnId === null || playedMs <= this.#reportedMs) return;
     this.#reportedMs = playedMs;
     this.#client.played({ conversationId: this.#conversationId, turnId, audioMs: playedMs });
   }
 
   #onPlayed() {
-    const { turnId, playedMs, isOver } = this.#player;
+    const { turnId, playedMs, isOver } = this.player;
     if (turnId === null) return;
     if (playedMs - this.#reportedMs >= REPORT_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
     const { prose, text } = this.#shown(turnId);
@@ -103,7 +83,7 @@ export class Playback {
 
   /** The last word that was heard to its end. */
   #ended() {
-    const { playedMs } = this.#player;
+    const { playedMs } = this.player;
     return this.#marks.findLast(({ end_ms: endMs }) => endMs <= playedMs);
   }
 }
