@@ -83,7 +83,6 @@ TAKE_LONG = frozenset(
         "browser/test_streaming_markdown.py",
         "browser/test_images.py",
         "browser/test_live_translation.py",
-        "browser/test_many_devices.py",
         "browser/test_over_tls.py",
         "browser/test_reload.py",
         "browser/test_voice.py",
