@@ -80,7 +80,7 @@ async function showMore() {
   view.show(messages.map(itemOf), { hasMore: next !== undefined });
 }
 
-follow.pause(); // readers begin at the beginning
+follow.following = false; // readers begin at the beginning
 scroller.addEventListener("scroll", () => view.place(), { passive: true });
 older.addEventListener("click", () => void showMore());
 await showMore();

@@ -19,10 +19,11 @@ const NEAR_VIEWS = 2;
 export class Screen {
   /** The shown conversation. */
   current;
+  /** The title of the page. */
+  title = new PageTitle();
   #client;
   #titleOf;
   #frameRequested = false;
-  #title = new PageTitle();
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
@@ -51,11 +52,6 @@ export class Screen {
     this.#actions = actions;
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
-  }
-
-  /** The title of the page. */
-  get title() {
-    return this.#title;
   }
 
   /** The replies of the shown conversation that can be stopped. */
@@ -103,7 +99,7 @@ export class Screen {
 
   /** Goes to the end of the conversation, and stays there while it grows. */
   toEnd() {
-    this.#follow.resume();
+    this.#follow.following = true;
     this.#view.place();
   }
 
@@ -126,7 +122,7 @@ export class Screen {
     const items = this.current.items();
     this.#welcome.hidden = items.length > 0 || !this.current.loaded;
     const title = this.#wordsFor(this.current, items.length);
-    this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
+    this.title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.
     this.#onShown(items.length > 0 ? title : null);
     this.#older.show();

@@ -65,9 +65,10 @@ export class ReplyView {
   #showText({ text, thought: reasoning }, growing) {
     const key = `${growing} ${reasoning.growing} ${reasoning.ms} ${reasoning.text.length}`;
     if (text === this.#shown.text && key === this.#shown.key) return;
-    const { thought, thinking, answer } = reasoning.text === "" ? tagged(text, growing) : { ...apart(reasoning, growing), answer: text };
+    const separate = { thought: reasoning.text, ended: !reasoning.growing, answer: text };
+    const { thought, ended, answer } = reasoning.text === "" ? splitThought(text, { growing }) : separate;
     this.#shown = { key, text, answer };
-    this.#thought.show(thought, { thinking, ms: reasoning.ms });
+    this.#thought.show(thought, { thinking: growing && !ended, ms: reasoning.ms });
     this.#markdown.show(answer);
     this.shownChars = countCodePoints(text);
   }
@@ -146,17 +147,6 @@ export class ReplyView {
     const title = t("Regenerate this reply");
     return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) });
   }
-}
-
-/** Shows reasoning in tags. @param {string} text @param {boolean} growing */
-function tagged(text, growing) {
-  const { thought, ended, answer } = splitThought(text, { growing });
-  return { thought, thinking: growing && !ended, answer };
-}
-
-/** Shows reasoning that came separately from the text. @param {import("../transcript/arrangement.js").Thought} reasoning @param {boolean} growing */
-function apart({ text, growing: thinks }, growing) {
-  return { thought: text, thinking: growing && thinks };
 }
 
 /**
