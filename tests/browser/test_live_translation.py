@@ -297,7 +297,7 @@ sentences = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(source=sentences.map("".join), text=sentences.map("".join), data=st.data())
 async def test_rows_hold_all_of_both_texts_in_order(
     chat: ChatPage, peer: FakeServer, source: str, text: str, data: Any

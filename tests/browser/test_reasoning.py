@@ -94,7 +94,7 @@ async def test_a_thought_is_told_from_words_about_the_tag(chat: ChatPage, peer: 
         assert await split(chat, peer, text) == [thought, True, answer], text
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(thought=st.text("ab \n", min_size=1).filter(str.strip), answer=st.text("cd *", max_size=8))
 async def test_no_tag_is_shown_however_a_reply_grows(
     chat: ChatPage, peer: FakeServer, thought: str, answer: str
