@@ -21,16 +21,13 @@ export class Screen {
   current;
   /** The title of the page. */
   title = new PageTitle();
-  #client;
-  #titleOf;
+  #parts;
   #frameRequested = false;
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
   #welcome = part("welcome", HTMLElement);
-  #actions;
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
-  #onShown;
   #older;
 
   /**
@@ -42,21 +39,18 @@ export class Screen {
    * @param {import("./message-actions.js").MessageActions} parts.actions
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
-  constructor({ client, notices, titleOf, current, actions, onShown }) {
-    this.#client = client;
-    this.#titleOf = titleOf;
-    this.current = current;
-    this.#onShown = onShown;
+  constructor(parts) {
+    const { client, notices, actions } = (this.#parts = parts);
+    this.current = parts.current;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
     this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
-    this.#actions = actions;
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
   }
 
   /** The replies of the shown conversation that can be stopped. */
   get running() {
-    return this.#client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping && !reply.unsure);
+    return this.#parts.client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping && !reply.unsure);
   }
 
   /** How many code points of a reply are on the screen. @param {import("../client/reply.js").Reply} reply */
@@ -91,7 +85,7 @@ export class Screen {
   know({ suggestions = [] }) {
     const list = part("suggestions", HTMLUListElement);
     list.hidden = suggestions.length === 0;
-    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#actions.send(text) });
+    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#parts.actions.send(text) });
     list.replaceChildren(...suggestions.map((text) => element("li", {}, button(text))));
     this.#older.again();
     this.renew();
@@ -124,7 +118,7 @@ export class Screen {
     const title = this.#wordsFor(this.current, items.length);
     this.title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.
-    this.#onShown(items.length > 0 ? title : null);
+    this.#parts.onShown(items.length > 0 ? title : null);
     this.#older.show();
     this.#view.show(items, this.current);
     this.#look();
@@ -146,6 +140,6 @@ export class Screen {
    * @param {number} count
    */
   #wordsFor({ conversationId, beginning }, count) {
-    return this.#titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
+    return this.#parts.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
   }
 }

@@ -6,9 +6,7 @@ const REPORT_MS = 100;
 
 /** Plays the sound of a conversation's replies, marks the word that is being spoken, and tells the server how much was played. */
 export class Playback {
-  #client;
-  #conversationId;
-  #shown;
+  #parts;
   #marked = new MarkedWord();
   player = new Player({ onPlayed: () => this.#onPlayed() });
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
@@ -21,10 +19,8 @@ export class Playback {
    * @param {string} parts.conversationId
    * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
-  constructor({ client, conversationId, shown }) {
-    this.#client = client;
-    this.#conversationId = conversationId;
-    this.#shown = shown;
+  constructor(parts) {
+    this.#parts = parts;
   }
 
   /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
@@ -63,14 +59,14 @@ export class Playback {
     const { turnId, playedMs } = this.player;
     if (turnId === null || playedMs <= this.#reportedMs) return;
     this.#reportedMs = playedMs;
-    this.#client.played({ conversationId: this.#conversationId, turnId, audioMs: playedMs });
+    this.#parts.client.played({ conversationId: this.#parts.conversationId, turnId, audioMs: playedMs });
   }
 
   #onPlayed() {
     const { turnId, playedMs, isOver } = this.player;
     if (turnId === null) return;
     if (playedMs - this.#reportedMs >= REPORT_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
-    const { prose, text } = this.#shown(turnId);
+    const { prose, text } = this.#parts.shown(turnId);
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }
 
