@@ -299,16 +299,6 @@ async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
     assert await front.outcome() == []
 
 
-async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend, chat: ChatPage) -> None:
-    await front.accepted()
-    await text(front.conn, "Good", turn="t", off=0, seq=2)
-    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
-    await abort(chat, front.conn)
-    (cancel,) = front.conn.kept("cancel")
-    assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
-    assert text_of(await front.outcome()) == "Good"
-
-
 async def until_heard(chat: ChatPage, conn: PageConnection) -> None:
     """Waits until all that the page has said was heard."""
     await chat.client("() => void window.client.ping()")
@@ -365,17 +355,20 @@ async def test_an_abort_whose_connection_is_lost_is_said_again_and_the_message_i
 async def test_a_stop_that_was_answered_is_not_said_again(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
-    """Its turn's end was lost with the connection. Another turn runs by then."""
+    """It names its turn and what was told. The turn's end was lost with the connection; another turn runs by then."""
     send = await front.accepted()
-    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].turnId === 't'")
+    await text(front.conn, "Good", turn="t", off=0, seq=2)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
+    assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
+    assert text_of(await front.outcome()) == "Good"
     await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
     await front.conn.send_frame("error", code="odd", message="Seen.", retryable=False)
     conn = await back(front, chat, peer)
-    await resume(conn, after=1, live="theirs")
-    await conn.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
-    await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
+    await resume(conn, after=2, live="theirs")
+    await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=4)
+    await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=4)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.turnId === 'theirs'")
     await until_heard(chat, conn)
     assert conn.kept("cancel") == []

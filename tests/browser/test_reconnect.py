@@ -142,24 +142,20 @@ async def test_a_message_sent_before_the_connection_loses_none_from_before_the_r
         assert (await conn.receive("send"))["content"] == content
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
+async def test_what_another_program_stored_in_the_place_of_messages_is_ignored(
+    chat: ChatPage, peer: FakeServer
+) -> None:
+    for kept in (
         "{",
-        "{}",
         "5",
         '{"messages": {}, "stops": "none"}',
         '{"messages": [null, {"frame": {}, "attachments": []}], "stops": [null, {}]}',
         '{"messages": [{"frame": {"type": "send", "client_msg_id": "m", "conversation_id": "c"}}]}',
-    ],
-)
-async def test_what_another_program_stored_in_the_place_of_messages_is_ignored(
-    chat: ChatPage, peer: FakeServer, kept: str
-) -> None:
-    await chat.page.goto(f"{peer.url}/static/client/backoff.js")
-    assert await chat.client(RELOADED, kept)
-    conn = await peer.conn()
-    assert (await conn.receive("send"))["content"] == "After"
+    ):
+        await chat.page.goto(f"{peer.url}/static/client/backoff.js")
+        assert await chat.client(RELOADED, kept)
+        conn = await peer.conn()
+        assert (await conn.receive("send"))["content"] == "After"
 
 
 async def test_an_end_that_was_missed_altogether_is_taken_from_history(
