@@ -227,7 +227,7 @@ async def test_what_a_reader_does_with_a_message_outlives_a_scroll(chat: ChatPag
     await chat.questions.last.hover()
     await chat.page.locator(".user").last.get_by_role("button", name="Edit this message").click()
     await chat.page.get_by_label("Your message, edited").fill("Question 199, said otherwise")
-    await chat.box.focus()
+    await chat.page.locator("#message").focus()
     await scroll_to(chat, 0.2)
     await expect(thought).to_have_count(0)
     await expect(chat.page.get_by_label("Your message, edited")).to_have_count(0)

@@ -47,7 +47,7 @@ async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(
     await chat.until_shown("It is 42.")
     await expect(chat.text).to_have_text("It is 42.")
     await expect(thought).to_have_text("The user wants a sum.")
-    await expect(fold(chat)).to_contain_text("Thought for ")
+    await expect(fold(chat)).to_have_text("Thought")
     whole = len("<think>The user wants a sum.</think>\n\nIt is 42.")
     await conn.finish(send, turn="t", seq=5, reason="stop", chars=whole)
     await chat.ended()

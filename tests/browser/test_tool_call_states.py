@@ -67,7 +67,7 @@ async def test_each_state_has_its_words_after_a_reload(
     await expect(chat.page.get_by_role("button", name="Allow").filter(visible=True)).to_have_count(0)
     await expect(chat.stop).to_be_visible(visible=states is OPEN)
     if states is SETTLED:
-        await chat.page.get_by_text("What went wrong").click()
+        await chat.page.get_by_text("What went wrong").filter(visible=True).click()
         await expect(chat.page.get_by_text("No money.")).to_be_visible()
 
 
