@@ -308,39 +308,23 @@ async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, 
     assert found == {"same": True, "remade": 1, "grown": True, "moved": True}
 
 
-LIST = """
-    const { Follow } = await import("/static/ui/scrolling/follow.js");
-    const [scroller, root] = [document.createElement("div"), document.createElement("div")];
-    Object.assign(scroller.style, { height: "400px", overflow: "auto", overflowAnchor: "none" });
-    Object.assign(root.style, { display: "flex", flexDirection: "column", gap: "10px" });
-    scroller.append(root);
-    document.body.replaceChildren(scroller);
-    const element = (index) => {
-      const made = document.createElement("div");
-      Object.assign(made.style, { height: `${20 + (index * 37) % 300}px`, flex: "none" });
-      made.textContent = String(index);
-      return made;
-    };
-    const source = { element, dropped() {}, guess: () => ({ height: 50, nodes: 20 }) };
-    const list = new module.VirtualList({ scroller, root, follow: new Follow(scroller, () => {}), source });
-    list.arrange(Array.from({ length: 5000 }, (_, index) => String(index)));
-    list.place();
-    const last = root.lastElementChild.textContent;
-    return [last, ...argument.map((key) => {
-      const found = list.reveal(key);
-      if (found === null) return null;
-      const [box, view] = [found.getBoundingClientRect(), scroller.getBoundingClientRect()];
-      return { key: found.textContent, off: box.top + box.height / 2 - view.top - view.height / 2, few: root.children.length < 80 };
-    })];
-"""
-
-
-async def test_any_item_of_a_list_can_be_brought_into_the_middle_of_the_view(
+async def test_a_found_message_is_shown_in_the_middle_of_the_view_however_far_back_it_is(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    last, *found, none = await run(
-        chat, peer, "ui/scrolling/virtual-list.js", LIST, ["2500", "4000", "17", "x"]
-    )
-    assert (last, none) == ("4999", None)
-    assert [one["key"] for one in found] == ["2500", "4000", "17"]
-    assert all(abs(one["off"]) <= 1 and one["few"] for one in found)
+    conn = await open_long(chat, peer, 300)
+    await chat.page.get_by_label("Search your conversations").fill("twenty")
+    requested = await conn.receive("search")
+    hit = {"conversation_id": CONVERSATION, "title": "A long talk", "messages": 600, "updated_at": 1}
+    place = {"message_id": "u20", "role": "user", "snippet": "Question 20", "off": 0, "len": 8}
+    await conn.send_frame("found", ref=requested["ref"], hits=[hit | place])
+    await chat.page.locator("#hits a").click()
+    found = chat.page.locator("article.found")
+    await expect(found).to_be_focused()
+    await expect(found).to_contain_text("Question 20")
+    middles = """(found) => [found, document.querySelector("#scroller")].map((part) => {
+      const { top, height } = part.getBoundingClientRect();
+      return top + height / 2;
+    })"""
+    middle, of_view = await found.evaluate(middles)
+    assert abs(middle - of_view) <= 1
+    assert await nodes(chat) < MOST_NODES
