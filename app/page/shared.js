@@ -1,6 +1,7 @@
 /** The page of a shared conversation, which can only be read. */
 import { part } from "./ui/elements/dom.js";
 import { Follow } from "./ui/scrolling/follow.js";
+import { PLAIN } from "./ui/transcript/arrangement.js";
 import { TranscriptView } from "./ui/transcript/transcript-view.js";
 import { titleInWords } from "./ui/words/languages.js";
 import { t, translateDocument } from "./ui/words/translate.js";
@@ -15,8 +16,8 @@ const nothing = () => {};
 /** These messages can only be copied. */
 const ACTIONS = {
   pictures: { show: () => [] }, // images are not shared
-  ...{ onRetry: nothing, onEdit: nothing, onRegenerate: nothing, onContinue: nothing, onBranch: nothing },
-  ...{ onDecide: async () => null, onAnswer: async () => null, canContinue: () => false, limits: () => null },
+  ...{ sendAgain: nothing, edit: nothing, regenerate: nothing, continueReply: nothing, showBranch: async () => {} },
+  ...{ decide: async () => null, answer: async () => {}, canContinue: () => false, limits: () => null },
 };
 
 const source = new URL(`../v1/shares/${location.pathname.split("/").at(-1)}`, location.href);
@@ -31,14 +32,9 @@ let messages = [];
 let next;
 let loading = false;
 
-/** A share does not tell which of its messages were translated live. */
-const UNTRANSLATED = { interprets: null, source: "", sourceId: null, alignment: [] };
-
-/** @param {SharedMessage} message @returns {Item} */
+/** A share tells no more of a message. @param {SharedMessage} message @returns {Item} */
 function itemOf({ message_id: key, role, content: text, status }) {
-  const alone = { messageId: null, siblings: [], siblingCount: 1, siblingIndex: 0 };
-  const thought = { text: "", growing: false, ms: null };
-  return { key, role, text, attachments: [], status, ...alone, reply: null, usage: null, thought, calls: [], ...UNTRANSLATED, cut: false };
+  return { ...PLAIN, key, role, text, status };
 }
 
 /** The page before those that are shown; else the status of a refusal, or 0 without an answer. @returns {Promise<SharedPage | number>} */
@@ -80,7 +76,7 @@ async function showMore() {
   view.show(messages.map(itemOf), { hasMore: next !== undefined });
 }
 
-follow.pause(); // readers begin at the beginning
+follow.following = false; // readers begin at the beginning
 scroller.addEventListener("scroll", () => view.place(), { passive: true });
 older.addEventListener("click", () => void showMore());
 await showMore();

@@ -11,7 +11,7 @@ CONNECTED = "#connection[data-state=connected]"
 PACE = """
     async (pace) => {
       const { conversationAt } = await import("/static/ui/conversations/address.js");
-      const chosen = [[conversationAt(location.hash), JSON.stringify({ pace })]];
+      const chosen = [[conversationAt(location.hash), { pace }]];
       localStorage.setItem("midstream.choices", JSON.stringify(chosen));
     }
 """

@@ -9,8 +9,8 @@ from typing import Any
 from playwright.async_api import expect
 
 from tests.browser.chat_page import ChatPage
-from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, begun, delta, replied, visit
+from tests.browser.fake_server import FakeServer
+from tests.browser.server_actions import begin, begun, delta, history_call, replied, send_history, visit
 from tests.clients.environments import node_modules
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -55,38 +55,10 @@ async def violations(chat: ChatPage) -> list[str]:
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
 
 
-def history_call(name: str, state: str, **more: Any) -> dict[str, Any]:
-    """A call of a reply, as the history tells it."""
-    fields = {"call_id": name, "index": 0, "name": name, "args": '{"sum": 5}', "off": 0, "where": "server"}
-    return fields | {"args_sha256": "a" * 64, "needs": "approval", "state": state} | more
-
-
-async def send_history(conn: PageConnection, *replies: dict[str, Any]) -> None:
-    """Answers a request for history with one question and its replies, of which the last is shown."""
-    requested = await conn.receive("history")
-    ids = [f"r{number}" for number in range(len(replies))]
-    one = {"turn_id": "t", "created_at": 1, "status": "complete", "parent_id": None}
-    question = {
-        "message_id": "q",
-        "role": "user",
-        "content": "Hello?",
-        "sibling_count": 1,
-        "sibling_index": 0,
-    }
-    last = {"message_id": ids[-1], "parent_id": "q", "role": "assistant", "content": REPLY}
-    place = {"siblings": ids, "sibling_count": len(ids), "sibling_index": len(ids) - 1}
-    messages = [one | question | {"siblings": ["q"]}, one | last | place | replies[-1]]
-    page = {"epoch": "e", "seq": 5, "messages": messages, "has_more": True}
-    await conn.send_frame(
-        "history", ref=requested["ref"], conversation_id=requested["conversation_id"], **page
-    )
-
-
-async def old(chat: ChatPage, peer: FakeServer, *replies: dict[str, Any]) -> None:
+async def old(chat: ChatPage, peer: FakeServer, **reply: Any) -> None:
     """A conversation of the history."""
     await chat.page.goto(f"{peer.url}/#/old")
-    conn = await peer.conn()
-    await send_history(conn, *replies)
+    await send_history(await peer.conn(), "Hello?", REPLY, seq=5, has_more=True, **reply)
     await chat.until_shown("Mergesort")
     await expect(chat.page.locator(".prose math").first).to_be_attached()
     await expect(chat.page.locator(".hljs-comment").first).to_be_attached()
@@ -100,10 +72,13 @@ async def welcome(chat: ChatPage, peer: FakeServer) -> None:
 
 async def answered(chat: ChatPage, peer: FakeServer) -> None:
     """A reply with all that Markdown has, a thought that is open, and calls in all states."""
-    calls = [history_call(f"tool_{state}", state) for state in ("waiting", "running", "denied")]
-    calls.append(history_call("tool_done", "done", content="It rains."))
-    calls.append(history_call("tool_failed", "done", error="It broke."))
-    await old(chat, peer, {"reasoning": "I think.\nSo.", "calls": calls})
+    states = [(state, {}) for state in ("waiting", "running", "denied")]
+    states += [("done", {"content": "It rains."}), ("done", {"error": "It broke."})]
+    calls = [
+        history_call(state, call_id=f"c{n}", name=f"tool_{n}", **more)
+        for n, (state, more) in enumerate(states)
+    ]
+    await old(chat, peer, reasoning="I think.\nSo.", calls=calls)
     await chat.page.locator(".thought summary").click()
     opened = "for (const fold of document.querySelectorAll('.call-result:not([hidden])')) fold.open = true;"
     await chat.page.evaluate(opened)
@@ -124,13 +99,13 @@ async def stopped(chat: ChatPage, peer: FakeServer) -> None:
 
 async def branches(chat: ChatPage, peer: FakeServer) -> None:
     """A reply with other versions."""
-    await old(chat, peer, {}, {}, {})
+    await old(chat, peer, siblings=["r1", "r2", "t-reply"], sibling_count=3, sibling_index=2)
     await expect(chat.page.get_by_label("Version 3 of 3")).to_be_visible()
 
 
 async def editing(chat: ChatPage, peer: FakeServer) -> None:
     """A message in its box."""
-    await old(chat, peer, {})
+    await old(chat, peer)
     await chat.questions.last.hover()
     await chat.page.get_by_role("button", name="Edit this message").click()
 
@@ -155,7 +130,7 @@ async def refused(chat: ChatPage, peer: FakeServer) -> None:
 
 async def deleting(chat: ChatPage, peer: FakeServer) -> None:
     """The question whether a conversation is to be deleted."""
-    await old(chat, peer, {})
+    await old(chat, peer)
     await chat.page.get_by_role("button", name="Delete").first.click()
     await expect(chat.page.get_by_role("dialog")).to_be_visible()
 

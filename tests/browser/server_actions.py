@@ -73,22 +73,30 @@ async def delta(
     await conn.send_frame("delta", text=text, off=off, seq=seq, first_seq=first or seq, tokens=1, **where)
 
 
-async def send_history(conn: PageConnection, *contents: str, seq: int, status: str = "complete") -> None:
-    """Answers a request for history with an exchange of turn `t`."""
+def history_call(state: str, **more: Any) -> dict[str, Any]:
+    """A call as a reply in the history has it."""
+    fields = {
+        "call_id": "c",
+        "index": 0,
+        "name": "pay",
+        "args": '{"sum": 5}',
+        "args_sha256": "a" * 64,
+        "off": 0,
+    }
+    return fields | {"where": "server", "needs": "approval", "state": state} | more
+
+
+async def send_history(
+    conn: PageConnection, *contents: str, seq: int, has_more: bool = False, **reply: Any
+) -> None:
+    """Answers a request for history with an exchange of turn `t`; `reply`: more fields of the reply."""
     requested = await conn.receive("history")
-    parts = zip((("user", "t-user"), ("assistant", "t-reply")), contents, strict=False)
-    messages = [
-        {
-            "message_id": name,
-            "turn_id": "t",
-            "role": role,
-            "content": content,
-            "status": status,
-            "created_at": 1,
-        }
-        for (role, name), content in parts
-    ]
-    page = {"epoch": "e", "seq": seq, "messages": messages, "has_more": False}
+    one = {"turn_id": "t", "status": "complete", "created_at": 1, "sibling_count": 1, "sibling_index": 0}
+    question = {"message_id": "t-user", "parent_id": None, "role": "user", "siblings": ["t-user"]}
+    answer = {"message_id": "t-reply", "parent_id": "t-user", "role": "assistant"} | reply
+    roles = zip((question, answer), contents, strict=False)
+    messages = [one | role | {"content": content} for role, content in roles]
+    page = {"epoch": "e", "seq": seq, "messages": messages, "has_more": has_more}
     await conn.send_frame(
         "history", ref=requested["ref"], conversation_id=requested["conversation_id"], **page
     )

@@ -182,9 +182,3 @@ async def test_in_the_systems_own_colours_bubbles_and_lines_can_be_seen(
     """)
     assert (seen["bubble"], seen["code"]) == ("1px", "1px")
     assert seen["line"] != seen["ground"]
-
-
-async def test_inline_code_that_breaks_has_its_ground_at_both_ends(chat: ChatPage, peer: FakeServer) -> None:
-    await replied(chat, peer, "Some `code`.")
-    code = chat.replies.last.locator("code")
-    assert await code.evaluate("(code) => getComputedStyle(code).boxDecorationBreak") == "clone"

@@ -11,7 +11,6 @@ import pytest_asyncio
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
 from tests.browser.server_actions import resume, send_history
-from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -300,16 +299,6 @@ async def test_an_abort_before_its_turn_has_a_name_ends_that_turn_alone(
     assert await front.outcome() == []
 
 
-async def test_an_abort_of_a_turn_names_it_and_what_was_told(front: ChatFrontend, chat: ChatPage) -> None:
-    await front.accepted()
-    await text(front.conn, "Good", turn="t", off=0, seq=2)
-    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
-    await abort(chat, front.conn)
-    (cancel,) = front.conn.kept("cancel")
-    assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
-    assert text_of(await front.outcome()) == "Good"
-
-
 async def until_heard(chat: ChatPage, conn: PageConnection) -> None:
     """Waits until all that the page has said was heard."""
     await chat.client("() => void window.client.ping()")
@@ -366,17 +355,20 @@ async def test_an_abort_whose_connection_is_lost_is_said_again_and_the_message_i
 async def test_a_stop_that_was_answered_is_not_said_again(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
-    """Its turn's end was lost with the connection. Another turn runs by then."""
+    """It names its turn and what was told. The turn's end was lost with the connection; another turn runs by then."""
     send = await front.accepted()
-    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].turnId === 't'")
+    await text(front.conn, "Good", turn="t", off=0, seq=2)
+    await chat.page.wait_for_function("() => window.client.repliesOf('c')[0].text === 'Good'")
     await abort(chat, front.conn)
     (cancel,) = front.conn.kept("cancel")
+    assert (cancel["turn_id"], cancel["conversation_id"], cancel["seen_off"]) == ("t", "c", 4)
+    assert text_of(await front.outcome()) == "Good"
     await front.conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
     await front.conn.send_frame("error", code="odd", message="Seen.", retryable=False)
     conn = await back(front, chat, peer)
-    await resume(conn, after=1, live="theirs")
-    await conn.finish(send, turn="t", seq=2, reason="cancelled", chars=0)
-    await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=3)
+    await resume(conn, after=2, live="theirs")
+    await conn.finish(send, turn="t", seq=3, reason="cancelled", chars=4)
+    await conn.accept({"conversation_id": "c", "client_msg_id": "theirs"}, turn="theirs", seq=4)
     await chat.page.wait_for_function("() => window.client.repliesOf('c')[0]?.turnId === 'theirs'")
     await until_heard(chat, conn)
     assert conn.kept("cancel") == []
@@ -452,19 +444,15 @@ async def answer(conn: PageConnection, count: int) -> None:
         await conn.finish(send, turn=f"t{number}", seq=number * 2 + 2, reason="stop", chars=0)
 
 
-async def test_replies_that_have_ended_are_let_go_of(front: ChatFrontend, chat: ChatPage) -> None:
-    await chat.client(WATCHED)
-    await asyncio.gather(chat.client(MANY, 40), answer(front.conn, 40))
-    session = await chat.page.context.new_cdp_session(chat.page)
-    await session.send("HeapProfiler.collectGarbage")
-    assert len(await chat.client("() => window.refs")) == 40
-    assert await chat.client(HELD) <= 1
-
-
-async def test_the_newest_thousand_messages_of_a_page_are_found_again(
+async def test_replies_that_have_ended_are_let_go_of_and_the_newest_thousand_messages_are_found_again(
     front: ChatFrontend, chat: ChatPage, peer: FakeServer
 ) -> None:
+    await chat.client(WATCHED)
     await asyncio.gather(chat.client(MANY, 1001), answer(front.conn, 1001))
+    session = await chat.page.context.new_cdp_session(chat.page)
+    await session.send("HeapProfiler.collectGarbage")
+    assert len(await chat.client("() => window.refs")) == 1001
+    assert await chat.client(HELD) <= 1
     roles = (("user", "q"), ("assistant", "r"))
     peer.histories["c"] = [
         history_message(f"{name}{number}", role, "", turn_id=f"t{number}")
@@ -475,49 +463,3 @@ async def test_the_newest_thousand_messages_of_a_page_are_found_again(
     assert (await front.conn.receive("edit"))["message_id"] == "q1"
     await front.send(user("Goodbye?", "m0"), messageId="m0")
     assert (await front.conn.receive("send"))["content"] == "Goodbye?"
-
-
-DEVICES = """
-    async () => {
-      const { ChatClient } = await import("/static/client/chat-client.js");
-      const { MidstreamChatTransport } = await import("/static/client/ai-sdk.js");
-      const url = `${location.origin.replace("http", "ws")}/v1/ws`;
-      const storage = { getItem: () => "one-person-with-two-devices", setItem: () => undefined };
-      const [theirs, ours] = [1, 2].map(() => new ChatClient({ url, storage, features: ["reasoning", "tools"] }));
-      const sent = (client, text, more) => {
-        const messages = [{ id: text, role: "user", parts: [{ type: "text", text }] }];
-        const transport = new MidstreamChatTransport({ client, params: { chars_per_s: 400 } });
-        return transport.sendMessages({ trigger: "submit-message", chatId: "c", messages, ...more });
-      };
-      for (const client of [theirs, ours]) {
-        const ready = new Promise((resolve) => client.addEventListener("ready", resolve, { once: true }));
-        client.connect();
-        await ready;
-      }
-      const told = [];
-      for await (const chunk of await sent(theirs, "Count from 1 to 100.")) {
-        if (chunk.type === "text-delta") told.push(chunk.delta);
-        if (told.length !== 1 || chunk.type !== "text-delta") continue;
-        const stopping = new AbortController();
-        const { signal: abortSignal } = stopping;
-        const stream = await sent(ours, "Count from 1 to 50.", { abortSignal, body: { onBusy: "enqueue" } });
-        stopping.abort();
-        if (!(await stream.getReader().read()).done) throw new Error("An aborted stream told something.");
-      }
-      let messages = [];
-      while (messages.length < 4) ({ messages } = await theirs.history({ conversationId: "c" }));
-      for (const client of [theirs, ours]) client.close();
-      return { told: told.join(""), kept: messages.map(({ content }) => content) };
-    }
-"""
-
-
-async def test_an_abort_behind_its_message_leaves_another_devices_reply_whole(
-    chat: ChatPage, server: ServerProcess
-) -> None:
-    """Beside the real server."""
-    await chat.page.goto(f"{server.url}/static/theme-early.js")
-    found = await chat.client(DEVICES)
-    counted = ", ".join(str(number) for number in range(1, 101))
-    assert counted in found["told"]
-    assert found["kept"] == ["Count from 1 to 100.", found["told"], "Count from 1 to 50.", ""]

@@ -85,13 +85,22 @@ async def test_a_network_that_is_another_one_is_doubted(chat: ChatPage, peer: Fa
     await conn.receive("ping")
 
 
-async def test_a_page_that_awaits_nothing_asks_for_no_sign_of_life(chat: ChatPage, peer: FakeServer) -> None:
+@pytest.mark.parametrize("calls", [False, True])
+async def test_a_page_that_awaits_nothing_asks_for_no_sign_of_life(
+    chat: ChatPage, peer: FakeServer, *, calls: bool
+) -> None:
+    """Not even one whose reply has a call that waits for people."""
     peer.listed = []
     await chat.page.clock.install()
     conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
     send = await begin(chat, conn, "one")
-    await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
-    await chat.ended()
+    if calls:
+        await call(conn, send, seq=3, off=3)
+        await conn.finish(send, turn="t", seq=4, reason="tools", chars=3, open=["c"])
+        await expect(card(chat)).to_be_visible()
+    else:
+        await conn.finish(send, turn="t", seq=3, reason="stop", chars=3)
+        await chat.ended()
     await until_rendered(chat, conn)
     for _ in range(6):
         await chat.page.clock.fast_forward(3_000)
@@ -148,19 +157,3 @@ async def test_a_reply_that_nothing_comes_of_does_not_look_as_if_it_were_written
     await delta(conn, send, " three", off=7, seq=4)
     await chat.until_shown("one two three")
     assert await chat.client(PULSE) == "flow"
-
-
-async def test_a_call_that_waits_for_people_costs_no_questions(chat: ChatPage, peer: FakeServer) -> None:
-    peer.listed = []
-    await chat.page.clock.install()
-    conn = await visit(chat, peer, heartbeat_ms=A_LONG_BEAT)
-    send = await begin(chat, conn, "one")
-    await call(conn, send, seq=3, off=3)
-    await conn.finish(send, turn="t", seq=4, reason="tools", chars=3, open=["c"])
-    await expect(card(chat)).to_be_visible()
-    await until_rendered(chat, conn)
-    for _ in range(4):
-        await chat.page.clock.fast_forward(3_000)
-    await chat.type("Again")
-    await conn.receive("send")
-    assert conn.kept("ping") == []

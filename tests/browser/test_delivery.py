@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from playwright.async_api import BrowserContext, expect
 
 from app import routes
-from app.routes import PAGE
 from tests.app.in_process_service import serving
 from tests.browser.chat_page import ChatPage
 from tests.server_process import ServerProcess
@@ -48,21 +46,6 @@ async def test_a_reload_takes_all_but_the_page_from_the_browsers_store(
     await chat.connected()
     await chat.page.wait_for_function(HIGHLIGHTER)
     assert {name: size for name, size in (await fetched(chat)).items() if size} == {}
-
-
-async def test_modules_that_can_t_be_joined_make_the_same_page(
-    chat: ChatPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = shutil.copytree(PAGE, tmp_path / "page")
-    (page / "main.js").write_text(f"{(page / 'main.js').read_text()}\nexport default 1;\n")
-    monkeypatch.setattr(routes, "PAGE", page)
-    async with serving(tmp_path) as running:
-        running.engine.script("```python\nprint('Hello.')\n```")
-        await chat.open(running.url)
-        assert "main.js" in await fetched(chat)
-        await chat.ask("Hello?")
-        await expect(chat.replies.last.locator(".hljs-string")).to_have_text("'Hello.'")
-        await chat.page.close()  # before its server: it would complain of that
 
 
 MODULES = {

@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, expect
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begin, replied, visit
+from tests.browser.server_actions import begin, visit
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -30,17 +30,16 @@ async def list_conversations(conn: PageConnection, *names: str) -> None:
     await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
 
 
-async def test_a_draft_outlives_a_reload(chat: ChatPage, peer: FakeServer) -> None:
+async def test_each_conversation_has_its_own_draft_which_outlives_a_reload(
+    chat: ChatPage, peer: FakeServer
+) -> None:
     await visit(chat, peer)
-    await chat.box.fill("Half a thou")
+    await chat.box.fill("Begun")
     await chat.page.reload()
-    await expect(chat.box).to_have_value("Half a thou")
+    await expect(chat.box).to_have_value("Begun")
     await expect(chat.page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
-
-
-async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: FakeServer) -> None:
-    await visit(chat, peer)
     await go_to(chat, "one")
+    await expect(chat.box).to_have_value("")
     await chat.box.fill("For one")
     await go_to(chat, "two")
     await expect(chat.box).to_have_value("")
@@ -49,15 +48,12 @@ async def test_each_conversation_has_its_own_draft(chat: ChatPage, peer: FakeSer
     await expect(chat.box).to_have_value("For one")
     await chat.page.go_back()
     await expect(chat.box).to_have_value("For two")
-
-
-async def test_what_was_begun_in_a_new_conversation_is_there_again(chat: ChatPage, peer: FakeServer) -> None:
-    await visit(chat, peer)
-    await chat.box.fill("Begun")
-    await go_to(chat, "one")
-    await expect(chat.box).to_have_value("")
     await chat.page.get_by_role("button", name="New conversation").click()
-    await expect(chat.box).to_have_value("Begun")
+    await expect(chat.box).to_have_value("")
+    await chat.box.fill("Anew")
+    await go_to(chat, "one")
+    await chat.page.get_by_role("button", name="New conversation").click()
+    await expect(chat.box).to_have_value("Anew")
 
 
 async def test_a_draft_is_gone_once_it_is_sent(chat: ChatPage, peer: FakeServer) -> None:
@@ -77,13 +73,6 @@ async def test_a_draft_goes_with_its_conversation(chat: ChatPage, peer: FakeServ
     await chat.box.fill("Secret plan")
     await conn.send_frame("deleted", conversation_id="one")
     await expect(chat.box).to_have_value("")
-    assert "Secret plan" not in await chat.client(KEPT)
-
-
-async def test_what_is_edited_is_no_draft(chat: ChatPage, peer: FakeServer) -> None:
-    await replied(chat, peer, "one")
-    await chat.page.get_by_role("button", name="Edit this message").click()
-    await chat.page.get_by_label("Your message, edited").fill("Secret plan")
     assert "Secret plan" not in await chat.client(KEPT)
 
 
@@ -112,9 +101,9 @@ async def test_a_draft_goes_with_a_key_that_goes_with_the_tab(
 
 DRAFTS = """
     localStorage.clear();
-    const drafts = new module.KeptTexts("midstream.drafts", { lasting: localStorage, session: sessionStorage, forTab: () => false });
+    const drafts = new module.Kept("midstream.drafts", { lasting: localStorage, session: sessionStorage, forTab: () => false });
     for (const [id, text] of argument) drafts.keep(id, text);
-    return argument.map(([id]) => drafts.of(id).length);
+    return argument.map(([id]) => drafts.of(id)?.length ?? 0);
 """
 
 
@@ -130,19 +119,18 @@ async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
     chat: ChatPage, peer: FakeServer, sizes: list[int], kept: list[int]
 ) -> None:
     written: list[Any] = [[f"c{number}", "x" * size] for number, size in enumerate(sizes)]
-    assert await run(chat, peer, "ui/settings/kept-texts.js", DRAFTS, written) == kept
-
-
-CHOICES = """
-    localStorage.clear();
-    const choices = new module.Choices({ lasting: localStorage, session: sessionStorage, forTab: () => false });
-    for (let number = 0; number < argument; number += 1) choices.keep(`c${number}`, { pace: number });
-    return [choices.of("c0"), choices.of(`c${argument - 1}`)];
-"""
+    assert await run(chat, peer, "ui/settings/kept.js", DRAFTS, written) == kept
 
 
 async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: FakeServer) -> None:
-    assert await run(chat, peer, "ui/settings/choices.js", CHOICES, 500) == [{"pace": 0}, {"pace": 499}]
+    kept = "Array.from({ length: 500 }, (_, number) => [`c${number}`, { pace: number }])"
+    await visit(chat, peer)
+    await chat.client(f"localStorage.setItem('midstream.choices', JSON.stringify({kept}))")
+    await chat.page.get_by_role("button", name="Settings", exact=True).click()
+    await chat.page.get_by_label("Temperature").fill("1")
+    await chat.page.get_by_role("button", name="Save").click()
+    choices = await chat.client("JSON.parse(localStorage.getItem('midstream.choices'))")
+    assert (len(choices), choices[0]) == (501, ["c0", {"pace": 0}])
 
 
 async def test_what_is_attached_is_there_again_with_its_draft(chat: ChatPage, peer: FakeServer) -> None:
@@ -201,8 +189,8 @@ async def test_a_storage_that_holds_something_else_or_is_full_hinders_nobody(
     body = """
         localStorage.setItem("midstream.drafts", "[[");
         const full = { getItem: (key) => localStorage.getItem(key), setItem() { throw new DOMException("", "QuotaExceededError"); } };
-        const drafts = new module.KeptTexts("midstream.drafts", { lasting: full, session: null, forTab: () => false });
+        const drafts = new module.Kept("midstream.drafts", { lasting: full, session: null, forTab: () => false });
         drafts.keep("one", "text");
         return drafts.of("one");
     """
-    assert await run(chat, peer, "ui/settings/kept-texts.js", body, None) == ""
+    assert await run(chat, peer, "ui/settings/kept.js", body, None) is None

@@ -24,25 +24,19 @@ async def test_a_reply_is_cut_where_the_server_cut_it_counted_in_code_points(
     await expect(chat.text).to_have_text("a🚂b🚃")
 
 
-async def test_stop_tells_how_much_was_on_the_screen(chat: ChatPage, peer: FakeServer) -> None:
+async def test_nothing_more_is_shown_after_stop(chat: ChatPage, peer: FakeServer) -> None:
+    seen = "one 🚂 two"
     conn, send = await begun(chat, peer, "one 🚂 ", "two")
     await chat.stop.click()
     cancel = await conn.receive("cancel")
-    assert cancel["seen_off"] == len("one 🚂 two")
-    assert cancel["conversation_id"] == send["conversation_id"]
-
-
-async def test_nothing_more_is_shown_after_stop(chat: ChatPage, peer: FakeServer) -> None:
-    conn, send = await begun(chat, peer, "seen")
-    await chat.stop.click()
-    cancel = await conn.receive("cancel")
-    await delta(conn, send, " and late", off=4, seq=3)
+    assert (cancel["seen_off"], cancel["conversation_id"]) == (len(seen), send["conversation_id"])
+    await delta(conn, send, " and late", off=len(seen), seq=4)
     await conn.send_frame("cancelled", ref=cancel["ref"], turn_id="t", already=False)
     await expect(chat.replies.last).to_have_attribute("data-status", "stopping")
-    assert await chat.last_reply() == "seen"
-    await conn.finish(send, turn="t", seq=4, reason="cancelled", chars=4)
+    assert await chat.last_reply() == seen
+    await conn.finish(send, turn="t", seq=5, reason="cancelled", chars=len(seen))
     await expect(chat.badge()).to_have_text("Stopped")
-    assert await chat.last_reply() == "seen"
+    assert await chat.last_reply() == seen
 
 
 async def test_a_message_that_interrupts_tells_how_much_was_on_the_screen(
@@ -178,14 +172,6 @@ async def test_pieces_that_a_stop_withdrew_are_no_hole(chat: ChatPage, peer: Fak
     await chat.type("Next")
     assert (await conn.receive("send"))["content"] == "Next"
     assert conn.kept("history") == []
-
-
-async def test_merged_deltas_are_no_hole(chat: ChatPage, peer: FakeServer) -> None:
-    conn, send = await begun(chat, peer, "one ")
-    await delta(conn, send, "two three", off=4, seq=5, first=3)
-    await conn.finish(send, turn="t", seq=6, reason="stop", chars=13)
-    await chat.ended()
-    await expect(chat.text).to_have_text("one two three")
 
 
 async def test_the_wait_is_told_in_words(chat: ChatPage, peer: FakeServer) -> None:

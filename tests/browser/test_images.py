@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Locator, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from app.keys import add_key
 from connections.images import MAX_BYTES, MAX_IMAGES
@@ -22,11 +21,10 @@ from tests.app.in_process_service import InProcessService
 from tests.app.in_process_service import serving as in_process
 from tests.app.realtime_client import create, session
 from tests.browser.chat_page import ChatPage
-from tests.browser.conftest import DESKTOP, Complaints
+from tests.browser.conftest import Complaints
 from tests.browser.test_drafts import go_to
-from tests.engine.vision_models import environ_of, folder_of
 from tests.sample_images import PNG, drawn, png
-from tests.server_process import ServerProcess, serving
+from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -49,14 +47,6 @@ LOADED = "(image) => image.complete && image.naturalWidth > 0"
 
 def file(name: str, data: bytes, kind: str = "image/png") -> Any:
     return {"name": name, "mimeType": kind, "buffer": data}
-
-
-@pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A service whose model takes images; its weights are random."""
-    folder = folder_of("smolvlm", tmp_path_factory.mktemp("seeing") / "smolvlm", window=512)
-    with serving(tmp_path_factory.mktemp("server"), environ_of(folder)) as process:
-        yield process
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -90,43 +80,42 @@ class Pictures:
         await self.chat.page.wait_for_function(LOADED, arg=await image.element_handle())
 
 
-@asynccontextmanager
-async def visitor(browser: Browser, complaints: Complaints, **known: Any) -> AsyncIterator[BrowserContext]:
-    context = await browser.new_context(viewport=DESKTOP, **known)
-    complaints.watch(context)
-    yield context
-    await context.close()
-
-
-async def test_an_image_is_shown_before_it_is_sent_in_the_conversation_and_on_another_device(
-    whole_chromium: Browser, complaints: Complaints, seeing: ServerProcess
+async def test_an_image_is_shown_in_its_draft_in_the_conversation_once_edited_and_on_another_device(
+    service: InProcessService, chat: ChatPage, chromium: Browser, complaints: Complaints
 ) -> None:
-    async with visitor(whole_chromium, complaints) as context:
-        chat = ChatPage(await context.new_page())
-        pictures = Pictures(chat)
-        await chat.open(seeing.url)
-        await expect(chat.page.get_by_role("button", name="Attach texts or images")).to_be_visible()
-        await pictures.attach(file("garden.png", WIDE))
-        await pictures.attached(1)
+    pictures = Pictures(chat)
+    await chat.open(service.url)
+    await expect(chat.page.get_by_role("button", name="Attach texts or images")).to_be_visible()
+    await pictures.attach(file("garden.png", WIDE))
+    await pictures.attached(1)
+    await expect(chat.page.locator("#announcer")).to_have_text("“garden.png” is attached.")
+    for _ in ("at first", "after a reload"):
         await pictures.loaded(pictures.chips.get_by_role("img", name="garden.png"))
         await expect(chat.page.get_by_role("button", name="Send")).to_be_disabled()
-        await expect(chat.page.locator("#announcer")).to_have_text("“garden.png” is attached.")
         await expect(chat.box).to_have_attribute("placeholder", "Write something about the image")
-        await chat.ask("What is this?")
-        await expect(pictures.chips).to_have_count(0)
-        await pictures.loaded(chat.page.get_by_role("img", name=ALT))
         await chat.page.reload()
-        await pictures.loaded(chat.page.get_by_role("img", name=ALT))
-        known = await context.storage_state()
-    async with visitor(whole_chromium, complaints, storage_state=known) as context:
-        other = ChatPage(await context.new_page())
-        await other.open(seeing.url)
-        await expect(other.questions).to_have_text(["What is this?"])
-        await Pictures(other).loaded(other.page.get_by_role("img", name=ALT))
-    assert complaints.unexpected() == []
+        await chat.connected()
+    await chat.ask("What is this?")
+    await expect(pictures.chips).to_have_count(0)
+    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+    await chat.edit("And what is that?")
+    await expect(chat.questions).to_have_text(["And what is that?"])
+    await chat.ended()
+    await chat.page.reload()
+    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
+    assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
+    elsewhere = await chromium.new_context(storage_state=await chat.page.context.storage_state())
+    complaints.watch(elsewhere)
+    other = ChatPage(await elsewhere.new_page())
+    await other.open(service.url)
+    await expect(other.questions).to_have_text(["And what is that?"])
+    await Pictures(other).loaded(other.page.get_by_role("img", name=ALT))
+    await elsewhere.close()
 
 
-async def test_images_are_pasted_and_dropped(service: InProcessService, chat: ChatPage) -> None:
+async def test_images_are_pasted_and_dropped_and_what_was_removed_is_not_sent(
+    service: InProcessService, chat: ChatPage
+) -> None:
     pictures = Pictures(chat)
     await chat.open(service.url)
     await chat.client(PASTE, b64encode(WIDE).decode())
@@ -136,6 +125,12 @@ async def test_images_are_pasted_and_dropped(service: InProcessService, chat: Ch
     dropped = await chat.page.evaluate_handle(DROP, b64encode(TALL).decode())
     await chat.page.dispatch_event("#composer", "drop", {"dataTransfer": dropped})
     await pictures.attached(2)
+    await pictures.attach(file("one.png", WIDE))
+    await pictures.attached(3)
+    await chat.page.get_by_role("button", name="Remove “one.png”").focus()
+    await chat.page.keyboard.press("Enter")
+    await pictures.attached(2)
+    await expect(chat.box).to_be_focused()
     await chat.ask("And these?")
     names = [
         "Attached image 1 of 2, 40 \N{MULTIPLICATION SIGN} 30",
@@ -145,21 +140,6 @@ async def test_images_are_pasted_and_dropped(service: InProcessService, chat: Ch
         await pictures.loaded(chat.page.get_by_role("img", name=name))
     (message,) = service.engine.requests[0].messages
     assert [(image.width, image.height) for image in message.images] == [(40, 30), (30, 60)]
-
-
-async def test_what_was_removed_is_not_sent(service: InProcessService, chat: ChatPage) -> None:
-    """By the keyboard alone."""
-    pictures = Pictures(chat)
-    await chat.open(service.url)
-    await pictures.attach(file("one.png", WIDE), file("two.jpg", TALL, "image/jpeg"))
-    await pictures.attached(2)
-    await chat.page.get_by_role("button", name="Remove “one.png”").focus()
-    await chat.page.keyboard.press("Enter")
-    await pictures.attached(1)
-    await expect(chat.box).to_be_focused()
-    await chat.ask("What is this?")
-    (message,) = service.engine.requests[0].messages
-    assert [(image.width, image.height) for image in message.images] == [(30, 60)]
 
 
 async def test_what_is_not_taken_is_refused_in_plain_words(
@@ -189,25 +169,6 @@ async def test_a_model_that_takes_no_images_is_shown_none(chat: ChatPage, server
     await pictures.attach(file("garden.png", WIDE))
     await expect(pictures.notices).to_contain_text("this model doesn't support images")
     await expect(pictures.chips).to_have_count(0)
-
-
-async def test_an_image_stays_with_its_draft_and_with_its_edited_message(
-    service: InProcessService, chat: ChatPage
-) -> None:
-    pictures = Pictures(chat)
-    await chat.open(service.url)
-    await pictures.attach(file("garden.png", WIDE))
-    await pictures.attached(1)
-    await chat.page.reload()
-    await chat.connected()
-    await pictures.loaded(pictures.chips.get_by_role("img", name="garden.png"))
-    await chat.ask("What is this?")
-    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
-    await chat.edit("And what is that?")
-    await expect(chat.questions).to_have_text(["And what is that?"])
-    await chat.ended()
-    await pictures.loaded(chat.page.get_by_role("img", name=ALT))
-    assert [len(request.messages[0].images) for request in service.engine.requests] == [1, 1]
 
 
 class Uploads:

@@ -66,31 +66,21 @@ AT_END = f"""() => {{
 
 @pytest.mark.parametrize(
     ("scroll", "amount", "least"),
-    [
-        (turn_wheel, 2, 38),
-        (turn_wheel, 5, 95),
-        (turn_wheel, 20, 380),
-        (drag, 5, 100),
-        (drag, 10, 200),
-        (press_up, 5, 150),
-    ],
+    [(turn_wheel, 2, 38), (turn_wheel, 20, 380), (drag, 5, 100), (press_up, 5, 150)],
 )
-@pytest.mark.parametrize("running", [False, True])
 async def test_a_gentle_scroll_up_leaves_the_end_and_a_scroll_down_finds_it_again(
     chat: ChatPage,
     peer: FakeServer,
-    *,
     scroll: Callable[[ChatPage, int], Awaitable[None]],
     amount: int,
     least: int,
-    running: bool,
 ) -> None:
+    """While a reply is written."""
     conn = await open_long(chat, peer, 30)
-    if running:
-        send = await send_message(chat, conn, "And now?")
-        await delta(conn, send, "aaa " * 400, off=0, seq=9_002)
-        await chat.until_shown("aaa")
-        await settled(chat)
+    send = await send_message(chat, conn, "And now?")
+    await delta(conn, send, "aaa " * 400, off=0, seq=9_002)
+    await chat.until_shown("aaa")
+    await settled(chat)
     start = await chat.page.evaluate(f"{SCROLLER}.scrollTop")
     await scroll(chat, amount)
     await chat.page.wait_for_function(f"() => {start} - {SCROLLER}.scrollTop >= {least}")
@@ -132,7 +122,11 @@ async def test_all_of_it_is_there_while_it_is_printed(chat: ChatPage, peer: Fake
 async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    await open_long(chat, peer, 200)
+    """The title is the first message, or what the list says; never the first message that is here."""
+    conn = await open_long(chat, peer, 200)
+    title = chat.page.locator("#title")
+    await expect(title).to_have_text("Conversation")
+    await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
     first = chat.questions.get_by_text("Question 175", exact=True)
     await scroll_by(chat, -100_000)
     await expect(first).to_be_in_viewport()
@@ -143,6 +137,13 @@ async def test_older_messages_come_as_the_reader_scrolls_up_and_move_nothing(
     await loaded_all(chat)
     await scroll_to(chat, 0)
     await expect(chat.questions.first).to_have_text("Question 0")
+    await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-posinset", "1")
+    await expect(chat.questions.first.locator("xpath=..")).to_have_attribute("aria-setsize", "400")
+    await expect(title).to_have_text("Question 0")
+    requested = await conn.receive("conversations")
+    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 400}]
+    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
+    await expect(title).to_have_text("A long talk")
 
 
 async def test_what_is_read_moves_only_as_it_is_scrolled(chat: ChatPage, peer: FakeServer) -> None:
@@ -208,41 +209,39 @@ async def test_a_reply_outside_of_the_view_goes_on_and_stop_counts_all_of_it(
     await expect(chat.replies.last.locator(".prose")).to_have_text("Once upon a time.")
 
 
-async def test_what_has_the_focus_stays_in_the_document(chat: ChatPage, peer: FakeServer) -> None:
+async def test_what_a_reader_does_with_a_message_outlives_a_scroll(chat: ChatPage, peer: FakeServer) -> None:
+    """The focus, a selection, a box that a message is edited in, and a part that was opened."""
     await open_long(chat, peer, 200)
-    again = chat.replies.last.get_by_role("button", name="Regenerate this reply")
-    await again.focus()
+    peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
+    await chat.page.reload()
+    await peer.conn()
+    await chat.replies.last.get_by_role("button", name="Regenerate this reply").focus()
     await scroll_to(chat, 0.2)
     await expect(chat.replies.last).to_contain_text("Reply 199")
     assert await chat.page.evaluate("document.activeElement.classList.contains('again')")
     await chat.page.keyboard.press("Shift+Tab")
     await expect(chat.replies.last.get_by_role("button", name="Copy the reply")).to_be_focused()
-
-
-async def test_a_box_that_a_message_is_edited_in_keeps_its_text_wherever_the_reader_goes(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    await open_long(chat, peer, 200)
+    await scroll_to(chat, 1)
+    thought = chat.page.locator(".thought:not([hidden])")
+    await thought.locator("summary").click()
     await chat.questions.last.hover()
     await chat.page.locator(".user").last.get_by_role("button", name="Edit this message").click()
     await chat.page.get_by_label("Your message, edited").fill("Question 199, said otherwise")
     await chat.page.locator("#message").focus()
     await scroll_to(chat, 0.2)
+    await expect(thought).to_have_count(0)
     await expect(chat.page.get_by_label("Your message, edited")).to_have_count(0)
     await scroll_to(chat, 1)
     await expect(chat.page.get_by_label("Your message, edited")).to_have_value("Question 199, said otherwise")
-
-
-async def test_a_selection_outlives_a_scroll(chat: ChatPage, peer: FakeServer) -> None:
-    await open_long(chat, peer, 200)
+    await expect(chat.page.get_by_text("Let me think.")).to_be_visible()
     select = """() => {
-      const [from, to] = [...document.querySelectorAll(".bubble")].slice(-2);
+      const [from, to] = [...document.querySelectorAll(".bubble")].slice(-3, -1);
       document.getSelection().setBaseAndExtent(from.firstChild, 0, to.firstChild, to.firstChild.length);
     }"""
     await chat.page.evaluate(select)
     selected = await chat.page.evaluate("document.getSelection().toString()")
-    assert "Question 198" in selected
-    assert "Reply 198" in selected
+    assert "Question 197" in selected
+    assert "Reply 197" in selected
     await scroll_by(chat, -6_000)
     await settled(chat)
     assert await chat.page.evaluate("document.getSelection().toString()") == selected
@@ -266,32 +265,6 @@ async def test_the_first_and_the_last_key_go_to_the_first_and_the_last_message(
     await expect(chat.replies.last).to_contain_text("Reply 149")
 
 
-async def test_those_who_do_not_see_are_told_which_message_of_how_many_it_is(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    await open_long(chat, peer, 60)
-    await expect(chat.replies.last).to_have_attribute("aria-setsize", "-1")
-    await loaded_all(chat)
-    await scroll_to(chat, 1)
-    await expect(chat.replies.last).to_have_attribute("aria-posinset", "120")
-    await expect(chat.replies.last).to_have_attribute("aria-setsize", "120")
-    await expect(chat.page.get_by_role("feed").get_by_role("article")).not_to_have_count(120)
-
-
-async def test_what_was_opened_is_open_when_the_reader_comes_back(chat: ChatPage, peer: FakeServer) -> None:
-    await open_long(chat, peer, 200)
-    peer.histories[CONVERSATION][-1]["reasoning"] = "Let me think."
-    await chat.page.reload()
-    await peer.conn()
-    thought = chat.page.locator(".thought:not([hidden])")
-    await thought.locator("summary").click()
-    await chat.box.focus()
-    await scroll_to(chat, 0.2)
-    await expect(thought).to_have_count(0)
-    await scroll_to(chat, 1)
-    await expect(chat.page.get_by_text("Let me think.")).to_be_visible()
-
-
 async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     chat: ChatPage, peer: FakeServer
 ) -> None:
@@ -311,20 +284,6 @@ async def test_a_page_of_older_messages_that_is_refused_is_asked_for_by_hand(
     await expect(chat.page.locator("#older")).to_be_hidden()
     await scroll_to(chat, 0)
     await expect(chat.questions.first).to_have_text("Question 0")
-
-
-async def test_the_title_is_the_first_message_or_what_the_list_says_and_never_the_first_that_is_here(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    conn = await open_long(chat, peer, 100)
-    title = chat.page.locator("#title")
-    await expect(title).to_have_text("Conversation")
-    await loaded_all(chat)
-    await expect(title).to_have_text("Question 0")
-    requested = await conn.receive("conversations")
-    listed = [{"conversation_id": CONVERSATION, "title": "A long talk", "updated_at": 1, "messages": 200}]
-    await conn.send_frame("conversations", ref=requested["ref"], conversations=listed, has_more=False)
-    await expect(title).to_have_text("A long talk")
 
 
 GROW = """
@@ -349,67 +308,23 @@ async def test_while_a_reply_grows_its_item_alone_is_made_again(chat: ChatPage, 
     assert found == {"same": True, "remade": 1, "grown": True, "moved": True}
 
 
-SPANS = """
-    const { Sizes } = await import("/static/ui/scrolling/sizes.js");
-    const sizes = new Sizes();
-    sizes.arrange(argument.heights.map((_, index) => String(index)), (index) => ({ height: argument.heights[index], nodes: 10 }));
-    const { index, top, view } = argument;
-    const span = module.spanAround({ index, top }, view, sizes, { margin: argument.margin, nodes: argument.nodes });
-    const above = sizes.between(span.from, index) - top;
-    const below = top + sizes.between(index, span.to) - view;
-    return { ...span, above, below };
-"""
-
-
-@pytest.mark.parametrize("place", [(0, 0), (3, -40), (50, 200), (99, 100), (100, 500)])
-@pytest.mark.parametrize("wanted", [(250, 1_000), (5_000, 100), (0, 0)])
-async def test_a_span_covers_the_view_and_as_much_beside_it_as_is_wanted(
-    chat: ChatPage, peer: FakeServer, place: tuple[int, float], wanted: tuple[float, int]
-) -> None:
-    heights = [30 + 37 * (number % 9) for number in range(100)]
-    (index, top), (margin, nodes) = place, wanted
-    around = {"index": index, "top": top, "margin": margin, "nodes": nodes}
-    span = await run(chat, peer, "ui/scrolling/span.js", SPANS, {"heights": heights, "view": 500, **around})
-    assert span["above"] >= 0 or span["from"] == 0
-    assert span["below"] >= 0 or span["to"] == 100
-    wide = [span["above"] >= margin or span["from"] == 0, span["below"] >= margin or span["to"] == 100]
-    assert all(wide) or 10 * (span["to"] - span["from"]) >= nodes
-    assert max(span["above"], span["below"]) <= margin + max(heights) + 500
-
-
-LIST = """
-    const { Follow } = await import("/static/ui/scrolling/follow.js");
-    const [scroller, root] = [document.createElement("div"), document.createElement("div")];
-    Object.assign(scroller.style, { height: "400px", overflow: "auto", overflowAnchor: "none" });
-    Object.assign(root.style, { display: "flex", flexDirection: "column", gap: "10px" });
-    scroller.append(root);
-    document.body.replaceChildren(scroller);
-    const element = (index) => {
-      const made = document.createElement("div");
-      Object.assign(made.style, { height: `${20 + (index * 37) % 300}px`, flex: "none" });
-      made.textContent = String(index);
-      return made;
-    };
-    const source = { element, dropped() {}, guess: () => ({ height: 50, nodes: 20 }) };
-    const list = new module.VirtualList({ scroller, root, follow: new Follow(scroller, () => {}), source });
-    list.arrange(Array.from({ length: 5000 }, (_, index) => String(index)));
-    list.place();
-    const last = root.lastElementChild.textContent;
-    return [last, ...argument.map((key) => {
-      const found = list.reveal(key);
-      if (found === null) return null;
-      const [box, view] = [found.getBoundingClientRect(), scroller.getBoundingClientRect()];
-      return { key: found.textContent, off: box.top + box.height / 2 - view.top - view.height / 2, few: root.children.length < 80 };
-    })];
-"""
-
-
-async def test_any_item_of_a_list_can_be_brought_into_the_middle_of_the_view(
+async def test_a_found_message_is_shown_in_the_middle_of_the_view_however_far_back_it_is(
     chat: ChatPage, peer: FakeServer
 ) -> None:
-    last, *found, none = await run(
-        chat, peer, "ui/scrolling/virtual-list.js", LIST, ["2500", "4000", "17", "x"]
-    )
-    assert (last, none) == ("4999", None)
-    assert [one["key"] for one in found] == ["2500", "4000", "17"]
-    assert all(abs(one["off"]) <= 1 and one["few"] for one in found)
+    conn = await open_long(chat, peer, 300)
+    await chat.page.get_by_label("Search your conversations").fill("twenty")
+    requested = await conn.receive("search")
+    hit = {"conversation_id": CONVERSATION, "title": "A long talk", "messages": 600, "updated_at": 1}
+    place = {"message_id": "u20", "role": "user", "snippet": "Question 20", "off": 0, "len": 8}
+    await conn.send_frame("found", ref=requested["ref"], hits=[hit | place])
+    await chat.page.locator("#hits a").click()
+    found = chat.page.locator("article.found")
+    await expect(found).to_be_focused()
+    await expect(found).to_contain_text("Question 20")
+    middles = """(found) => [found, document.querySelector("#scroller")].map((part) => {
+      const { top, height } = part.getBoundingClientRect();
+      return top + height / 2;
+    })"""
+    middle, of_view = await found.evaluate(middles)
+    assert abs(middle - of_view) <= 60  # a button above it leaves meanwhile
+    assert await nodes(chat) < MOST_NODES

@@ -48,15 +48,13 @@ async def rendered(chat: ChatPage, peer: FakeServer, *steps: str) -> str:
     return html
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_nothing_in_a_reply_runs_or_asks_for_a_style(
-    chat: ChatPage, peer: FakeServer, attack: str
-) -> None:
-    await rendered(chat, peer, attack)
-    await chat.page.mouse.move(50, 50)
-    assert await chat.page.title() != "owned"
+async def test_nothing_in_a_reply_runs_or_asks_for_a_style(chat: ChatPage, peer: FakeServer) -> None:
     active = "script, img, svg:not(.icon), iframe, style, [style], [onerror], [onload], [onmouseover], [href^=javascript]"
-    assert await chat.page.locator(f"body > div :is({active})").count() == 0
+    for attack in ATTACKS:
+        await rendered(chat, peer, attack)
+        await chat.page.mouse.move(50, 50)
+        assert await chat.page.title() != "owned", attack
+        assert await chat.page.locator(f"body > div :is({active})").count() == 0, attack
 
 
 async def test_tags_in_a_reply_are_shown_as_they_were_written(chat: ChatPage, peer: FakeServer) -> None:
@@ -80,31 +78,31 @@ async def test_code_is_highlighted_and_named_by_its_language(chat: ChatPage, pee
     await expect(blocks.last.locator("code")).to_have_text("<x>")
 
 
-@pytest.mark.parametrize(
-    ("text", "html"),
-    [
-        ("a\nb", "<p>a<br>b</p>"),
-        ("a\n===\nb\n---\nc", "<h1>a</h1><h2>b</h2><p>c</p>"),
-        ("# a #\n####### b", "<h1>a</h1><p>####### b</p>"),
-        ("a\n***\nb", "<p>a</p><hr><p>b</p>"),
-        ("- a\n- b\n\nc", "<ul><li><p>a</p></li><li><p>b</p></li></ul><p>c</p>"),
-        ("- a\n\n- b", '<ul class="loose"><li><p>a</p></li><li><p>b</p></li></ul>'),
-        ("- a\n  - b\n\n    c", '<ul><li><p>a</p><ul class="loose"><li><p>b</p><p>c</p></li></ul></li></ul>'),
-        ("3. a\n4. b", '<ol start="3"><li><p>a</p></li><li><p>b</p></li></ol>'),
-        ("a\n2. b\n1. c", "<p>a<br>2. b</p><ol><li><p>c</p></li></ol>"),
-        ("- a\n* b", "<ul><li><p>a</p></li></ul><ul><li><p>b</p></li></ul>"),
-        ("- a\nlazy", "<ul><li><p>a<br>lazy</p></li></ul>"),
-        ("- [ ] a\n- [x] b", "<ul><li><p>☐ a</p></li><li><p>☑ b</p></li></ul>"),
-        ("> a\nb\n\n> c", "<blockquote><p>a<br>b</p></blockquote><blockquote><p>c</p></blockquote>"),
-        ("> - a\n> - b", "<blockquote><ul><li><p>a</p></li><li><p>b</p></li></ul></blockquote>"),
-        ("**a *b* c** ~~d~~ `e`", "<p><strong>a <em>b</em> c</strong> <del>d</del> <code>e</code></p>"),
-        ("1986\\. a", "<p>1986. a</p>"),
-        ("[a]: https://example.org/\n\nb", "<p>b</p>"),
-    ],
-)
-async def test_blocks_are_those_of_commonmark(chat: ChatPage, peer: FakeServer, text: str, html: str) -> None:
+BLOCKS = [
+    ("a\nb", "<p>a<br>b</p>"),
+    ("a\n===\nb\n---\nc", "<h1>a</h1><h2>b</h2><p>c</p>"),
+    ("# a #\n####### b", "<h1>a</h1><p>####### b</p>"),
+    ("a\n***\nb", "<p>a</p><hr><p>b</p>"),
+    ("- a\n- b\n\nc", "<ul><li><p>a</p></li><li><p>b</p></li></ul><p>c</p>"),
+    ("- a\n\n- b", '<ul class="loose"><li><p>a</p></li><li><p>b</p></li></ul>'),
+    ("- a\n  - b\n\n    c", '<ul><li><p>a</p><ul class="loose"><li><p>b</p><p>c</p></li></ul></li></ul>'),
+    ("3. a\n4. b", '<ol start="3"><li><p>a</p></li><li><p>b</p></li></ol>'),
+    ("a\n2. b\n1. c", "<p>a<br>2. b</p><ol><li><p>c</p></li></ol>"),
+    ("- a\n* b", "<ul><li><p>a</p></li></ul><ul><li><p>b</p></li></ul>"),
+    ("- a\nlazy", "<ul><li><p>a<br>lazy</p></li></ul>"),
+    ("- [ ] a\n- [x] b", "<ul><li><p>☐ a</p></li><li><p>☑ b</p></li></ul>"),
+    ("> a\nb\n\n> c", "<blockquote><p>a<br>b</p></blockquote><blockquote><p>c</p></blockquote>"),
+    ("> - a\n> - b", "<blockquote><ul><li><p>a</p></li><li><p>b</p></li></ul></blockquote>"),
+    ("**a *b* c** ~~d~~ `e`", "<p><strong>a <em>b</em> c</strong> <del>d</del> <code>e</code></p>"),
+    ("1986\\. a", "<p>1986. a</p>"),
+    ("[a]: https://example.org/\n\nb", "<p>b</p>"),
+]
+
+
+async def test_blocks_are_those_of_commonmark(chat: ChatPage, peer: FakeServer) -> None:
     """Paragraphs of items are always such: whether they have a distance is a class, so that it can change while a list grows."""
-    assert re.sub(r' dir="auto"', "", await rendered(chat, peer, text)) == html
+    for text, html in BLOCKS:
+        assert re.sub(r' dir="auto"', "", await rendered(chat, peer, text)) == html, text
 
 
 async def test_a_block_of_code_in_an_item_is_one(chat: ChatPage, peer: FakeServer) -> None:

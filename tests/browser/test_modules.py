@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 whole_texts = st.text(st.characters(codec="utf-8"), max_size=40)
 one_page = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20
 )
 
 
@@ -31,16 +31,16 @@ async def run(chat: ChatPage, peer: FakeServer, module: str, body: str, argument
 
 
 @one_page
-@given(text=whole_texts, count=st.integers(0, 50))
+@given(cases=st.lists(st.tuples(whole_texts, st.integers(0, 50)), min_size=1, max_size=10))
 async def test_code_points_are_those_of_python(
-    chat: ChatPage, peer: FakeServer, text: str, count: int
+    chat: ChatPage, peer: FakeServer, cases: list[tuple[str, int]]
 ) -> None:
     body = """
-        const [text, count] = argument;
-        return [module.countCodePoints(text), module.takeCodePoints(text, count), module.dropCodePoints(text, count)];
+        const { countCodePoints, takeCodePoints, dropCodePoints } = module;
+        return argument.map(([text, count]) => [countCodePoints(text), takeCodePoints(text, count), dropCodePoints(text, count)]);
     """
-    counted = await run(chat, peer, "client/code-points.js", body, [text, count])
-    assert counted == [len(text), text[:count], text[count:]]
+    counted = await run(chat, peer, "client/code-points.js", body, cases)
+    assert counted == [[len(text), text[:count], text[count:]] for text, count in cases]
 
 
 @one_page
@@ -64,24 +64,6 @@ async def test_a_reply_is_the_join_of_its_pieces_cut_to_what_is_kept(
     frames = [*deltas[:replayed], again, *deltas[replayed:]]
     text, holed = await run(chat, peer, "client/reply.js", body, {"frames": frames, "kept": kept})
     assert (text, holed) == (whole[:kept], kept > len(whole))
-
-
-@one_page
-@given(
-    ends=st.lists(st.integers(1, 9), min_size=1, max_size=8, unique=True).map(sorted), lost=st.integers(0, 8)
-)
-async def test_a_hole_in_the_numbers_is_seen(
-    chat: ChatPage, peer: FakeServer, ends: list[int], lost: int
-) -> None:
-    spans = [[first + 1, last] for first, last in itertools.pairwise([0, *ends])]
-    missing = spans.pop(lost) if lost < len(spans) - 1 else None
-    body = """
-        const sequence = new module.Sequence();
-        sequence.align("e", 0);
-        return argument.map(([first, last]) => sequence.take(first, last));
-    """
-    whole = await run(chat, peer, "client/sequence.js", body, spans)
-    assert all(whole) == (missing is None)
 
 
 async def test_each_wait_is_random_between_half_and_whole_of_a_growing_bound(
@@ -138,56 +120,18 @@ async def test_no_pace_is_told_of_a_reply_that_is_too_short_for_one(
     assert here == ["50 ms to first token", f"{timed['tokens']} tokens"]
 
 
-async def test_a_position_is_offered_only_where_all_before_it_was_seen(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    body = """
-        const sequence = new module.Sequence();
-        const points = [sequence.point];
-        sequence.align("e", 3);
-        points.push(sequence.point);
-        sequence.take(5, 6);
-        points.push(sequence.point);
-        sequence.align("e", 6);
-        points.push(sequence.point);
-        return points;
-    """
-    points = await run(chat, peer, "client/sequence.js", body, None)
-    assert points == [None, {"epoch": "e", "after_seq": 3}, None, {"epoch": "e", "after_seq": 6}]
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        (
-            {"code": "rate_limited", "message": "Slow down.", "retryAfterMs": 1500},
-            "That is more than this service takes at a time. Try again in 2 seconds.",
-        ),
-        (
-            {"code": "rate_limited", "message": "The day is over.", "retryAfterMs": 7_300_000},
-            "That is more than this service takes at a time. Try again in 3 hours.",
-        ),
-        (
-            {"code": "rate_limited", "message": "Slow down."},
-            "That is more than this service takes at a time. Try again in a while.",
-        ),
-        (
-            {"code": "filtered", "message": "It has a word that is not allowed."},
-            "The rules of this service don't allow this message. Say it in other words.",
-        ),
-        (
-            {"code": "engine_unavailable", "message": "The engine fake failed (500)."},
-            "The model does not answer at the moment. Try again.",
-        ),
+async def test_a_refusal_is_told_in_plain_words(chat: ChatPage, peer: FakeServer) -> None:
+    later = "That is more than this service takes at a time. Try again in"
+    limited = {"code": "rate_limited", "message": "Slow down."}
+    told = [
+        (limited | {"retryAfterMs": 1500}, f"{later} 2 seconds."),
+        (limited | {"retryAfterMs": 7_300_000}, f"{later} 3 hours."),
+        (limited, f"{later} a while."),
         ({"code": "toString", "message": "Not known."}, "The service could not do this."),
-    ],
-)
-async def test_a_refusal_is_told_in_plain_words(
-    chat: ChatPage, peer: FakeServer, failure: dict[str, Any], words: str
-) -> None:
-    assert (
-        await run(chat, peer, "ui/elements/words.js", "return module.wordsFor(argument);", failure) == words
-    )
+    ]
+    body = "return argument.map((failure) => module.wordsFor(failure));"
+    words = await run(chat, peer, "ui/elements/words.js", body, [failure for failure, _ in told])
+    assert words == [expected for _, expected in told]
 
 
 def error_codes() -> list[str]:
@@ -232,39 +176,6 @@ async def test_an_edit_takes_the_place_of_what_it_edits_and_what_is_unsent_stays
     assert plain == ["u1", "a1", "u2", "a2"]
     assert edited == ["u1", "a1", "unsent", "edited", "so far"]
     assert anew == ["u1", "anew"]
-
-
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-    max_examples=15,
-)
-@given(
-    rate=st.sampled_from([8_000, 16_000, 22_050, 44_100, 48_000, 96_000]),
-    tone=st.integers(100, 3_000),
-    cuts=st.lists(st.integers(0, 4_000), max_size=6).map(sorted),
-)
-async def test_sound_keeps_its_tone_at_another_rate_however_it_is_cut(
-    chat: ChatPage, peer: FakeServer, rate: int, tone: int, cuts: list[int]
-) -> None:
-    body = """
-        const { rate, tone, cuts } = argument;
-        const sound = Float32Array.from({ length: 4_000 }, (_, at) => 0.5 * Math.sin((2 * Math.PI * tone * at) / rate));
-        const whole = new module.Resampler({ from: rate, to: 16_000 }).take(sound);
-        const parts = new module.Resampler({ from: rate, to: 16_000 });
-        const ends = [...cuts, 4_000];
-        const joined = ends.flatMap((end, index) => [...parts.take(sound.slice(ends[index - 1] ?? 0, end))]);
-        const inner = whole.slice(100, -100);
-        const first = 100;
-        const error = Math.max(...inner.map((sample, at) => Math.abs(sample / 32_767 - 0.5 * Math.sin((2 * Math.PI * tone * (at + first)) / 16_000))));
-        return [joined.join() === whole.join(), whole.length, error];
-    """
-    same, length, error = await run(
-        chat, peer, "ui/spoken/resampler.js", body, {"rate": rate, "tone": tone, "cuts": cuts}
-    )
-    assert same
-    assert abs(length - 4_000 * 16_000 / rate) < 60
-    assert error < 0.01
 
 
 async def test_each_server_has_a_client_id_of_its_own(chat: ChatPage, peer: FakeServer) -> None:

@@ -24,10 +24,12 @@ def fold(chat: ChatPage) -> Locator:
     return chat.replies.last.locator("summary")
 
 
-async def split(chat: ChatPage, peer: FakeServer, text: str, *, growing: bool = False) -> Any:
+async def split(chat: ChatPage, peer: FakeServer, text: str) -> Any:
     """What the page makes of a text: its thought, whether that has ended, its answer."""
-    body = "const { thought, ended, answer } = module.splitThought(...argument); return [thought, ended, answer];"
-    return await run(chat, peer, "ui/replies/thoughts.js", body, [text, {"growing": growing}])
+    body = (
+        "const { thought, ended, answer } = module.splitThought(argument); return [thought, ended, answer];"
+    )
+    return await run(chat, peer, "ui/replies/thoughts.js", body, text)
 
 
 async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(
@@ -45,7 +47,7 @@ async def test_a_thought_is_folded_while_it_streams_and_opens_on_demand(
     await chat.until_shown("It is 42.")
     await expect(chat.text).to_have_text("It is 42.")
     await expect(thought).to_have_text("The user wants a sum.")
-    await expect(fold(chat)).to_contain_text("Thought for ")
+    await expect(fold(chat)).to_have_text("Thought")
     whole = len("<think>The user wants a sum.</think>\n\nIt is 42.")
     await conn.finish(send, turn="t", seq=5, reason="stop", chars=whole)
     await chat.ended()
@@ -77,29 +79,31 @@ async def test_a_stop_in_the_middle_of_a_thought_counts_what_is_folded_as_seen(
     await expect(fold(chat)).to_contain_text("Thought")
 
 
-@pytest.mark.parametrize(
-    ("text", "thought", "answer"),
-    [
-        ("Use `<think>` tags.", None, "Use `<think>` tags."),
-        ("<think>\n\n</think>\n\nHello!", None, "Hello!"),
-        ("First this.\n</think>\n\nHello!", "First this.", "Hello!"),
-        ("```\n<think>\n</think>\n```", None, "```\n<think>\n</think>\n```"),
-        ("<think>a</think>b </think> c", "a", "b </think> c"),
-        ("<thi", None, "<thi"),
-    ],
-)
-async def test_a_thought_is_told_from_words_about_the_tag(
-    chat: ChatPage, peer: FakeServer, text: str, thought: str | None, answer: str
-) -> None:
-    assert await split(chat, peer, text) == [thought, True, answer]
+SPLIT = [
+    ("Use `<think>` tags.", None, "Use `<think>` tags."),
+    ("<think>\n\n</think>\n\nHello!", None, "Hello!"),
+    ("First this.\n</think>\n\nHello!", "First this.", "Hello!"),
+    ("```\n<think>\n</think>\n```", None, "```\n<think>\n</think>\n```"),
+    ("<think>a</think>b </think> c", "a", "b </think> c"),
+    ("<thi", None, "<thi"),
+]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+async def test_a_thought_is_told_from_words_about_the_tag(chat: ChatPage, peer: FakeServer) -> None:
+    for text, thought, answer in SPLIT:
+        assert await split(chat, peer, text) == [thought, True, answer], text
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(thought=st.text("ab \n", min_size=1).filter(str.strip), answer=st.text("cd *", max_size=8))
 async def test_no_tag_is_shown_however_a_reply_grows(
     chat: ChatPage, peer: FakeServer, thought: str, answer: str
 ) -> None:
     text = f"<think>{thought}</think>\n{answer}"
-    for end in range(1, len(text) + 1):
-        assert "<think" not in (await split(chat, peer, text[:end], growing=True))[2]
+    body = """
+        const ends = Array.from(argument, (_, index) => index + 1);
+        return ends.map((end) => module.splitThought(argument.slice(0, end), { growing: true }).answer);
+    """
+    answers = await run(chat, peer, "ui/replies/thoughts.js", body, text)
+    assert not any("<think" in shown for shown in answers)
     assert (await split(chat, peer, text))[2] == answer.lstrip()

@@ -9,7 +9,6 @@ from playwright.async_api import BrowserContext, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.conftest import Complaints
-from tests.browser.fake_server import FakeServer
 from tests.chaos.proxy import Proxy, Weather, proxy
 from tests.server_process import ServerProcess
 
@@ -149,19 +148,6 @@ async def test_a_stop_without_a_network_outlives_a_reload(
         await expect(chat.text).to_have_text(seen)
 
 
-async def test_a_reply_is_read_to_its_end_in_another_tab(
-    chat: ChatPage, context: BrowserContext, server: ServerProcess
-) -> None:
-    await counting(chat, server.url)
-    with server.engine_held():
-        address = chat.page.url
-        await chat.page.close()
-        later = ChatPage(await context.new_page())
-        await later.open(address)
-        await later.until_shown("5,")
-    await count_on(later)
-
-
 async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     chat: ChatPage, context: BrowserContext, own_server: ServerProcess, complaints: Complaints
 ) -> None:
@@ -190,15 +176,3 @@ async def test_a_restart_keeps_the_conversations_and_what_came_of_a_reply(
     await other.page.reload()
     await expect(other.replies).to_have_count(1)
     await other.shows(seen)
-
-
-async def test_a_page_asks_for_twenty_seconds_to_come_back_and_no_more(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    """The server stops the reply of a closed tab when they have passed."""
-    await chat.page.goto(peer.url)
-    conn = await peer.conn()
-    await chat.connected()
-    await chat.type("Hello?")
-    send = await conn.receive("send")
-    assert (send["grace_s"], "on_disconnect" in send) == (20, False)

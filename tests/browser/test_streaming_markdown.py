@@ -63,7 +63,8 @@ async def page_of(chat: ChatPage, peer: FakeServer) -> ChatPage:
 
 async def run(chat: ChatPage, peer: FakeServer, body: str, argument: Any = None) -> Any:
     """Runs the body of a function of (view, root, later, argument)."""
-    await chat.page.goto(peer.url)
+    if chat.page.url == "about:blank":
+        await chat.page.goto(peer.url)
     script = f"async (argument) => {{ {SETUP} {body} }}"
     return await chat.page.evaluate(script, argument)
 
@@ -71,7 +72,7 @@ async def run(chat: ChatPage, peer: FakeServer, body: str, argument: Any = None)
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
-    max_examples=150,
+    max_examples=80,
 )
 @given(
     pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=14),
@@ -196,29 +197,29 @@ async def test_a_label_that_is_told_later_changes_those_that_use_it_alone(
     assert await run(chat, peer, body) == [0, [a, a], [a, b, b, a], True]
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        ">" * 20_000 + " deep",
-        "- " * 5_000 + "deep",
-        "  " * 10 + "".join(f"{'  ' * depth}- a\n" for depth in range(300)) + "deep",
-        "[" * 20_000 + "deep",
-        "*a **b " * 4_000 + "deep",
-        "$" * 20_000 + "deep",
-        "\\(" * 10_000 + "deep",
-        "`" * 20_000 + "deep",
-        "# " + " " * 50_000 + "# deep",
-        "[" + "a" * 100_000 + " deep",
-        "|" * 20_000 + "\n" + "|-" * 20_000 + "\ndeep",
-        "<a " * 10_000 + "deep",
-        "$" + "{" * 1_900 + "}" * 1_900 + "$ deep",
-        "$\\def\\a{\\b\\b}\\def\\b{\\c\\c}\\def\\c{\\d\\d}\\def\\d{\\a}\\a$ deep",
-        "$\\rule{1e9em}{1e9em}$ deep",
-    ],
-)
-async def test_a_text_made_to_hurt_is_shown_all_the_same(chat: ChatPage, peer: FakeServer, bomb: str) -> None:
+BOMBS = [
+    ">" * 20_000 + " deep",
+    "- " * 5_000 + "deep",
+    "  " * 10 + "".join(f"{'  ' * depth}- a\n" for depth in range(300)) + "deep",
+    "[" * 20_000 + "deep",
+    "*a **b " * 4_000 + "deep",
+    "$" * 20_000 + "deep",
+    "\\(" * 10_000 + "deep",
+    "`" * 20_000 + "deep",
+    "# " + " " * 50_000 + "# deep",
+    "[" + "a" * 100_000 + " deep",
+    "|" * 20_000 + "\n" + "|-" * 20_000 + "\ndeep",
+    "<a " * 10_000 + "deep",
+    "$" + "{" * 1_900 + "}" * 1_900 + "$ deep",
+    "$\\def\\a{\\b\\b}\\def\\b{\\c\\c}\\def\\c{\\d\\d}\\def\\d{\\a}\\a$ deep",
+    "$\\rule{1e9em}{1e9em}$ deep",
+]
+
+
+async def test_a_text_made_to_hurt_is_shown_all_the_same(chat: ChatPage, peer: FakeServer) -> None:
     body = "view.show(argument); await later.settled(); return root.textContent;"
-    assert "deep" in await run(chat, peer, body, bomb)
+    for bomb in BOMBS:
+        assert "deep" in await run(chat, peer, body, bomb), bomb[:40]
 
 
 async def test_selected_code_is_copied_line_by_line(chat: ChatPage, peer: FakeServer) -> None:

@@ -12,12 +12,10 @@ from playwright.async_api import Locator, expect
 
 from tests.browser.chat_page import ChatPage
 from tests.browser.fake_server import FakeServer, PageConnection
-from tests.browser.server_actions import begun, delta, visit
+from tests.browser.server_actions import begun, delta, history_call, send_history, visit
 from tests.browser.test_modules import run
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-SHA = "a" * 64
 
 
 def card(chat: ChatPage, name: str = "pay") -> Locator:
@@ -25,29 +23,11 @@ def card(chat: ChatPage, name: str = "pay") -> Locator:
     return chat.page.get_by_role("group", name=f"Call of {name}", exact=True)
 
 
-def history_call(state: str, **more: Any) -> dict[str, Any]:
-    """A call as a reply in the history has it."""
-    fields = {"call_id": "c", "index": 0, "name": "pay", "args": '{"sum": 5}', "args_sha256": SHA, "off": 0}
-    return fields | {"where": "server", "needs": "approval", "state": state} | more
-
-
-async def send_calls(conn: PageConnection, *calls: dict[str, Any], seq: int = 5, **more: Any) -> None:
-    """Answers a request for history with an exchange of turn `t` that called."""
-    requested = await conn.receive("history")
-    one = {"turn_id": "t", "created_at": 1, "status": "complete", "siblings": [], "sibling_count": 1}
-    question = one | {"message_id": "t-user", "parent_id": None, "role": "user", "content": "Pay."}
-    reply = one | {"message_id": "t-reply", "parent_id": "t-user", "role": "assistant", "content": ""}
-    page = {"epoch": "e", "seq": seq, "messages": [question, reply | {"calls": calls} | more]}
-    await conn.send_frame(
-        "history", ref=requested["ref"], conversation_id=requested["conversation_id"], has_more=False, **page
-    )
-
-
 async def old(chat: ChatPage, peer: FakeServer, *calls: dict[str, Any], **more: Any) -> PageConnection:
     """The page, opened on a conversation with a reply that called."""
     await chat.page.goto(f"{peer.url}/#/old")
     conn = await peer.conn()
-    await send_calls(conn, *calls, **more)
+    await send_history(conn, "Pay.", "", seq=5, calls=calls, **more)
     return conn
 
 
@@ -63,28 +43,32 @@ async def test_the_page_names_its_features(chat: ChatPage, peer: FakeServer) -> 
     assert conn.hello["features"] == ["reasoning", "tools", "continue", "titles", "interpret", "audio"]
 
 
-@pytest.mark.parametrize(
-    ("recorded", "words"),
-    [
-        (history_call("running"), "Running"),
-        (history_call("waiting", needs="none"), "About to run"),
-        (history_call("done", content=""), "Done"),
-        (history_call("done", error="No money."), "Failed"),
-        (history_call("denied"), "Not allowed"),
-        (history_call("cancelled"), "Stopped"),
-        (history_call("expired"), "Nobody answered in time"),
-        (history_call("lost"), "Interrupted: nobody knows whether it was carried out"),
-        (history_call("running", where="client"), "Allowed. Waits for another program"),
-    ],
-)
+SETTLED = [
+    (history_call("done", content=""), "Done"),
+    (history_call("done", error="No money."), "Failed"),
+    (history_call("denied"), "Not allowed"),
+    (history_call("cancelled"), "Stopped"),
+    (history_call("expired"), "Nobody answered in time"),
+    (history_call("lost"), "Interrupted: nobody knows whether it was carried out"),
+]
+OPEN = [
+    (history_call("running"), "Running"),
+    (history_call("waiting", needs="none"), "About to run"),
+    (history_call("running", where="client"), "Allowed. Waits for another program"),
+]
+
+
+@pytest.mark.parametrize("states", [SETTLED, OPEN], ids=["settled", "open"])
 async def test_each_state_has_its_words_after_a_reload(
-    chat: ChatPage, peer: FakeServer, recorded: dict[str, Any], words: str
+    chat: ChatPage, peer: FakeServer, states: list[tuple[dict[str, Any], str]]
 ) -> None:
-    await old(chat, peer, recorded)
-    await expect(card(chat).locator(".call-state")).to_have_text(words)
-    await expect(card(chat).get_by_role("button", name="Allow")).to_be_hidden()
-    is_open = recorded["state"] in ("waiting", "running")
-    await expect(chat.stop).to_be_visible(visible=is_open)
+    await old(chat, peer, *[call | {"call_id": f"c{number}"} for number, (call, _) in enumerate(states)])
+    await expect(chat.page.locator(".call-state")).to_have_text([words for _, words in states])
+    await expect(chat.page.get_by_role("button", name="Allow").filter(visible=True)).to_have_count(0)
+    await expect(chat.stop).to_be_visible(visible=states is OPEN)
+    if states is SETTLED:
+        await chat.page.get_by_text("What went wrong").filter(visible=True).click()
+        await expect(chat.page.get_by_text("No money.")).to_be_visible()
 
 
 async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_made_again(
@@ -94,7 +78,11 @@ async def test_a_decision_is_bound_to_what_was_shown_and_a_refused_one_may_be_ma
     allow = card(chat).get_by_role("button", name="Allow")
     await allow.click()
     decision = await conn.receive("tool_decision")
-    assert (decision["call_id"], decision["args_sha256"], decision["decision"]) == ("c", SHA, "allow")
+    assert (decision["call_id"], decision["args_sha256"], decision["decision"]) == (
+        "c",
+        history_call("waiting")["args_sha256"],
+        "allow",
+    )
     assert decision["conversation_id"] == "old"
     await expect(allow).to_have_attribute("aria-disabled", "true")
     await allow.click(force=True)
@@ -113,7 +101,7 @@ async def test_a_state_of_an_unknown_call_is_looked_up_in_the_history(
     conn, send = await begun(chat, peer)
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     await conn.send_frame("tool_state", call_id="c", state="running", seq=3, first_seq=2, **where)
-    await send_calls(conn, history_call("running"), seq=3, status="running")
+    await send_history(conn, "Pay.", "", seq=3, calls=[history_call("running")], status="running")
     await expect(card(chat).locator(".call-state")).to_have_text("Running")
 
 
@@ -155,7 +143,7 @@ async def test_arguments_of_any_length_are_shown_a_part_at_a_time(chat: ChatPage
     await expect(card(chat).get_by_role("button", name="Show more")).to_be_hidden()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(
     value=st.dictionaries(
         st.text(max_size=4),
@@ -206,17 +194,6 @@ async def test_a_missing_piece_of_a_thought_is_looked_up(chat: ChatPage, peer: F
     where = {"conversation_id": send["conversation_id"], "turn_id": "t"}
     await conn.send_frame("reasoning", text="Hm", off=0, seq=2, first_seq=2, tokens=1, **where)
     await conn.send_frame("reasoning", text=" so.", off=9, seq=4, first_seq=4, tokens=1, **where)
-    await send_calls(conn, seq=4, status="running", reasoning="Hm, I see so.")
+    await send_history(conn, "Pay.", "", seq=4, status="running", reasoning="Hm, I see so.")
     await expect(chat.replies.last.locator(".thought-text")).to_have_text("Hm, I see so.")
     await expect(chat.replies.last.locator("summary")).to_have_text("Thinking")
-
-
-async def test_only_a_model_that_can_call_is_offered_the_servers_tools(
-    chat: ChatPage, peer: FakeServer
-) -> None:
-    ready = {"model": "a", "tools": [{"name": "pay"}]}
-    body = "return argument.map(([ready, model]) => module.offeredTools(ready, model) ?? null);"
-    calls, thinks = {"name": "a", "features": ["tools.auto"]}, {"name": "b", "features": ["reasoning"]}
-    requested = [[ready, calls], [ready, thinks], [ready, None], [None, None]]
-    offered = await run(chat, peer, "ui/writing/offered-tools.js", body, requested)
-    assert offered == [[{"name": "pay", "where": "server"}], None, None, None]

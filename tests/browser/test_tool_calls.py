@@ -126,17 +126,6 @@ async def test_a_call_shows_its_name_its_arguments_and_its_folded_result_and_the
     assert await chat.page.locator(".call img, .call script").count() == 0
 
 
-async def test_an_error_of_a_tool_is_told_in_its_own_words(chat: ChatPage, service: InProcessService) -> None:
-    service.engine.script([Call("weather", '{"city": "Atlantis"}')])
-    service.engine.script(["There is none."])
-    await chat.open(service.url)
-    await chat.type("Weather?")
-    await chat.until_shown("There is none.")
-    await expect(state(chat.page, "weather")).to_have_text("Failed")
-    await card(chat.page, "weather").get_by_text("What went wrong").click()
-    await expect(card(chat.page, "weather").get_by_label("Result")).to_have_text("There is no such city.")
-
-
 async def test_an_approval_is_given_with_the_keyboard_and_runs_what_was_shown(
     chat: ChatPage, service: InProcessService
 ) -> None:
@@ -201,30 +190,15 @@ async def test_stop_between_the_turns_cancels_the_calls(
     await expect(chat.replies.first.locator(".prose")).to_contain_text("I need leave.")
 
 
-async def test_a_call_that_runs_tells_how_far_it_is_and_stop_ends_it_after_a_reload(
-    chat: ChatPage, service: InProcessService
-) -> None:
-    service.engine.script([Call("survey")])
-    await chat.open(service.url)
-    await chat.type("Measure.")
-    await expect(state(chat.page, "survey")).to_have_text("Running, 25 %")
-    await expect(card(chat.page, "survey").locator(".call-message")).to_have_text("measuring the north")
-    await chat.page.reload()
-    await chat.connected()
-    await expect(state(chat.page, "survey")).to_contain_text("Running")
-    await chat.page.keyboard.press("Escape")
-    await expect(state(chat.page, "survey")).to_have_text("Stopped")
-    await expect(chat.stop).to_be_hidden()
-
-
-async def test_a_call_that_runs_ends_in_front_of_who_came_back(
+async def test_a_call_that_runs_tells_how_far_it_is_and_ends_in_front_of_who_came_back(
     chat: ChatPage, service: InProcessService
 ) -> None:
     service.engine.script([Call("survey")])
     service.engine.script(["All measured."])
     await chat.open(service.url)
     await chat.type("Measure.")
-    await expect(state(chat.page, "survey")).to_contain_text("Running")
+    await expect(state(chat.page, "survey")).to_have_text("Running, 25 %")
+    await expect(card(chat.page, "survey").locator(".call-message")).to_have_text("measuring the north")
     await chat.page.reload()
     await chat.connected()
     await expect(state(chat.page, "survey")).to_contain_text("Running")

@@ -43,7 +43,7 @@ MODULES = [
     for name in TRACKED
     if name.endswith(".py") and name.startswith(tuple(f"{layer}/" for layer in LAYERS))
 ]
-WORDS = ROOT / "app" / "page" / "ui" / "words" / "german.js"
+WORDS = ROOT / "app" / "page" / "ui" / "words" / "sentences.js"
 
 
 def found(text: str) -> list[str]:

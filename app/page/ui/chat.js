@@ -8,14 +8,15 @@ import { Authentication } from "./keys/authentication.js";
 import { part } from "./elements/dom.js";
 import { Notices } from "./elements/notices.js";
 import { wordsForLimit } from "./elements/words.js";
+import { MessageActions } from "./message-actions.js";
 import { Navigation, shownLast } from "./navigation.js";
 import { Pictures } from "./pictures/pictures.js";
 import { ReplyAlerts } from "./reply-alerts.js";
 import { Screen } from "./screen.js";
 import { ConversationSettings } from "./settings/conversation-settings.js";
 import { sessionStorage } from "./settings/storage.js";
-import { InputModes } from "./input-modes.js";
-import { Speaking } from "./speaking.js";
+import { Talking } from "./talking.js";
+import { Translating } from "./translating.js";
 import { MessageJump } from "./transcript/message-jump.js";
 import { Transcripts } from "./transcript/transcripts.js";
 import { MOST_IMAGES } from "./writing/attached-images.js";
@@ -23,10 +24,6 @@ import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
-/** @typedef {import("./transcript/arrangement.js").Item} Item */
-
-/** What the id of an image takes in a frame; the words around the ids take less. */
-const ID_BYTES = 67;
 
 /** The page: takes events of the client and of the user, and shows what follows from them. */
 export class Chat {
@@ -36,7 +33,6 @@ export class Chat {
   #sidebar;
   #settings;
   #modes;
-  #speaking;
   #composer;
   #screen;
   #navigation;
@@ -69,28 +65,37 @@ export class Chat {
       onChange: () => this.#screen.ask(),
     });
     this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#renew() });
-    this.#modes = new InputModes({
-      ...{ client, credentials, places, notices, settings: this.#settings },
-      current: () => current().conversationId,
+    const modeParts = { client, places, notices, current: () => current().conversationId };
+    const talking = new Talking({
+      ...modeParts,
+      model: () => this.#settings.params?.model ?? undefined,
+      onBegin: () => translating.stop(),
+      shown: (turnId) => this.#screen.replyOf(turnId),
+    });
+    const translating = new Translating({
+      ...{ ...modeParts, credentials },
+      model: () => this.#settings.model,
+      onBegin: () => talking.stop(),
       onRest: (conversationId, text) => {
         if (conversationId === current().conversationId) this.#composer.giveBack(text);
         else drafts.keepText(conversationId, text + drafts.of(conversationId).text);
       },
-      shown: (turnId) => this.#screen.replyOf(turnId),
     });
-    this.#speaking = new Speaking({
-      ...{ client, notices, settings: this.#settings, talking: this.#modes.talking },
+    this.#modes = [talking, translating];
+    const actions = new MessageActions({
+      ...{ client, notices, settings: this.#settings, talking, pictures },
       screen: () => this.#screen,
+      onSent: () => this.#onSent(),
     });
     this.#composer = new Composer({
-      onSend: (text, images) => this.#send(text, images),
-      onStop: () => this.#speaking.stop(),
-      onWritten: (text, how) => this.#modes.translating.take(text, how),
+      onSend: (text, images) => actions.send(text, images),
+      onStop: () => actions.stop(),
+      onWritten: (text, how) => translating.take(text, how),
       drafts,
       current: () => current().conversationId,
       onTrouble: (words) => notices.show(words),
-      limits: () => this.#limits(MOST_IMAGES),
-      images: { limit: () => this.#speaking.imageLimit, upload: (file) => pictures.upload(file) },
+      limits: () => actions.limits(MOST_IMAGES),
+      images: { limit: () => actions.imageLimit, upload: (file) => pictures.upload(file) },
     });
     const menu = new ConversationActions({
       client,
@@ -104,7 +109,7 @@ export class Chat {
       notices,
       titleOf: (conversationId) => this.#sidebar.titleOf(conversationId),
       current: known === null ? this.#transcripts.fresh() : this.#transcripts.of(known),
-      actions: this.#messageActions(pictures),
+      actions,
       onShown: (title) => {
         this.#composer.setRunning(this.#screen.running.length > 0);
         menu.offer(title !== null);
@@ -134,34 +139,6 @@ export class Chat {
     this.#navigation.open(this.#screen.current.conversationId);
     this.#client.connect();
     this.#composer.focus();
-  }
-
-  /** What can be done with the messages that are shown. @param {Pictures} pictures */
-  #messageActions(pictures) {
-    const speaking = this.#speaking;
-    return {
-      onSend: (/** @type {string} */ text) => this.#send(text),
-      onRetry: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.sendAgain(item, text)),
-      onEdit: (/** @type {Item} */ item, /** @type {string} */ text) => this.#thenWrite(() => speaking.edit(item, text)),
-      onRegenerate: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.regenerate(item)),
-      onContinue: (/** @type {Item} */ item) => this.#thenWrite(() => speaking.continueReply(item)),
-      canContinue: (/** @type {Item} */ item) => speaking.canContinue(item),
-      onBranch: (/** @type {string} */ messageId) => void speaking.showBranch(messageId),
-      onDecide: (/** @type {import("../client/call.js").Call} */ call, /** @type {"allow" | "deny"} */ decision) =>
-        speaking.decide(call, decision),
-      onAnswer: (/** @type {import("../client/call.js").Call} */ call, /** @type {string | null} */ content) =>
-        speaking.answer(call, content),
-      limits: (/** @type {number} */ images) => this.#limits(images),
-      pictures,
-    };
-  }
-
-  /** The limits of a message beside the tools that it offers and this number of images. @param {number} images */
-  #limits(images) {
-    const limits = this.#client.ready?.limits ?? null;
-    if (limits === null) return null;
-    const { length } = JSON.stringify(this.#speaking.tools ?? []);
-    return { ...limits, max_frame_bytes: limits.max_frame_bytes - length - (images + 1) * ID_BYTES };
   }
 
   #listenToClient() {
@@ -197,7 +174,7 @@ export class Chat {
     this.#settings.show();
     this.#screen.know(frame);
     this.#notices.clear();
-    this.#modes.know(frame);
+    for (const mode of this.#modes) mode.know(frame);
     this.#authentication.opened();
     this.#composer.offer();
     void this.#sidebar.refresh();
@@ -225,7 +202,7 @@ export class Chat {
     this.#sidebar.close();
     this.#settings.show();
     this.#composer.offer();
-    this.#modes.turned();
+    for (const mode of this.#modes) mode.turned();
   }
 
   /** @param {KeyboardEvent} event */
@@ -248,14 +225,7 @@ export class Chat {
     this.#screen.renew();
   }
 
-  /** @param {string} text @param {import("../client/frames.js").Attachment[]} [images] */
-  #send(text, images) {
-    this.#thenWrite(() => this.#speaking.send(text, images));
-  }
-
-  /** Acts, then moves the focus to the box for messages: the button that was pressed leaves the page. @param {() => void} act */
-  #thenWrite(act) {
-    act();
+  #onSent() {
     this.#composer.focus();
     // A user who gave no key is asked again, since the message waits for it.
     if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
@@ -266,7 +236,7 @@ export class Chat {
    * A new page begins with an empty memory. This one is emptied too, since browsers keep pages to go back to.
    */
   #forgetAll() {
-    this.#modes.stop();
+    for (const mode of this.#modes) mode.stop();
     this.#client.forgetUnanswered();
     this.#navigation.clear();
     this.#settings.clear();

@@ -4,14 +4,7 @@ const LAST_KEY = "midstream.conversation";
 
 /** Decides which conversation is shown: the one in the address, the one that the user chose, or a new one. */
 export class Navigation {
-  #client;
-  #storage;
-  #transcripts;
-  #screen;
-  #composer;
-  #drafts;
-  #pictures;
-  #onTurn;
+  #parts;
 
   /**
    * @param {object} parts
@@ -24,55 +17,49 @@ export class Navigation {
    * @param {import("./pictures/pictures.js").Pictures} parts.pictures
    * @param {() => void} parts.onTurn       the user chose a conversation, perhaps the shown one
    */
-  constructor({ client, storage, transcripts, screen, composer, drafts, pictures, onTurn }) {
-    this.#client = client;
-    this.#storage = storage;
-    this.#transcripts = transcripts;
-    this.#screen = screen;
-    this.#composer = composer;
-    this.#drafts = drafts;
-    this.#pictures = pictures;
-    this.#onTurn = onTurn;
+  constructor(parts) {
+    this.#parts = parts;
     addEventListener("hashchange", () => this.#onAddress());
   }
 
   /** Shows a conversation. @param {string} conversationId */
   open(conversationId) {
-    if (this.#screen.running.length === 0) this.#client.leave(this.#screen.current.conversationId);
-    const transcript = this.#transcripts.of(conversationId);
-    this.#screen.current = transcript;
-    this.#storage?.setItem(LAST_KEY, conversationId);
+    const { client, storage, transcripts, screen, composer, drafts, onTurn } = this.#parts;
+    if (screen.running.length === 0) client.leave(screen.current.conversationId);
+    const transcript = transcripts.of(conversationId);
+    screen.current = transcript;
+    storage?.setItem(LAST_KEY, conversationId);
     if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
-    if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
-    this.#composer.turnTo(this.#drafts.of(conversationId));
-    this.#screen.toEnd();
-    this.#screen.ask();
-    this.#onTurn();
+    if (!transcript.loaded || transcript.items().length > 0) client.open(conversationId);
+    composer.turnTo(drafts.of(conversationId));
+    screen.toEnd();
+    screen.ask();
+    onTurn();
   }
 
   /** Shows an empty conversation, where the user can write at once. */
   startAnew() {
-    this.open(this.#transcripts.fresh().conversationId);
-    this.#composer.focus();
+    this.open(this.#parts.transcripts.fresh().conversationId);
+    this.#parts.composer.focus();
   }
 
   /** Takes that a conversation is gone, and forgets what was kept of it here. @param {string} conversationId */
   forget(conversationId) {
-    this.#transcripts.forget(conversationId);
-    this.#drafts.forget(conversationId);
-    if (conversationId === this.#screen.current.conversationId) this.startAnew();
+    this.#parts.transcripts.forget(conversationId);
+    this.#parts.drafts.forget(conversationId);
+    if (conversationId === this.#parts.screen.current.conversationId) this.startAnew();
   }
 
   /** Forgets all conversations. */
   clear() {
-    this.#storage?.removeItem(LAST_KEY);
-    this.#drafts.clear();
-    this.#pictures.clear();
+    this.#parts.storage?.removeItem(LAST_KEY);
+    this.#parts.drafts.clear();
+    this.#parts.pictures.clear();
   }
 
   #onAddress() {
     const conversationId = conversationAt(location.hash);
-    if (conversationId === null || conversationId === this.#screen.current.conversationId) this.#onTurn();
+    if (conversationId === null || conversationId === this.#parts.screen.current.conversationId) this.#parts.onTurn();
     else this.open(conversationId);
   }
 }

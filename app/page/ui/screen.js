@@ -7,7 +7,6 @@ import { TranscriptView } from "./transcript/transcript-view.js";
 import { t } from "./words/translate.js";
 
 /** @typedef {import("./transcript/transcript.js").Transcript} Transcript */
-/** @typedef {import("./transcript/user-message-view.js").MessageActions} MessageActions */
 
 /** The title of a conversation that is not listed, and whose first message is not here. */
 const UNKNOWN_TITLE = t("Conversation");
@@ -20,17 +19,15 @@ const NEAR_VIEWS = 2;
 export class Screen {
   /** The shown conversation. */
   current;
-  #client;
-  #titleOf;
+  /** The title of the page. */
+  title = new PageTitle();
+  #parts;
   #frameRequested = false;
-  #title = new PageTitle();
   #scroller = part("scroller", HTMLElement);
   #jump = part("jump", HTMLButtonElement);
   #view;
   #welcome = part("welcome", HTMLElement);
-  #onSend;
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
-  #onShown;
   #older;
 
   /**
@@ -39,29 +36,21 @@ export class Screen {
    * @param {import("./elements/notices.js").Notices} parts.notices
    * @param {(conversationId: string) => string | undefined} parts.titleOf  in the list
    * @param {Transcript} parts.current
-   * @param {MessageActions & {onSend: (text: string) => void}} parts.actions
+   * @param {import("./message-actions.js").MessageActions} parts.actions
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
-  constructor({ client, notices, titleOf, current, actions, onShown }) {
-    this.#client = client;
-    this.#titleOf = titleOf;
-    this.current = current;
-    this.#onShown = onShown;
+  constructor(parts) {
+    const { client, notices, actions } = (this.#parts = parts);
+    this.current = parts.current;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
     this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
-    this.#onSend = actions.onSend;
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
   }
 
-  /** The title of the page. */
-  get title() {
-    return this.#title;
-  }
-
   /** The replies of the shown conversation that can be stopped. */
   get running() {
-    return this.#client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping && !reply.unsure);
+    return this.#parts.client.repliesOf(this.current.conversationId).filter((reply) => !reply.stopping && !reply.unsure);
   }
 
   /** How many code points of a reply are on the screen. @param {import("../client/reply.js").Reply} reply */
@@ -96,7 +85,7 @@ export class Screen {
   know({ suggestions = [] }) {
     const list = part("suggestions", HTMLUListElement);
     list.hidden = suggestions.length === 0;
-    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#onSend(text) });
+    const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#parts.actions.send(text) });
     list.replaceChildren(...suggestions.map((text) => element("li", {}, button(text))));
     this.#older.again();
     this.renew();
@@ -104,7 +93,7 @@ export class Screen {
 
   /** Goes to the end of the conversation, and stays there while it grows. */
   toEnd() {
-    this.#follow.resume();
+    this.#follow.following = true;
     this.#view.place();
   }
 
@@ -127,9 +116,9 @@ export class Screen {
     const items = this.current.items();
     this.#welcome.hidden = items.length > 0 || !this.current.loaded;
     const title = this.#wordsFor(this.current, items.length);
-    this.#title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
+    this.title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.
-    this.#onShown(items.length > 0 ? title : null);
+    this.#parts.onShown(items.length > 0 ? title : null);
     this.#older.show();
     this.#view.show(items, this.current);
     this.#look();
@@ -151,6 +140,6 @@ export class Screen {
    * @param {number} count
    */
   #wordsFor({ conversationId, beginning }, count) {
-    return this.#titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
+    return this.#parts.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
   }
 }

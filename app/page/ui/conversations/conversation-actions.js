@@ -2,7 +2,7 @@ import { copyButton } from "../elements/copy-button.js";
 import { part } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 import { readAll, save } from "./exporting.js";
-import { RenameBox } from "./rename-box.js";
+import { editTitle } from "./title-field.js";
 
 /** The menu of the shown conversation: renames, shares, exports and prints it. */
 export class ConversationActions {
@@ -68,13 +68,9 @@ export class ConversationActions {
   /** Lets the user edit the title in its place. */
   #rename() {
     const conversationId = this.#parts.current();
-    const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {
-      box.root.replaceWith(this.#title);
-      if (by.key) this.#button.focus();
+    const onClose = (/** @type {string | null} */ title) => {
       if (title !== null) this.#parts.onRename(conversationId, title);
     };
-    const box = new RenameBox(this.#title.textContent ?? "", { onClose });
-    this.#title.replaceWith(box.root);
-    box.focus();
+    editTitle(this.#title, this.#title.textContent ?? "", { focus: this.#button, onClose });
   }
 }

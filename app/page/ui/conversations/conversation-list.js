@@ -1,7 +1,7 @@
 import { element, part } from "../elements/dom.js";
 import { iconButton } from "../elements/icons.js";
 import { addressOf } from "./address.js";
-import { RenameBox } from "./rename-box.js";
+import { editTitle } from "./title-field.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {{id: string, title: string, running: boolean}} Entry */
@@ -64,16 +64,12 @@ export class ConversationList {
   #rename(entry, link) {
     if (this.#renaming) return;
     this.#renaming = true;
-    const onClose = (/** @type {string | null} */ title, /** @type {{key: boolean}} */ by) => {
+    const onClose = (/** @type {string | null} */ title) => {
       this.#renaming = false;
       this.#shown = ""; // the next `show` shows what came meanwhile
-      box.root.replaceWith(link);
-      if (by.key) link.focus();
       if (title !== null) this.#actions.onRename(entry, title);
     };
-    const box = new RenameBox(entry.title, { onClose });
-    link.replaceWith(box.root);
-    box.focus();
+    editTitle(link, entry.title, { focus: link, onClose });
   }
 }
 

@@ -68,13 +68,13 @@ export class Interpreter {
     if (words === "") return 0;
     this.#held = false;
     if (this.#reply === null) this.#begin();
-    this.#updateBar();
+    else this.#updateBar();
     this.#source += all ? `${words}\n` : words;
     void this.#grow();
     return words.length;
   }
 
-  close() {
+  stop() {
     this.#listeners.abort();
     if (!this.#growing) this.#giveBack(); // else all of it is on its way
     this.#bar.remove();
@@ -82,8 +82,7 @@ export class Interpreter {
 
   #begin() {
     const { client, conversationId, model } = this.#parts;
-    [this.#source, this.#known, this.#final] = ["", 0, false];
-    this.#reply = client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options });
+    this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
   }
 
   #finish() {
@@ -154,8 +153,13 @@ export class Interpreter {
   /** Takes a translation that runs already: after a reload, or begun by another device, or continued. @param {Reply} reply */
   #attach(reply) {
     if (reply.content === null && reply.continues !== null) return; // the history brings what it continues
+    this.#follow(reply);
+  }
+
+  /** @param {Reply | null} reply */
+  #follow(reply) {
     this.#reply = reply;
-    this.#source = reply.content ?? "";
+    this.#source = reply?.content ?? "";
     this.#known = countCodePoints(this.#source);
     this.#final = false;
     this.#updateBar();
@@ -164,11 +168,7 @@ export class Interpreter {
   /** @param {Reply} reply */
   #detach({ error }) {
     this.#giveBack();
-    this.#reply = null;
-    this.#source = "";
-    this.#known = 0;
-    this.#final = false;
-    this.#updateBar();
+    this.#follow(null);
     if (error !== null) this.#parts.onTrouble(error);
   }
 

@@ -98,7 +98,7 @@ export function within(block) {
 
 /** @param {Token} token */
 export function isShown({ type }) {
-  return type !== "space" && type !== "checkbox";
+  return type !== "space" && type !== "checkbox" && type !== "def";
 }
 
 /** Where a paragraph may end with a formula. What comes after the paragraph is not searched, however long it is. @param {string} text */

@@ -1,104 +1,67 @@
 import { element } from "../elements/dom.js";
-import { isShown, within } from "./blocks.js";
+import { within } from "./blocks.js";
 import { CodeView } from "./code-view.js";
 import { TableView } from "./table-view.js";
-import { DefinitionView, FormulaView, RuleView, TextView } from "./text-views.js";
+import { FormulaView, TextView } from "./text-views.js";
 
 /** @typedef {import("./blocks.js").Token} Token */
-/** @typedef {import("./blocks.js").Definition} Definition */
-/** @typedef {import("./links.js").Links} Links */
+/** @typedef {import("./inline.js").Links} Links */
 /**
  * The view of a block.
  * @typedef {object} View
- * @property {HTMLElement | Text} root
- * @property {(block: any) => void} show
- * @property {(labels: Set<string>) => void} [relink]  the links of these labels have changed
- * @property {() => Iterable<Definition>} [definitions]
+ * @property {HTMLElement} root
+ * @property {(block: any, links: Links) => void} show
  */
 
 /** A sequence of blocks. A block that did not change keeps its elements. */
 export class Flow {
   /** @type {{name: string, raw: string, view: View}[]} */ #shown = [];
+
   #root;
-  #links;
   #outermost;
 
-  /** @param {HTMLElement} root @param {Links} links @param {boolean} [outermost] */
-  constructor(root, links, outermost = false) {
+  /** @param {HTMLElement} root @param {{outermost: boolean}} how */
+  constructor(root, { outermost }) {
     this.#root = root;
-    this.#links = links;
     this.#outermost = outermost;
   }
 
-  /** @param {Token[]} blocks @param {number} [first]  the blocks before it stay as they are */
-  show(blocks, first = 0) {
-    const shown = blocks.filter(isShown);
-    shown.forEach((block, index) => this.#put(first + index, block));
-    this.#truncate(first + shown.length);
+  /** @param {Token[]} blocks @param {Links} links @param {number} [first]  the blocks before it stay as they are */
+  show(blocks, links, first = 0) {
+    blocks.forEach((block, index) => this.#put(first + index, block, links));
+    for (const { view } of this.#shown.splice(first + blocks.length)) view.root.remove();
   }
 
-  /** @param {Set<string>} labels */
-  relink(labels) {
-    for (const { view } of this.#shown) view.relink?.(labels);
+  /** Shows a block again, with new elements. @param {number} index @param {Token} block @param {Links} links */
+  renew(index, block, links) {
+    const shown = this.#shown[index];
+    const view = this.#viewOf(shown.name);
+    view.show(block, links);
+    shown.view.root.replaceWith(view.root);
+    shown.view = view;
   }
 
-  /** @returns {Generator<Definition>} */
-  *definitions() {
-    for (const { view } of this.#shown) yield* view.definitions?.() ?? [];
-  }
-
-  /** @param {number} index @param {Token} block */
-  #put(index, block) {
+  /** @param {number} index @param {Token} block @param {Links} links */
+  #put(index, block, links) {
     const name = nameOf(block);
     let shown = this.#shown[index];
     if (shown?.name === name && shown.raw === block.raw) return;
     if (shown?.name !== name) {
-      this.#truncate(index);
+      for (const { view } of this.#shown.splice(index)) view.root.remove();
       shown = { name, raw: "", view: this.#viewOf(name) };
       this.#root.append(shown.view.root);
       this.#shown.push(shown);
     }
     shown.raw = block.raw;
-    shown.view.show(block);
-  }
-
-  /** @param {number} length */
-  #truncate(length) {
-    for (const { view } of this.#shown.splice(length)) {
-      this.#links.stale ||= this.#links.any;
-      view.root.remove();
-    }
+    shown.view.show(block, links);
   }
 
   /** @param {string} name @returns {View} */
   #viewOf(name) {
-    const view = this.#made(name);
+    const view = viewOf(name);
     // Blocks within a block have its direction.
-    if (this.#outermost && view.root instanceof HTMLElement && !view.root.hasAttribute("dir")) view.root.dir = "auto";
+    if (this.#outermost && !view.root.hasAttribute("dir")) view.root.dir = "auto";
     return view;
-  }
-
-  /** @param {string} name @returns {View} */
-  #made(name) {
-    switch (name) {
-      case "hr":
-        return new RuleView();
-      case "def":
-        return new DefinitionView(this.#links);
-      case "code":
-        return new CodeView();
-      case "formula":
-        return new FormulaView();
-      case "table":
-        return new TableView(this.#links);
-      case "blockquote":
-        return new Container(element("blockquote"), this.#links);
-      case "ol":
-      case "ul":
-        return new ListView(element(name), this.#links);
-      default:
-        return new TextView(element(/** @type {"p"} */ (name)), this.#links);
-    }
   }
 }
 
@@ -117,54 +80,66 @@ function nameOf(block) {
   }
 }
 
+/** @param {string} name @returns {View} */
+function viewOf(name) {
+  switch (name) {
+    case "hr":
+      return { root: element("hr"), show() {} };
+    case "code":
+      return new CodeView();
+    case "formula":
+      return new FormulaView();
+    case "table":
+      return new TableView();
+    case "blockquote":
+      return new Container(element("blockquote"));
+    case "ol":
+    case "ul":
+      return new ListView(element(name));
+    default:
+      return new TextView(element(/** @type {"p"} */ (name)));
+  }
+}
+
 /** A quote, or an item of a list: a block that has blocks within it. */
-class Container extends Flow {
-  /** @param {HTMLElement} root @param {Links} links */
-  constructor(root, links) {
-    super(root, links);
+class Container {
+  #flow;
+
+  /** @param {HTMLElement} root */
+  constructor(root) {
     this.root = root;
+    this.#flow = new Flow(root, { outermost: false });
   }
 
-  /** @param {any} block */
-  show(block) {
-    super.show(within(block));
+  /** @param {any} block @param {Links} links */
+  show(block, links) {
+    this.#flow.show(within(block), links);
   }
 }
 
 /** A list. If blank lines separate its items, a class gives them the distance of paragraphs, so a change costs nothing. */
 class ListView {
   /** @type {Container[]} */ #items = [];
-  #links;
 
-  /** @param {HTMLElement} root @param {Links} links */
-  constructor(root, links) {
+  /** @param {HTMLElement} root */
+  constructor(root) {
     this.root = root;
-    this.#links = links;
   }
 
-  /** @param {import("./blocks.js").List} block */
-  show({ start, items, loose }) {
+  /** @param {import("./blocks.js").List} block @param {Links} links */
+  show({ start, items, loose }, links) {
     if (start !== "" && start !== 1) this.root.setAttribute("start", String(start));
     else this.root.removeAttribute("start");
     for (const { root } of this.#items.splice(items.length)) root.remove();
-    items.forEach((item, index) => this.#itemAt(index).show(item));
+    items.forEach((item, index) => this.#itemAt(index).show(item, links));
     if (loose) this.root.className = "loose";
     else this.root.removeAttribute("class");
-  }
-
-  /** @param {Set<string>} labels */
-  relink(labels) {
-    for (const item of this.#items) item.relink(labels);
-  }
-
-  *definitions() {
-    for (const item of this.#items) yield* item.definitions();
   }
 
   /** @param {number} index */
   #itemAt(index) {
     if (index < this.#items.length) return this.#items[index];
-    const item = new Container(element("li"), this.#links);
+    const item = new Container(element("li"));
     this.#items.push(item);
     this.root.append(item.root);
     return item;

@@ -1,27 +1,26 @@
 /** The links of a text by their labels. A label may be used before the line that defines it. */
-export class Links {
-  /** By labels, in the form that the parser of lines takes. @type {import("./inline.js").Links} */
-  known = Object.create(null);
-  /** Whether a definition came, changed or went since it was last read. */
-  stale = false;
 
-  /**
-   * Takes all definitions, in the order of the text. Of two for one label the first counts.
-   * @param {Iterable<import("./blocks.js").Definition>} definitions
-   * @returns {Set<string>} the labels whose links have changed
-   */
-  take(definitions) {
-    const before = this.known;
-    this.known = Object.create(null);
-    for (const { tag, href, title = "" } of definitions) this.known[tag] ??= { href, title };
-    this.stale = false;
-    const labels = new Set([...Object.keys(before), ...Object.keys(this.known)]);
-    return new Set([...labels].filter((label) => !same(before[label], this.known[label])));
-  }
+/** @typedef {import("./blocks.js").Token} Token */
+/** @typedef {import("./blocks.js").Definition} Definition */
+/** @typedef {import("./inline.js").Links} Links */
 
-  get any() {
-    return Object.keys(this.known).length > 0;
-  }
+/** The definitions in a block, and in the blocks within it. @param {any} block @returns {Definition[]} */
+export function definitionsIn(block) {
+  if (block.type === "def") return [block];
+  return (block.items ?? (block.type === "blockquote" || block.type === "list_item" ? block.tokens : [])).flatMap(definitionsIn);
+}
+
+/** The links of definitions, in the order of the text. Of two for one label the first counts. @param {Definition[]} definitions @returns {Links} */
+export function linksOf(definitions) {
+  /** @type {Links} */ const links = Object.create(null);
+  for (const { tag, href, title = "" } of definitions) links[tag] ??= { href, title };
+  return links;
+}
+
+/** The labels whose links differ. @param {Links} before @param {Links} now */
+export function changedLabels(before, now) {
+  const differs = (/** @type {string} */ label) => before[label]?.href !== now[label]?.href || before[label]?.title !== now[label]?.title;
+  return new Set(Object.keys({ ...before, ...now }).filter(differs));
 }
 
 /** Whether a text may use one of the labels. @param {string} text @param {Set<string>} labels */
@@ -30,9 +29,4 @@ export function mentions(text, labels) {
     if (labels.has(label.replaceAll(/\s+/g, " ").toLowerCase())) return true;
   }
   return false;
-}
-
-/** @param {{href: string, title: string} | undefined} one @param {{href: string, title: string} | undefined} other */
-function same(one, other) {
-  return one?.href === other?.href && one?.title === other?.title;
 }

@@ -1,6 +1,6 @@
 import { blocksOf, within } from "./blocks.js";
 import { wordsIn } from "./inline.js";
-import { Links } from "./links.js";
+import { definitionsIn, linksOf } from "./links.js";
 import { piecesOf } from "./pieces.js";
 import { later } from "./slices.js";
 
@@ -14,9 +14,7 @@ import { later } from "./slices.js";
  */
 export function spoken(markdown) {
   const blocks = blocksOf(markdown.replaceAll(/\r\n?/g, "\n"));
-  const links = new Links();
-  links.take(/** @type {any[]} */ (blocks.filter(({ type }) => type === "def")));
-  const lines = linesOf(blocks, links.known);
+  const lines = linesOf(blocks, linksOf(blocks.flatMap(definitionsIn)));
   return new Promise((resolve) => gather(lines, [], resolve));
 }
 

@@ -1,6 +1,5 @@
 import { element } from "../elements/dom.js";
 import { fill } from "./inline.js";
-import { mentions } from "./links.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
 
@@ -21,31 +20,20 @@ export class TableView {
   /** @type {Cell[][]} As they are shown. */ #shown = [];
   /** @type {Cell[]} */ #head = [];
   /** @type {Cell[][]} */ #rows = [];
-  #links;
+  /** @type {import("./inline.js").Links} */ #links = {};
   #waits = false;
   /** @type {ResizeObserver | null} */ #resized = null;
 
-  /** @param {import("./links.js").Links} links */
-  constructor(links) {
-    this.#links = links;
+  constructor() {
     this.#part();
   }
 
-  /** @param {import("./blocks.js").Table} block */
-  show({ header, rows }) {
+  /** @param {import("./blocks.js").Table} block @param {import("./inline.js").Links} links */
+  show({ header, rows }, links) {
     const differs = this.#shown.findIndex((row, index) => !same(row, rows[index]));
-    this.#rows = rows;
+    [this.#rows, this.#links] = [rows, links];
     if (!same(this.#head, header)) this.#begin(header);
     else if (differs !== -1) this.#truncate(differs);
-    if (!this.#waits) this.#grow();
-  }
-
-  /** @param {Set<string>} labels */
-  relink(labels) {
-    const mentioned = (/** @type {Cell[]} */ cells) => cells.some(({ text }) => mentions(text, labels));
-    const first = this.#shown.findIndex(mentioned);
-    if (mentioned(this.#head)) this.#begin(this.#head);
-    else if (first !== -1) this.#truncate(first);
     if (!this.#waits) this.#grow();
   }
 
@@ -118,7 +106,7 @@ export class TableView {
     row.replaceChildren(
       ...cells.map(({ text, align }) => {
         const cell = element(tag, { align });
-        fill(cell, text, this.#links.known);
+        fill(cell, text, this.#links);
         return cell;
       }),
     );

@@ -1,51 +1,29 @@
 import { element } from "../elements/dom.js";
 import { formulaElement } from "./formulas.js";
 import { inline } from "./inline.js";
-import { mentions } from "./links.js";
 import { piecesOf } from "./pieces.js";
 
-/** Views of blocks with lines of text, and of empty ones. */
-
-/** @typedef {import("./links.js").Links} Links */
-/** @typedef {{text: string, nodes: ChildNode[]}} Piece */
+/** Views of blocks with lines of text. */
 
 /** A paragraph or a heading. Of a long one that grows, only the last piece is parsed again. */
 export class TextView {
-  /** @type {Piece[]} */ #pieces = [];
-  #links;
+  /** @type {{text: string, nodes: ChildNode[]}[]} */ #pieces = [];
 
-  /** @param {HTMLElement} root @param {Links} links */
-  constructor(root, links) {
+  /** @param {HTMLElement} root */
+  constructor(root) {
     this.root = root;
-    this.#links = links;
   }
 
-  /** @param {{text: string}} block */
-  show({ text }) {
+  /** @param {{text: string}} block @param {import("./inline.js").Links} links */
+  show({ text }, links) {
     const texts = piecesOf(text.trimEnd());
     const differs = texts.findIndex((piece, index) => piece !== this.#pieces[index]?.text);
     for (const { nodes } of this.#pieces.splice(differs === -1 ? texts.length : differs)) for (const node of nodes) node.remove();
-    for (const piece of texts.slice(this.#pieces.length)) this.#pieces.push({ text: piece, nodes: this.#put(piece, null) });
-  }
-
-  /** @param {Set<string>} labels */
-  relink(labels) {
-    for (const piece of this.#pieces) {
-      if (piece.nodes.length === 0 || !mentions(piece.text, labels)) continue;
-      const mark = document.createTextNode("");
-      piece.nodes[0].before(mark);
-      for (const node of piece.nodes) node.remove();
-      piece.nodes = this.#put(piece.text, mark);
-      mark.remove();
+    for (const piece of texts.slice(this.#pieces.length)) {
+      const made = inline(piece, links);
+      this.#pieces.push({ text: piece, nodes: made instanceof DocumentFragment ? [...made.childNodes] : [made] });
+      this.root.append(made);
     }
-  }
-
-  /** @param {string} text @param {ChildNode | null} before */
-  #put(text, before) {
-    const made = inline(text, this.#links.known);
-    const nodes = made instanceof DocumentFragment ? [...made.childNodes] : [made];
-    this.root.insertBefore(made, before);
-    return nodes;
   }
 }
 
@@ -60,33 +38,5 @@ export class FormulaView {
     if (key === this.#key) return;
     this.#key = key;
     this.root.replaceChildren(closed ? formulaElement({ raw: written, text, display: true }) : written);
-  }
-}
-
-export class RuleView {
-  root = element("hr");
-
-  show() {}
-}
-
-/** The definition of a link, which is not shown. */
-export class DefinitionView {
-  root = document.createTextNode("");
-  /** @type {import("./blocks.js").Definition[]} */ #definitions = [];
-  #links;
-
-  /** @param {Links} links */
-  constructor(links) {
-    this.#links = links;
-  }
-
-  /** @param {import("./blocks.js").Definition} block */
-  show(block) {
-    this.#links.stale = true;
-    this.#definitions = [block];
-  }
-
-  definitions() {
-    return this.#definitions;
   }
 }

@@ -7,11 +7,7 @@ import { laidOut } from "../elements/json-text.js";
 import { t } from "../words/translate.js";
 
 /** @typedef {import("../../client/call.js").Call} Call */
-/**
- * @typedef {object} CallActions
- * @property {(call: Call, decision: "allow" | "deny") => Promise<unknown>} onDecide  a call is allowed, or denied
- * @property {(call: Call, content: string | null) => Promise<unknown>} onAnswer  its question is answered, or declined
- */
+/** @typedef {Pick<import("../message-actions.js").MessageActions, "decide" | "answer">} CallActions */
 
 /** One call of a tool: its name, arguments, state and result, and two buttons if it asks for permission. */
 export class CallCard {
@@ -82,7 +78,7 @@ export class CallCard {
     if (this.#question.contains(document.activeElement)) this.root.focus();
     this.#question.dataset.of = question?.sha256 ?? "";
     this.#question.hidden = question === null;
-    const answer = (/** @type {string | null} */ content) => this.#actions.onAnswer(this.#call, content);
+    const answer = (/** @type {string | null} */ content) => this.#actions.answer(this.#call, content);
     this.#question.replaceChildren(...(question === null ? [] : [new QuestionForm(question, answer).root]));
   }
 
@@ -105,7 +101,7 @@ export class CallCard {
   async #decide(decision) {
     if (this.#deciding) return;
     this.#setDeciding(true);
-    await this.#actions.onDecide(this.#call, decision);
+    await this.#actions.decide(this.#call, decision);
     this.#setDeciding(false);
   }
 

@@ -37,7 +37,7 @@ export class ReplyView {
   /** @param {import("../transcript/user-message-view.js").MessageActions} actions */
   constructor(actions) {
     this.#actions = actions;
-    this.arrows = new BranchArrows(actions.onBranch);
+    this.arrows = new BranchArrows((messageId) => void actions.showBranch(messageId));
     const name = element("h2", { class: "visually-hidden", text: t("Reply") });
     const content = element("div", { class: "said" }, this.#thought.root, this.#body, this.#calls, this.#waiting);
     this.root = element("article", { class: "message reply" }, name, content, this.#foot);
@@ -65,9 +65,10 @@ export class ReplyView {
   #showText({ text, thought: reasoning }, growing) {
     const key = `${growing} ${reasoning.growing} ${reasoning.ms} ${reasoning.text.length}`;
     if (text === this.#shown.text && key === this.#shown.key) return;
-    const { thought, thinking, answer } = reasoning.text === "" ? tagged(text, growing) : { ...apart(reasoning, growing), answer: text };
+    const separate = { thought: reasoning.text, ended: !reasoning.growing, answer: text };
+    const { thought, ended, answer } = reasoning.text === "" ? splitThought(text, { growing }) : separate;
     this.#shown = { key, text, answer };
-    this.#thought.show(thought, { thinking, ms: reasoning.ms });
+    this.#thought.show(thought, { thinking: growing && !ended, ms: reasoning.ms });
     this.#markdown.show(answer);
     this.shownChars = countCodePoints(text);
   }
@@ -138,25 +139,14 @@ export class ReplyView {
 
   /** The counterpart of Stop. @param {Item} item */
   #onward(item) {
-    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.onContinue(item) }, icon("onward"), t("Continue"));
+    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.continueReply(item) }, icon("onward"), t("Continue"));
   }
 
   /** @param {Item} item */
   #again(item) {
     const title = t("Regenerate this reply");
-    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.onRegenerate(item) });
+    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) });
   }
-}
-
-/** Shows reasoning in tags. @param {string} text @param {boolean} growing */
-function tagged(text, growing) {
-  const { thought, ended, answer } = splitThought(text, { growing });
-  return { thought, thinking: growing && !ended, answer };
-}
-
-/** Shows reasoning that came separately from the text. @param {import("../transcript/arrangement.js").Thought} reasoning @param {boolean} growing */
-function apart({ text, growing: thinks }, growing) {
-  return { thought: text, thinking: growing && thinks };
 }
 
 /**

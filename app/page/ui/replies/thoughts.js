@@ -10,8 +10,6 @@ const OPEN = "<think>";
 const CLOSE = "</think>";
 /** Some templates put the opening tag into the prompt. Then a reply has only the closing one, on a line of its own. */
 const CLOSE_ALONE = /^[ \t]*<\/think>[ \t]*$/m;
-/** Reasoning that is first seen shorter than this has just begun. */
-const BEGINNING_CHARS = 200;
 /** From this length on, a block of shown reasoning ends with its line. */
 const BLOCK_CHARS = 1000;
 
@@ -55,21 +53,17 @@ export class ThoughtFold {
   #tail = document.createTextNode("");
   #body = element("div", { class: "thought-text" });
   root = element("details", { class: "thought", hidden: true }, element("summary", {}, this.#name), this.#body);
-  /** @type {number | null | undefined} When it began; null if that was not seen. */ #since = undefined;
-  /** @type {number | null} */ #ms = null;
 
   /**
    * @param {string | null} thought
-   * @param {{thinking: boolean, ms?: number | null}} options  whether it still grows, and how long it took, if that
-   *     is known; else it is measured here
+   * @param {{thinking: boolean, ms: number | null}} options  whether it still grows, and how long it took, if that is known
    */
-  show(thought, { thinking, ms = null }) {
+  show(thought, { thinking, ms }) {
     this.root.hidden = thought === null;
     if (thought === null) return;
     this.#write(thought);
-    this.#measure(thought, thinking);
     this.#name.className = thinking ? "waiting" : "";
-    this.#name.textContent = thinking ? t("Thinking") : thoughtFor(ms ?? this.#ms);
+    this.#name.textContent = thinking ? t("Thinking") : thoughtFor(ms);
   }
 
   /** Shows more of it. A long one grows by a few words a frame, so only its last block is laid out again. @param {string} thought */
@@ -89,18 +83,6 @@ export class ThoughtFold {
   #newBlock() {
     this.#tail = document.createTextNode("");
     return element("p", { dir: "auto" }, this.#tail);
-  }
-
-  /**
-   * @param {string} thought
-   * @param {boolean} thinking
-   */
-  #measure(thought, thinking) {
-    const now = performance.now();
-    if (this.#since === undefined) this.#since = thinking && thought.length < BEGINNING_CHARS ? now : null;
-    if (thinking || this.#since === null) return;
-    this.#ms = now - this.#since;
-    this.#since = null;
   }
 }
 

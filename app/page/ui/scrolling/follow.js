@@ -27,19 +27,16 @@ export class Follow {
     return this.#following;
   }
 
+  /** Whether to keep the end in view from now on. */
+  set following(following) {
+    if (following === this.#following) return;
+    this.#following = following;
+    this.#onChange(following);
+  }
+
   /** Whether the very end is in view. */
   get atEnd() {
     return this.#left < LEAST_PX;
-  }
-
-  /** Keeps the end in view from now on. */
-  resume() {
-    this.#set(true);
-  }
-
-  /** Follows the end no longer. */
-  pause() {
-    this.#set(false);
   }
 
   /** Call when the view was scrolled. */
@@ -48,8 +45,8 @@ export class Follow {
     // A text that shrinks and a view that grows move the view too, but not away from the end.
     const wentUp = scrollTop < this.#top && scrollHeight >= this.#height && !this.atEnd;
     // However small: a finger, a trackpad and a smooth scroll move by a few pixels an event.
-    if (wentUp) this.#set(false);
-    else if (this.#left <= NEAR_PX && scrollTop > this.#top) this.#set(true);
+    if (wentUp) this.following = false;
+    else if (this.#left <= NEAR_PX && scrollTop > this.#top) this.following = true;
     this.remember();
   }
 
@@ -63,12 +60,5 @@ export class Follow {
   get #left() {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller;
     return scrollHeight - scrollTop - clientHeight;
-  }
-
-  /** @param {boolean} following */
-  #set(following) {
-    if (following === this.#following) return;
-    this.#following = following;
-    this.#onChange(following);
   }
 }

@@ -33,11 +33,6 @@ export class Sizes {
   }
 
   /** @param {number} index */
-  has(index) {
-    return this.#measured.has(this.#keys[index]);
-  }
-
-  /** @param {number} index */
   of(index) {
     return this.#sizes[index];
   }

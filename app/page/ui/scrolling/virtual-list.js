@@ -88,7 +88,7 @@ export class VirtualList {
 
   /** Goes to the first item. */
   toStart() {
-    this.#follow.pause();
+    this.#follow.following = false;
     this.#scroller.scrollTop = 0;
     this.scrolled();
   }
@@ -97,7 +97,7 @@ export class VirtualList {
   reveal(key) {
     const index = this.#indexOf.get(key);
     if (index === undefined) return null;
-    this.#follow.pause();
+    this.#follow.following = false;
     this.#lead.drift = 0;
     const view = this.#scroller.clientHeight;
     this.#lay(spanAround({ index, top: view / 2 }, view, this.#sizes, { margin: NEEDED.views * view, nodes: NEEDED.nodes }));

@@ -1,13 +1,25 @@
 import { element, part } from "../elements/dom.js";
 import { LANGUAGES, chooseLanguage, chosenLanguage, t } from "../words/translate.js";
-import { Choices, paramsOf } from "./choices.js";
+import { Kept } from "./kept.js";
 import { notifications } from "./notifications.js";
 
-/** @typedef {import("./choices.js").Choice} Choice */
+/**
+ * The user's settings for one conversation. Missing ones are the server's.
+ * @typedef {object} Choice
+ * @property {string} [model]
+ * @property {string} [system]        the system prompt; empty: none
+ * @property {number} [temperature]   0 to 2
+ * @property {number} [maxTokens]     the most tokens of one reply
+ * @property {number} [pace]          characters a second
+ * @property {string} [reasoning]     `auto`, `off`, or an effort that the model knows
+ */
+
+/** Choices are short, so those of many conversations are kept. */
+const BOUNDS = { most: 5_000, units: 1_000_000 };
 
 /** The settings of the shown conversation, the model that follows from them, and the dialog for them and for the look of the page. */
 export class ConversationSettings {
-  #choices;
+  /** @type {Kept<Choice>} */ #choices;
   #parts;
   #label = part("model", HTMLElement);
   #dialog = part("settings", HTMLDialogElement);
@@ -24,14 +36,14 @@ export class ConversationSettings {
   /**
    * @param {object} parts
    * @param {import("../../client/chat-client.js").ChatClient} parts.client
-   * @param {import("./kept-texts.js").Places} parts.places  keeps what was chosen
+   * @param {import("./kept.js").Places} parts.places  keeps what was chosen
    * @param {import("./theme.js").Theme} parts.theme
    * @param {() => import("../transcript/transcript.js").Transcript} parts.current
    * @param {() => void} parts.onChange                        the choice has changed
    */
   constructor(parts) {
     this.#parts = parts;
-    this.#choices = new Choices(parts.places);
+    this.#choices = new Kept("midstream.choices", parts.places, BOUNDS);
     for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
     this.#model.addEventListener("change", () => this.#fitToModel());
@@ -41,9 +53,11 @@ export class ConversationSettings {
     for (const opener of document.querySelectorAll("[data-opens=settings]")) opener.addEventListener("click", () => this.#open());
   }
 
-  /** The parameters of the conversation's next message. */
+  /** The parameters of the conversation's next message. @returns {import("../../client/frames.js").Params | undefined} */
   get params() {
-    return paramsOf(this.#choice);
+    const { model, system, temperature, maxTokens, pace, reasoning } = this.#choice;
+    const params = { model, system, temperature, max_new_tokens: maxTokens, chars_per_s: pace, reasoning };
+    return Object.values(params).some((value) => value !== undefined) ? params : undefined;
   }
 
   /** The model for the next message; null before it is known. */
@@ -71,7 +85,7 @@ export class ConversationSettings {
 
   /** @param {string} conversationId */
   forget(conversationId) {
-    this.#choices.forget(conversationId);
+    this.#choices.keep(conversationId, null);
   }
 
   /** Forgets all choices. */
@@ -81,7 +95,7 @@ export class ConversationSettings {
 
   /** @returns {Choice} */
   get #choice() {
-    return this.#choices.of(this.#parts.current().conversationId);
+    return this.#choices.of(this.#parts.current().conversationId) ?? {};
   }
 
   #open() {
@@ -122,7 +136,8 @@ export class ConversationSettings {
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
-    this.#choices.keep(this.#parts.current().conversationId, this.#filledIn());
+    const choice = this.#filledIn();
+    this.#choices.keep(this.#parts.current().conversationId, Object.keys(choice).length > 0 ? choice : null);
     this.show();
     this.#parts.onChange();
     this.#parts.theme.choose(this.#theme.value);

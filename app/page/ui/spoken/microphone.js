@@ -1,11 +1,9 @@
-import { Resampler } from "./resampler.js";
-
 /** One channel, without the reply's echo from the loudspeaker. */
 const WANTED = { channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 /** A level this many decibels below the loudest is shown as silence. */
 const QUIET_DB = 60;
 
-/** The microphone's sound: samples of 16 bits at the wanted rate, 20 ms at a time. */
+/** The microphone's sound: samples of 16 bits, 20 ms at a time. */
 export class Microphone {
   #stream;
   #context;
@@ -19,14 +17,14 @@ export class Microphone {
   /**
    * Asks the user, and begins. Rejects with a DOMException; `InsecureContextError` if the page is not in a secure context.
    * @param {object} options
-   * @param {number} options.rate  samples a second
+   * @param {number} options.rate  the wanted samples a second
    * @param {(samples: Int16Array, level: number) => void} options.onSound  `level`: 0, silence, to 1
    * @param {() => void} options.onLost  the microphone was unplugged, or the user withdrew it
    */
   static async open({ rate, onSound, onLost }) {
     if (navigator.mediaDevices?.getUserMedia === undefined) throw new DOMException("The page is not a secure context.", "InsecureContextError");
     const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
-    const context = new AudioContext();
+    const { context, source } = heardIn(stream, rate);
     const microphone = new Microphone(stream, context);
     try {
       await context.audioWorklet.addModule(import.meta.resolve("./capture-worklet.js"));
@@ -35,11 +33,15 @@ export class Microphone {
       throw error;
     }
     const capture = new AudioWorkletNode(context, "midstream-capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
-    const resampler = new Resampler({ from: context.sampleRate, to: rate });
-    capture.port.onmessage = ({ data }) => onSound(resampler.take(data), levelOf(data));
-    context.createMediaStreamSource(stream).connect(capture);
+    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(data, pcm), levelOf(data));
+    source.connect(capture);
     for (const track of stream.getAudioTracks()) track.addEventListener("ended", onLost);
     return microphone;
+  }
+
+  /** Samples a second. */
+  get rate() {
+    return this.#context.sampleRate;
   }
 
   /** Releases the microphone: the browser no longer shows that the page listens. */
@@ -47,6 +49,29 @@ export class Microphone {
     for (const track of this.#stream.getTracks()) track.stop();
     void this.#context.close();
   }
+}
+
+/**
+ * The microphone in an audio context of the wanted rate, which resamples its sound. Firefox connects microphones only to contexts
+ * of the device's own rate.
+ * @param {MediaStream} stream
+ * @param {number} rate
+ */
+function heardIn(stream, rate) {
+  let context = new AudioContext({ sampleRate: rate });
+  try {
+    return { context, source: context.createMediaStreamSource(stream) };
+  } catch (error) {
+    if (!(error instanceof DOMException)) throw error;
+    void context.close();
+    context = new AudioContext();
+    return { context, source: context.createMediaStreamSource(stream) };
+  }
+}
+
+/** @param {number} sample  -1 to 1 */
+function pcm(sample) {
+  return Math.max(-1, Math.min(1, sample)) * 32_767;
 }
 
 /** @param {Float32Array} samples */

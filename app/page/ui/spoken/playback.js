@@ -6,11 +6,9 @@ const REPORT_MS = 100;
 
 /** Plays the sound of a conversation's replies, marks the word that is being spoken, and tells the server how much was played. */
 export class Playback {
-  #client;
-  #conversationId;
-  #shown;
+  #parts;
   #marked = new MarkedWord();
-  #player = new Player({ onPlayed: () => this.#onPlayed() });
+  player = new Player({ onPlayed: () => this.#onPlayed() });
   /** @type {import("../../client/frames.js").Mark[]} */ #marks = [];
   #reportedMs = 0;
   #fromMs = 0;
@@ -21,42 +19,20 @@ export class Playback {
    * @param {string} parts.conversationId
    * @param {(turnId: string) => {prose: HTMLElement | null, text: string}} parts.shown  the element and text of a turn's reply
    */
-  constructor({ client, conversationId, shown }) {
-    this.#client = client;
-    this.#conversationId = conversationId;
-    this.#shown = shown;
-  }
-
-  /** The turn whose reply is being played; null if there is none. */
-  get turnId() {
-    return this.#player.turnId;
-  }
-
-  /** Whether the browser lets the page play sound without a click. */
-  canPlay() {
-    return this.#player.canPlay();
+  constructor(parts) {
+    this.#parts = parts;
   }
 
   /** Begins or resumes a reply. @param {import("../../client/frames.js").AudioReply} frame */
   begin(frame) {
-    if (frame.turn_id !== this.#player.turnId) this.#marks = [];
+    if (frame.turn_id !== this.player.turnId) this.#marks = [];
     this.#reportedMs = this.#fromMs = frame.from_ms;
-    this.#player.begin(frame);
+    this.player.begin(frame);
   }
 
   /** @param {import("../../client/frames.js").Marks} frame */
   mark({ turn_id: turnId, marks }) {
-    if (turnId === this.#player.turnId) this.#marks.push(...marks);
-  }
-
-  /** @param {import("../../client/sound.js").Sound} sound */
-  take(sound) {
-    this.#player.take(sound);
-  }
-
-  /** Plays softly while somebody speaks over it. @param {boolean} ducked */
-  duck(ducked) {
-    this.#player.duck(ducked);
+    if (turnId === this.player.turnId) this.#marks.push(...marks);
   }
 
   /** Ends the sound at once. `seenOff`: how much of the text was heard; undefined if the marks do not say it. */
@@ -68,29 +44,29 @@ export class Playback {
   }
 
   silence() {
-    this.#player.stop();
+    this.player.stop();
     this.#marked.clear();
     this.#marks = [];
   }
 
   close() {
-    this.#player.close();
+    this.player.close();
     this.#marked.clear();
   }
 
   /** Tells the server how much was played. */
   report() {
-    const { turnId, playedMs } = this.#player;
+    const { turnId, playedMs } = this.player;
     if (turnId === null || playedMs <= this.#reportedMs) return;
     this.#reportedMs = playedMs;
-    this.#client.played({ conversationId: this.#conversationId, turnId, audioMs: playedMs });
+    this.#parts.client.played({ conversationId: this.#parts.conversationId, turnId, audioMs: playedMs });
   }
 
   #onPlayed() {
-    const { turnId, playedMs, isOver } = this.#player;
+    const { turnId, playedMs, isOver } = this.player;
     if (turnId === null) return;
     if (playedMs - this.#reportedMs >= REPORT_MS || isOver || (this.#ended()?.end_ms ?? 0) > this.#reportedMs) this.report();
-    const { prose, text } = this.#shown(turnId);
+    const { prose, text } = this.#parts.shown(turnId);
     this.#marked.show(prose, text, this.#marks.findLast(({ start_ms: startMs }) => startMs <= playedMs));
   }
 
@@ -103,7 +79,7 @@ export class Playback {
 
   /** The last word that was heard to its end. */
   #ended() {
-    const { playedMs } = this.#player;
+    const { playedMs } = this.player;
     return this.#marks.findLast(({ end_ms: endMs }) => endMs <= playedMs);
   }
 }

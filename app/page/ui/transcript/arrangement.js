@@ -201,12 +201,12 @@ function keyOf(reply) {
   return reply.clientMsgId ?? reply.turnId ?? "";
 }
 
-/** The branches of a message that the history does not have. @type {{siblings: string[], siblingCount: number, siblingIndex: number}} */
-const ALONE = { siblings: [], siblingCount: 1, siblingIndex: 0 };
-/** The images of most messages: none. @type {import("../../client/frames.js").Attachment[]} */
-const NO_IMAGES = [];
-/** Fields of replies, as user messages have them. @type {Pick<Item, "thought" | "calls" | "interprets" | "source" | "sourceId" | "alignment" | "cut">} */
-const PLAIN = { thought: { text: "", growing: false, ms: null }, calls: [], interprets: null, source: "", sourceId: null, alignment: [], cut: false };
+/** What most messages have. @type {Omit<Item, "key">} */
+export const PLAIN = {
+  ...{ role: "user", text: "", attachments: [], status: "complete", messageId: null, siblings: [], siblingCount: 1, siblingIndex: 0 },
+  ...{ reply: null, usage: null, thought: { text: "", growing: false, ms: null }, calls: [], cut: false },
+  ...{ interprets: null, source: "", sourceId: null, alignment: [] },
+};
 /** The calls of a message of the history. @type {WeakMap<Message, Call[]>} */
 const keptCalls = new WeakMap();
 /** The items of messages of which only the history is known. They are made once. @type {WeakMap<Message, Item>} */
@@ -238,8 +238,8 @@ function made(message, reply, source) {
 /** @param {Message} message @param {Reply | null} reply */
 function question(message, reply) {
   const key = `user:${reply === null ? message.turn_id : keyOf(reply)}`;
-  const { content: text, attachments = NO_IMAGES } = message;
-  return { key, role: /** @type {const} */ ("user"), text, attachments, status: "complete", reply: null, usage: null, ...PLAIN };
+  const { content: text, attachments = PLAIN.attachments } = message;
+  return { ...PLAIN, key, text, attachments };
 }
 
 /** @param {Message} message @param {Reply | null} reply @param {Message} [source] */
@@ -257,8 +257,7 @@ function answer(message, reply, source) {
     sourceId: source?.message_id ?? null,
     alignment: reply?.alignment ?? [],
   };
-  const text = message.content;
-  return { key, role: /** @type {const} */ ("assistant"), text, attachments: NO_IMAGES, status, reply, usage, thought, calls, ...translated, cut: false };
+  return { ...PLAIN, key, role: /** @type {const} */ ("assistant"), text: message.content, status, reply, usage, thought, calls, ...translated };
 }
 
 /** The reasoning of a reply. The server's own time, if it tells one, is the same on every screen. @param {Reply | null} reply @param {Item["usage"]} usage */
@@ -277,7 +276,7 @@ function callsOf(message) {
 function liveQuestion(reply) {
   if (reply.content === null || reply.interprets !== null) return [];
   const { content: text, attachments, state: status, messageId } = reply;
-  return [{ key: `user:${keyOf(reply)}`, role: "user", text, attachments, status, messageId, ...ALONE, reply, usage: null, ...PLAIN }];
+  return [{ ...PLAIN, key: `user:${keyOf(reply)}`, text, attachments, status, messageId, reply }];
 }
 
 /** @param {Reply} reply @returns {Item} */
@@ -288,8 +287,7 @@ function liveAnswer(reply) {
   const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: thinkingMs(reply, usage) };
   const { calls, visible: text, interprets, source, alignment } = reply;
   const translated = { interprets, source, sourceId: interprets === null ? null : reply.messageId, alignment };
-  const role = /** @type {const} */ ("assistant");
-  return { key: answerKey(reply), role, text, attachments: NO_IMAGES, status, messageId, ...ALONE, reply, usage, thought, calls, ...translated, cut: false };
+  return { ...PLAIN, key: answerKey(reply), role: "assistant", text, status, messageId, reply, usage, thought, calls, ...translated };
 }
 
 /** @param {Reply} reply */

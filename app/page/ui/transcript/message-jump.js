@@ -1,4 +1,4 @@
-import { readNewest, readOlder } from "./pages.js";
+import { PAGE, readOlder } from "./pages.js";
 import { t } from "../words/translate.js";
 
 /** The most pages of older messages that are read to find a message. */
@@ -6,10 +6,7 @@ const MOST_PAGES = 50;
 
 /** Leads to a found message, wherever it is in its conversation. The search changes nothing: another branch is only offered. */
 export class MessageJump {
-  #client;
-  #notices;
-  #navigation;
-  #screen;
+  #parts;
 
   /**
    * @param {object} parts
@@ -18,21 +15,18 @@ export class MessageJump {
    * @param {import("../navigation.js").Navigation} parts.navigation
    * @param {import("../screen.js").Screen} parts.screen
    */
-  constructor({ client, notices, navigation, screen }) {
-    this.#client = client;
-    this.#notices = notices;
-    this.#navigation = navigation;
-    this.#screen = screen;
+  constructor(parts) {
+    this.#parts = parts;
   }
 
   /** Shows the conversation of a hit, and the found message in it. @param {import("../../client/frames.js").Hit} hit */
   async to({ conversation_id: conversationId, message_id: messageId }) {
-    this.#navigation.open(conversationId);
+    this.#parts.navigation.open(conversationId);
     if (messageId === undefined) return;
-    const transcript = this.#screen.current;
+    const transcript = this.#parts.screen.current;
     const read = await this.#read(transcript, messageId);
-    if (this.#screen.current !== transcript) return; // the user went on
-    if (transcript.has(messageId)) this.#screen.showMessage(messageId);
+    if (this.#parts.screen.current !== transcript) return; // the user went on
+    if (transcript.has(messageId)) this.#parts.screen.showMessage(messageId);
     else if (read) this.#offer(conversationId, messageId);
   }
 
@@ -48,15 +42,15 @@ export class MessageJump {
     let left = MOST_PAGES;
     const enough = () => (left -= 1) <= 0 || transcript.has(messageId);
     const read = async () => {
-      await readNewest(this.#client, transcript);
+      transcript.refresh(await this.#parts.client.history({ conversationId: transcript.conversationId, limit: PAGE }));
       // If scrolling loaded a page meanwhile, there may be more before it.
       for (let before; !enough() && before !== transcript.oldest;) {
         before = transcript.oldest;
-        await readOlder(this.#client, transcript, enough);
+        await readOlder(this.#parts.client, transcript, enough);
       }
       return !transcript.hasMore || transcript.has(messageId);
     };
-    return (await this.#notices.answer(read())) ?? false;
+    return (await this.#parts.notices.answer(read())) ?? false;
   }
 
   /**
@@ -65,10 +59,10 @@ export class MessageJump {
    * @param {string} messageId
    */
   #offer(conversationId, messageId) {
-    this.#notices.offer(t("This result is in another version of the conversation."), t("Open it"), async () => {
-      if (this.#screen.current.conversationId !== conversationId) this.#navigation.open(conversationId);
-      const shown = await this.#notices.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
-      if (shown && this.#screen.current.has(messageId)) this.#screen.showMessage(messageId);
+    this.#parts.notices.offer(t("This result is in another version of the conversation."), t("Open it"), async () => {
+      if (this.#parts.screen.current.conversationId !== conversationId) this.#parts.navigation.open(conversationId);
+      const shown = await this.#parts.notices.answer(this.#parts.client.showBranch({ conversationId, messageId }).then(() => true));
+      if (shown && this.#parts.screen.current.has(messageId)) this.#parts.screen.showMessage(messageId);
     });
   }
 }

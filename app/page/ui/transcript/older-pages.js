@@ -12,10 +12,7 @@ const LOADING = t("Loading earlier messages");
 export class OlderPages {
   #button = part("older", HTMLButtonElement);
   #scroller = part("scroller", HTMLElement);
-  #client;
-  #notices;
-  #current;
-  #onCame;
+  #parts;
   /** @type {Set<Transcript>} Transcripts whose page is awaited. */ #loading = new Set();
   /** @type {Set<Transcript>} Transcripts whose last page failed: the user asks for it again. */ #failed = new Set();
 
@@ -26,17 +23,14 @@ export class OlderPages {
    * @param {() => Transcript} parts.current  the one that is shown
    * @param {() => void} parts.onCame         older messages have come
    */
-  constructor({ client, notices, current, onCame }) {
-    this.#client = client;
-    this.#notices = notices;
-    this.#current = current;
-    this.#onCame = onCame;
-    this.#button.addEventListener("click", () => void this.#load(this.#current()));
+  constructor(parts) {
+    this.#parts = parts;
+    this.#button.addEventListener("click", () => void this.#load(this.#parts.current()));
   }
 
   /** Shows whether there are older messages. */
   show() {
-    const transcript = this.#current();
+    const transcript = this.#parts.current();
     const loading = this.#loading.has(transcript);
     if (!transcript.hasMore && document.activeElement === this.#button) this.#scroller.focus();
     this.#button.hidden = !transcript.hasMore;
@@ -52,8 +46,8 @@ export class OlderPages {
 
   /** Call when the reader is near the first message. */
   near() {
-    const transcript = this.#current();
-    const connected = this.#client.connection.state === LinkState.CONNECTED;
+    const transcript = this.#parts.current();
+    const connected = this.#parts.client.connection.state === LinkState.CONNECTED;
     if (connected && transcript.hasMore && !this.#failed.has(transcript)) void this.#load(transcript);
   }
 
@@ -63,10 +57,10 @@ export class OlderPages {
     this.#loading.add(transcript);
     this.show();
     const { oldest } = transcript;
-    await this.#notices.answer(readOlder(this.#client, transcript, () => true));
+    await this.#parts.notices.answer(readOlder(this.#parts.client, transcript, () => true));
     this.#loading.delete(transcript);
     if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
     else this.#failed.delete(transcript);
-    this.#onCame();
+    this.#parts.onCame();
   }
 }

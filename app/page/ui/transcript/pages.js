@@ -1,7 +1,7 @@
 /** @typedef {import("../../client/frames.js").History} History */
 
 /** Messages of a page: the most that the service gives. */
-const PAGE = 200;
+export const PAGE = 200;
 
 /**
  * Pages of a conversation's history, newest first, until there are no older ones. Raises ChatError.
@@ -18,15 +18,6 @@ export async function* pagesOf(client, { conversationId, before }) {
     if (!page.has_more || page.messages.length === 0) return;
     before = page.messages[0].message_id;
   }
-}
-
-/**
- * Reads the newest page of a conversation into its transcript. Raises ChatError.
- * @param {import("../../client/chat-client.js").ChatClient} client
- * @param {import("./transcript.js").Transcript} transcript
- */
-export async function readNewest(client, transcript) {
-  transcript.refresh(await client.history({ conversationId: transcript.conversationId, limit: PAGE }));
 }
 
 /**

@@ -10,18 +10,9 @@ import { t } from "../words/translate.js";
 
 /** @typedef {import("./arrangement.js").Item} Item */
 /**
- * @typedef {object} MessageActions
- * @property {(item: Item, text: string) => void} onRetry    sends a message that was not taken again, or another in its place
- * @property {(item: Item, text: string) => void} onEdit     edits a message
- * @property {(item: Item) => void} onRegenerate             regenerates a reply
- * @property {(item: Item) => void} onContinue               continues a reply that was cut
- * @property {(item: Item) => boolean} canContinue           whether the conversation's model can continue a reply
- * @property {(images: number) => import("../writing/message-size.js").Limits | null} limits  of a message with this number of
- *   images; null until they are known
- * @property {Pick<import("../pictures/pictures.js").Pictures, "show">} pictures  the images of messages
- * @property {(messageId: string) => void} onBranch          shows the branch of another version
- * @property {import("../replies/call-card.js").CallActions["onDecide"]} onDecide  allows or denies a call
- * @property {import("../replies/call-card.js").CallActions["onAnswer"]} onAnswer  answers or declines a call's question
+ * @typedef {Pick<import("../message-actions.js").MessageActions, "sendAgain" | "edit" | "regenerate" | "continueReply" | "canContinue"
+ *   | "showBranch" | "limits"> & import("../replies/call-card.js").CallActions
+ *   & {pictures: Pick<import("../pictures/pictures.js").Pictures, "show">}} MessageActions
  */
 
 /** A message of the user: its text as typed, a box to edit it, and its trouble if the server did not take it. */
@@ -43,7 +34,7 @@ export class UserMessageView {
   /** @param {MessageActions} actions */
   constructor(actions) {
     this.#actions = actions;
-    this.arrows = new BranchArrows(actions.onBranch);
+    this.arrows = new BranchArrows((messageId) => void actions.showBranch(messageId));
     const name = element("h2", { class: "visually-hidden", text: t("You") });
     const tools = element("div", { class: "tools" }, this.arrows.root, this.#edit);
     this.root = element("article", { class: "message user" }, name, this.#pictures, this.#text, this.#attached, this.#trouble, tools);
@@ -101,10 +92,10 @@ export class UserMessageView {
     const link = (/** @type {string} */ text, /** @type {(event: any) => void} */ onclick) =>
       element("button", { class: "link", type: "button", text, onclick });
     if (refusal !== null && item.attachments.length > 0 && isOfImages(refusal)) {
-      return link(t("Send without images"), () => this.#actions.onRetry({ ...item, attachments: [] }, item.text));
+      return link(t("Send without images"), () => this.#actions.sendAgain({ ...item, attachments: [] }, item.text));
     }
     if (refusal !== null && isHopeless(refusal)) return link(t("Change it"), ({ currentTarget }) => this.#open(currentTarget));
-    return link(t("Send again"), () => this.#actions.onRetry(item, item.text));
+    return link(t("Send again"), () => this.#actions.sendAgain(item, item.text));
   }
 
   /** @param {HTMLElement} opener */
@@ -124,8 +115,8 @@ export class UserMessageView {
   #send(text) {
     if (this.#item === null) return;
     const whole = withAttachments(text, apart(this.#item.text).attachments); // its attached texts stay
-    if (this.#item.messageId === null) this.#actions.onRetry(this.#item, whole);
-    else this.#actions.onEdit(this.#item, whole);
+    if (this.#item.messageId === null) this.#actions.sendAgain(this.#item, whole);
+    else this.#actions.edit(this.#item, whole);
   }
 
   #close() {

@@ -1,6 +1,5 @@
 import { lastingStorage } from "../settings/storage.js";
-import { words as chinese } from "./chinese.js";
-import { words as german } from "./german.js";
+import { sentences } from "./sentences.js";
 
 /**
  * The page's words in the user's language. The English sentence is the key; without a translation it is shown itself.
@@ -12,8 +11,8 @@ const KEY = "midstream.language";
 export const LANGUAGES = Object.freeze({ en: "English", de: "Deutsch", zh: "中文" });
 
 /** @typedef {keyof typeof LANGUAGES} Language */
-/** @type {Record<Language, Record<string, string>>} */
-const CATALOGS = { en: {}, de: german, zh: chinese };
+/** The places of translations among those of a sentence. */
+const PLACES = { de: 0, zh: 1 };
 /** Attributes with words for people. */
 const TRANSLATED_ATTRIBUTES = ["aria-label", "title", "placeholder"];
 
@@ -53,7 +52,8 @@ export function translateDocument() {
  * @param {Record<string, string | number>} [values]
  */
 export function t(english, values = {}) {
-  return (CATALOGS[language][english] ?? english).replaceAll(/\{(\w+)\}/g, (all, name) => String(values[name] ?? all));
+  const text = language === "en" ? english : (sentences[english]?.[PLACES[language]] ?? english);
+  return text.replaceAll(/\{(\w+)\}/g, (all, name) => String(values[name] ?? all));
 }
 
 /** A number as the user's language writes it. @param {number} value */

@@ -24,13 +24,8 @@ export class Attachments {
   #list = part("attachments", HTMLUListElement);
   #announcer = part("announcer", HTMLElement);
   /** @type {Attached[]} */ #attached = [];
-  /** @type {string[]} Made once, as every key press asks for them. */ #parts = [];
-  #drafts;
-  #current;
-  #onChange;
-  #onTrouble;
-  #inBox;
-  #images;
+  /** @type {string[]} Made once, as every key press asks for them. */ #texts = [];
+  #parts;
 
   /**
    * @param {object} parts
@@ -43,13 +38,8 @@ export class Attachments {
    * @param {() => boolean} parts.inBox                 whether even long pasted texts go into the box
    * @param {ImagePlace} parts.images
    */
-  constructor({ target, field, drafts, current, onChange, onTrouble, inBox, images }) {
-    this.#drafts = drafts;
-    this.#current = current;
-    this.#onChange = onChange;
-    this.#onTrouble = onTrouble;
-    this.#inBox = inBox;
-    this.#images = images;
+  constructor(parts) {
+    const { target, field } = (this.#parts = parts);
     this.#button.append(icon("attach"));
     this.#button.addEventListener("click", () => this.#chooser.click());
     this.#chooser.addEventListener("change", () => void this.#onChosen());
@@ -60,7 +50,7 @@ export class Attachments {
 
   /** The attached texts as they follow the message. */
   get parts() {
-    return this.#parts;
+    return this.#texts;
   }
 
   /** The uploaded images of the message. */
@@ -75,7 +65,7 @@ export class Attachments {
 
   /** Updates the button's label: it says what can be attached. */
   offer() {
-    const words = this.#images.limit() ? t("Attach texts or images") : t("Attach text files");
+    const words = this.#parts.images.limit() ? t("Attach texts or images") : t("Attach text files");
     this.#button.setAttribute("aria-label", words);
     this.#button.title = words;
   }
@@ -112,20 +102,20 @@ export class Attachments {
       void this.#add(files);
       return;
     }
-    if (text.length < LONG_PASTE || this.#inBox()) return;
+    if (text.length < LONG_PASTE || this.#parts.inBox()) return;
     event.preventDefault();
     this.#put([...this.#attached, { name: t("pasted text"), text: wellFormed(text).trimEnd() }]);
   }
 
   /** Attaches files to the draft of the shown conversation, wherever the user turns meanwhile. @param {File[]} files */
   async #add(files) {
-    const place = this.#current();
-    const life = this.#drafts.lifeOf(place);
+    const place = this.#parts.current();
+    const life = this.#parts.drafts.lifeOf(place);
     for (const file of files) {
       const before = this.#in(place);
-      if (before.length >= MOST_FILES) return this.#onTrouble(t("A message can have up to {count} files.", { count: MOST_FILES }));
+      if (before.length >= MOST_FILES) return this.#parts.onTrouble(t("A message can have up to {count} files.", { count: MOST_FILES }));
       const attached = isImage(file) ? await this.#pictureOf(file, before) : await this.#textOf(file);
-      if (this.#drafts.lifeOf(place) !== life) return; // the conversation was deleted while the file was read
+      if (this.#parts.drafts.lifeOf(place) !== life) return; // the conversation was deleted while the file was read
       if (attached === null) continue;
       this.#putIn(place, [...this.#in(place), attached]);
       if (isPicture(attached)) void this.#upload(file, attached, place);
@@ -134,31 +124,31 @@ export class Attachments {
 
   /** What is attached in a conversation. @param {string} place */
   #in(place) {
-    return place === this.#current() ? this.#attached : this.#drafts.attachedIn(place);
+    return place === this.#parts.current() ? this.#attached : this.#parts.drafts.attachedIn(place);
   }
 
   /** @param {string} place @param {Attached[]} attached @param {How} [how] */
   #putIn(place, attached, how) {
-    if (place === this.#current()) this.#put(attached, how);
-    else this.#drafts.keepAttachments(place, attached);
+    if (place === this.#parts.current()) this.#put(attached, how);
+    else this.#parts.drafts.keepAttachments(place, attached);
   }
 
   /** Reads a file as text; null if it can't be attached. @param {File} file */
   async #textOf(file) {
     const text = await read(file);
     if (text !== null) return { name: file.name, text };
-    this.#onTrouble(t("“{name}” can't be attached. Only text files up to 512 KB are supported.", { name: file.name }));
+    this.#parts.onTrouble(t("“{name}” can't be attached. Only text files up to 512 KB are supported.", { name: file.name }));
     return null;
   }
 
   /** Reads a file as an image that is to be uploaded; null if it can't be attached. @param {File} file @param {Attached[]} before */
   async #pictureOf(file, before) {
     const { name } = file;
-    let why = whyNot(file, this.#images.limit());
+    let why = whyNot(file, this.#parts.images.limit());
     if (before.filter(isPicture).length >= MOST_IMAGES) why ||= t("A message can have up to {count} images.", { count: MOST_IMAGES });
     const small = why === "" ? await smallOf(file) : null;
     if (small !== null) return { name, small, image: null };
-    this.#onTrouble(why || t("“{name}” can't be attached: it can't be read as an image.", { name }));
+    this.#parts.onTrouble(why || t("“{name}” can't be attached: it can't be read as an image.", { name }));
     return null;
   }
 
@@ -167,7 +157,7 @@ export class Attachments {
     let words = "";
     /** @type {AttachedImage | null} */ let done = null;
     try {
-      done = { ...attached, image: await this.#images.upload(file) };
+      done = { ...attached, image: await this.#parts.images.upload(file) };
     } catch (error) {
       if (!(error instanceof ChatError)) throw error;
       words = wordsFor(error);
@@ -175,22 +165,22 @@ export class Attachments {
     const before = this.#in(place);
     if (!before.includes(attached)) return; // it was removed
     this.#putIn(place, before.flatMap((one) => (one !== attached ? [one] : done === null ? [] : [done])), { byUser: false });
-    if (words !== "") this.#onTrouble(words);
-    else if (place === this.#current()) this.#announcer.textContent = t("“{name}” is attached.", { name: attached.name });
+    if (words !== "") this.#parts.onTrouble(words);
+    else if (place === this.#parts.current()) this.#announcer.textContent = t("“{name}” is attached.", { name: attached.name });
   }
 
   /** @param {Attached[]} attached @param {How} [how] */
   #put(attached, how = { byUser: true }) {
     this.#show(attached);
-    this.#drafts.keepAttachments(this.#current(), attached);
-    this.#onChange(how);
+    this.#parts.drafts.keepAttachments(this.#parts.current(), attached);
+    this.#parts.onChange(how);
   }
 
   /** @param {Attached[]} attached */
   #show(attached) {
     const focused = [...this.#list.children].findIndex((chip) => chip.contains(document.activeElement));
     this.#attached = attached;
-    this.#parts = attached.flatMap((one) => (isPicture(one) ? [] : [fenced(one)]));
+    this.#texts = attached.flatMap((one) => (isPicture(one) ? [] : [fenced(one)]));
     this.#list.hidden = attached.length === 0;
     this.#list.replaceChildren(...attached.map((one) => this.#chip(one)));
     // The end of an upload must not move the focus.

@@ -1,4 +1,4 @@
-import { KeptTexts } from "../settings/kept-texts.js";
+import { Kept } from "../settings/kept.js";
 import { isUploading } from "./attached-images.js";
 
 /** @typedef {import("./attached-images.js").Attached} Attached */
@@ -9,26 +9,25 @@ const ATTACHED_UNITS = 1_000_000;
 
 /** The unsent text and attachments of each conversation. They outlive a reload; images do once they are uploaded. */
 export class Drafts {
-  #texts;
-  #attached;
+  /** @type {Kept<string>} */ #texts;
+  /** @type {Kept<Attached[]>} */ #attached;
   /** The attachments of drafts with an image that is still being uploaded. @type {Map<string, Attached[]>} */ #uploading = new Map();
   /** Stand for drafts until their conversations are deleted. @type {Map<string, symbol>} */ #lives = new Map();
 
-  /** @param {import("../settings/kept-texts.js").Places} places */
+  /** @param {import("../settings/kept.js").Places} places */
   constructor(places) {
-    this.#texts = new KeptTexts("midstream.drafts", places);
-    this.#attached = new KeptTexts("midstream.attached", { ...places, mostUnits: ATTACHED_UNITS });
+    this.#texts = new Kept("midstream.drafts", places);
+    this.#attached = new Kept("midstream.attached", places, { units: ATTACHED_UNITS });
   }
 
   /** @param {string} conversationId @returns {Draft} */
   of(conversationId) {
-    return { text: this.#texts.of(conversationId), attachments: this.attachedIn(conversationId) };
+    return { text: this.#texts.of(conversationId) ?? "", attachments: this.attachedIn(conversationId) };
   }
 
   /** @param {string} conversationId @returns {Attached[]} */
   attachedIn(conversationId) {
-    const attached = this.#attached.of(conversationId);
-    return this.#uploading.get(conversationId) ?? (attached === "" ? [] : JSON.parse(attached));
+    return this.#uploading.get(conversationId) ?? this.#attached.of(conversationId) ?? [];
   }
 
   /** Another value than before if the conversation was deleted since. @param {string} conversationId */
@@ -40,7 +39,7 @@ export class Drafts {
 
   /** @param {string} conversationId @param {string} text */
   keepText(conversationId, text) {
-    this.#texts.keep(conversationId, text);
+    this.#texts.keep(conversationId, text === "" ? null : text);
   }
 
   /** @param {string} conversationId @param {Attached[]} attachments */
@@ -48,15 +47,15 @@ export class Drafts {
     const lasting = attachments.filter((one) => !isUploading(one));
     if (lasting.length === attachments.length) this.#uploading.delete(conversationId);
     else this.#uploading.set(conversationId, attachments);
-    this.#attached.keep(conversationId, lasting.length === 0 ? "" : JSON.stringify(lasting));
+    this.#attached.keep(conversationId, lasting.length === 0 ? null : lasting);
   }
 
   /** @param {string} conversationId */
   forget(conversationId) {
     this.#lives.delete(conversationId);
     this.#uploading.delete(conversationId);
-    this.#texts.forget(conversationId);
-    this.#attached.forget(conversationId);
+    this.#texts.keep(conversationId, null);
+    this.#attached.keep(conversationId, null);
   }
 
   clear() {
