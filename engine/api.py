@@ -14,7 +14,7 @@ from typing import Protocol, Self, TypeVar, assert_never
 
 import msgspec
 
-from engine.errors import EngineError, EngineLost
+from engine.errors import EngineError
 from engine.messages import (
     PLAIN,
     Chunk,
@@ -259,7 +259,7 @@ class Streamer:
     next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
     if an upstream refused the request.
 
-    The engine's side calls `put_nowait`, `lose` and `fail`.
+    The engine's side calls `put_nowait` and `fail`.
 
     `deadline`: the loop's time by which an upstream's reply must have ended, over all that try; None: none.
     """
@@ -317,10 +317,6 @@ class Streamer:
             case _:
                 assert_never(output)
         self._wake()
-
-    def lose(self, why: str) -> None:
-        """End the stream with EngineLost, which is raised after the outputs so far."""
-        self.fail(EngineLost(why))
 
     def fail(self, error: EngineError) -> None:
         """End the stream with this error, which is raised after the outputs so far."""

@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from engine.api import Engine, EngineState, EngineStatus, Streamer
-from engine.errors import PromptRejected
+from engine.errors import EngineLost, PromptRejected
 from engine.messages import (
     PLAIN,
     REPLY_TOKENS,
@@ -39,14 +39,9 @@ from engine.messages import (
     ToolCallOutput,
 )
 from engine.process.supervision import Lifecycle
+from engine.text.reply_text import Thought
 
 _WORDS = re.compile(r"\s*\S+|\s+")
-
-
-class Thought(msgspec.Struct, frozen=True):
-    """A piece of the model's reasoning."""
-
-    text: str
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -342,7 +337,7 @@ class ScriptedEngine:
     def _lose_all(self, why: str) -> None:
         for run in list(self._runs.values()):
             del self._runs[run.request.request_id]
-            run.stream.lose(why)
+            run.stream.fail(EngineLost(why))
 
     def _advance(self, run: ScriptedReply) -> None:
         if run.cancelled:

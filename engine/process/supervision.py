@@ -242,6 +242,17 @@ class Lifecycle:
         """Note a death that is followed by a restart."""
         self._restarting(why, self.status.restarts + 1)
 
+    def crashed(self, name: str, why: str, ledger: RestartLedger) -> float:
+        """Note a death; return how long to wait before the next start. Too many deaths are a failure for good."""
+        delay_s = ledger.died(asyncio.get_running_loop().time())
+        if delay_s is None:
+            log.error("%s crashed too often, not restarted: %s", name, why)
+            self.failed(f"{name} crashed too often. {why}")
+            return 0.0
+        log.warning("%s Restart in %.1f s.", why, delay_s)
+        self.died(why)
+        return delay_s
+
     def failed(self, why: str) -> None:
         """Note that the engine has failed for good."""
         self._end(EngineState.FAILED, why)

@@ -88,7 +88,11 @@ def _builder(model: str) -> JobHandler:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
-    from engine.loading.tokenizer import is_translator, read_tokenizer  # noqa: PLC0415 - after the line above
+    from engine.loading.tokenizer import (  # noqa: PLC0415 - after the line above
+        TranslationTokenizer,
+        is_translator,
+        read_tokenizer,
+    )
     from engine.prompts.prompt import (  # noqa: PLC0415
         JobHandler,
         PromptBuilder,
@@ -101,7 +105,7 @@ def _builder(model: str) -> JobHandler:
     machine.remove_library_handlers()
     tokenizer = read_tokenizer(model)
     if is_translator(model):
-        return JobHandler(TranslationBuilder.of(model, tokenizer))
+        return JobHandler(TranslationBuilder(TranslationTokenizer.of(model, tokenizer)))
     how = detect_format(tokenizer)
     prompt_images = PromptImages(ImageProcessor.of(model)) if is_vision_model(model) else None
     return JobHandler(PromptBuilder(tokenizer, how, prompt_images), _grammars(tokenizer, how), prompt_images)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jinja2
 import msgspec
@@ -26,7 +26,6 @@ from engine.prompts.chat_template import (
     ChatTemplate,
     ControlTokens,
     Mark,
-    TemplateInputs,
     as_is,
     template_messages,
     template_tools,
@@ -61,36 +60,16 @@ CUT_TOKENS = 4
 log = logging.getLogger(__name__)
 
 
-class PromptMaker(Protocol):
-    """Makes the prompts of one model: `PromptBuilder` or `TranslationBuilder`."""
-
-    def prompt(self, messages: Sequence[Message], spec: ReplySpec) -> Prompt:
-        """Return a prompt. Raises PromptRejected."""
-        ...
-
-    def rendered(self, messages: Sequence[Message], spec: ReplySpec) -> str:
-        """Return roughly the text of a prompt. Raises PromptRejected."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return how many tokens a piece of that text has by itself. Raises PromptRejected."""
-        ...
-
-    def system_tokens(self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec) -> int:
-        """Return how many of a prompt's first tokens are the system prompt's. Raises PromptRejected."""
-        ...
-
-
 class JobHandler:
     """Answers the jobs of one model."""
 
     def __init__(
         self,
-        prompts: PromptMaker,
+        prompts: PromptBuilder | TranslationBuilder,
         grammars: GrammarMaker | None = None,
         prompt_images: PromptImages | None = None,
     ) -> None:
-        """Take a maker of prompts. `grammars`: None if replies can't be held to any with this tokenizer.
+        """Take the builder of the model's prompts. `grammars`: None if replies can't be held to any with this tokenizer.
 
         `prompt_images`: None if the model takes no images.
         """
@@ -338,9 +317,8 @@ class Renderer:
     ) -> Rendered:
         tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
         values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
-
-        inputs = TemplateInputs(template_messages(known, self.template.style, mark), tools, values)
-        text = self.template.render(inputs, continues=continues)
+        made = template_messages(known, self.template.style, mark)
+        text = self.template.render(made, tools, values, continues=continues)
         return Rendered(text, opened="" if self._format is None else self._format.opening(text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
@@ -593,11 +571,6 @@ class TranslationBuilder:
     def __init__(self, translation_tokenizer: TranslationTokenizer) -> None:
         """Take the languages of a model."""
         self._translation_tokenizer = translation_tokenizer
-
-    @classmethod
-    def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
-        """Return the builder for a model by its hub name or folder, and its tokenizer."""
-        return cls(TranslationTokenizer.of(model, tokenizer))
 
     def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
         """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 
@@ -54,7 +54,6 @@ from engine.upstream.completions import (
 from engine.upstream.http_client import (
     ConcurrencyLimiter,
     RequestRefused,
-    StillNeeded,
     UpstreamHttpClient,
     engine_errors,
     http_client,
@@ -90,7 +89,8 @@ class UpstreamEngine(Runnable):
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
-        self._counts = UpstreamCounts()
+        self._counts: Counter[str] = Counter()  # by their names in `EngineStatistics`
+        self._deliveries = DeliveryTimes()
         self._limiter: ConcurrencyLimiter[OpenRequest] = ConcurrencyLimiter(
             options.max_requests, OpenRequest.report_position
         )
@@ -166,7 +166,7 @@ class UpstreamEngine(Runnable):
         self.monitor.life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = Streamer(request.request_id, self.cancel, self._counts.deliveries)
+        stream = Streamer(request.request_id, self.cancel, self._deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
@@ -174,8 +174,8 @@ class UpstreamEngine(Runnable):
 
     def take_over(self, request: Request, stream: Streamer, *, fallback: bool = False) -> None:
         """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
-        stream.redirect(self.cancel, self._counts.deliveries)
-        self._counts.fallbacks += fallback
+        stream.redirect(self.cancel, self._deliveries)
+        self._counts["fallbacks"] += fallback
         try:
             opened = OpenRequest(request, stream, self.options, next(self._arrivals))
         except PromptRejected as error:
@@ -199,7 +199,7 @@ class UpstreamEngine(Runnable):
         opened = self._open.get(request_id)
         if opened is None:
             return
-        self._counts.cancels += 1
+        self._counts["cancels"] += 1
         steps_after = None if opened.sent else 0
         self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
         if opened.task is not None:
@@ -208,15 +208,13 @@ class UpstreamEngine(Runnable):
     def statistics(self) -> EngineStatistics:
         """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
-        counted = {one.name: getattr(self._counts, one.name) for one in fields(self._counts)}
-        deliveries: DeliveryTimes = counted.pop("deliveries")
         return EngineStatistics(
             running=running,
             queued=len(self._open) - running,
             circuit_open=self.monitor.circuit_open,
-            deliveries=deliveries.count,
-            delivery_seconds=deliveries.seconds,
-            **counted,
+            deliveries=self._deliveries.count,
+            delivery_seconds=self._deliveries.seconds,
+            **self._counts,
         )
 
     async def run(self) -> None:
@@ -273,8 +271,8 @@ class UpstreamEngine(Runnable):
                 raise error
             if retries == self.options.retries:
                 raise EngineUnavailable(str(error)) from error
-            self._counts.retries += 1
-            self._counts.count(opened.reply)
+            self._counts["retries"] += 1
+            self._count(opened.reply)
             opened.begin_again(self.options)
             await asyncio.sleep(backoff_s(retries))
             retries += 1
@@ -291,8 +289,7 @@ class UpstreamEngine(Runnable):
         except RequestRefused:
             raise
         except EngineError as error:
-            self._counts.failures += opened.running and not isinstance(error, EngineBusy)
-            self._counts.shed += opened.running and isinstance(error, EngineBusy)
+            self._counts["shed" if isinstance(error, EngineBusy) else "failures"] += opened.running
             opened.running = opened.sent = False
             if opened.has_text or not self._is_open(opened):
                 raise
@@ -306,16 +303,14 @@ class UpstreamEngine(Runnable):
             opened.running = True
             opened.reply = reply_to(opened.request, self.options)
 
-            def receive(chunk: Completion) -> StillNeeded:
-                wanted = opened.receive(chunk)
+            def receive(chunk: Completion) -> None:
+                for output in opened.reply.take(chunk):
+                    opened.stream.put_nowait(output)
                 if opened.has_text:
                     circuit.answered()
-                return wanted
 
             try:
-                await self._exchange.reply(
-                    opened.request, opened.reply.max_new_tokens, receive, opened.is_sent
-                )
+                await self._exchange.ask(opened.request, opened.reply, receive, opened.is_sent)
             except EngineError:
                 if not opened.reply.ended:
                     raise
@@ -340,7 +335,14 @@ class UpstreamEngine(Runnable):
 
     def _close(self, opened: OpenRequest) -> None:
         if self._open.pop(opened.request.request_id, None) is not None:
-            self._counts.count(opened.reply)
+            self._count(opened.reply)
+
+    def _count(self, reply: UpstreamReply) -> None:
+        """Count the tokens of an ended reply, as far as the upstream reported them."""
+        self._counts["generated_tokens"] += reply.generated_tokens
+        if reply.started:
+            self._counts["prompt_tokens"] += max(0, reply.prompt_tokens - reply.cached_tokens)
+            self._counts["cached_tokens"] += reply.cached_tokens
 
 
 class UpstreamFleet(Fleet[UpstreamEngine]):
@@ -433,14 +435,6 @@ class OpenRequest:
         self.position = None
         self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
 
-    def receive(self, chunk: Completion) -> StillNeeded:
-        """Tell the outputs of a chunk, and return what is still wanted of the answer."""
-        for output in self.reply.take(chunk):
-            self.stream.put_nowait(output)
-        if not self.reply.ended:
-            return StillNeeded.TEXT
-        return StillNeeded.TOTALS if self.reply.has_reason else StillNeeded.NOTHING
-
     def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
         if position != self.position:
@@ -459,28 +453,6 @@ def reply_to(request: Request, options: UpstreamOptions) -> UpstreamReply:
         logprobs=request.params.top_logprobs is not None,
         upstream=options.name,
     )
-
-
-@dataclass(slots=True)
-class UpstreamCounts:
-    """Counters, by their names in `EngineStatistics`."""
-
-    generated_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    cancels: int = 0
-    failures: int = 0
-    shed: int = 0
-    retries: int = 0
-    fallbacks: int = 0
-    deliveries: DeliveryTimes = field(default_factory=DeliveryTimes)
-
-    def count(self, reply: UpstreamReply) -> None:
-        """Count the tokens of an ended reply, as far as the upstream reported them."""
-        self.generated_tokens += reply.generated_tokens
-        if reply.started:
-            self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
-            self.cached_tokens += reply.cached_tokens
 
 
 class InvalidVectors(ValueError):

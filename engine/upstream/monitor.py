@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from engine.api import EngineState, Runnable
 from engine.errors import EngineBusy, EngineError, EngineUnavailable
 from engine.messages import ModelFacts, Params
 from engine.process.supervision import Lifecycle
-from engine.upstream.completions import MOST_TOKENS
+from engine.upstream.completions import MOST_TOKENS, decoded
 from engine.upstream.http_client import RequestRefused, UpstreamUnreachable, fetch, http_client
 from engine.upstream.options import ServerOptions, UpstreamOptions
 
@@ -268,6 +268,10 @@ class _Models(msgspec.Struct, frozen=True):
     data: tuple[_ListedModel, ...] | None
 
 
+def _models_in(body: bytes) -> tuple[_ListedModel, ...]:
+    return msgspec.json.decode(body, type=_Models).data or ()
+
+
 async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
     """Ask an upstream for its models; return why it does not serve ours, or None."""
     try:
@@ -278,10 +282,8 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
         return None  # it is alive, but overloaded
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
-    try:
-        names = {model.id for model in msgspec.json.decode(body, type=_Models).data or ()}
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None  # not OpenAI's list: an answer has to be enough
+    listed = decoded(_models_in, body)  # if it is not OpenAI's list, an answer has to be enough
+    names = {model.id for model in listed or ()}
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
     return None
@@ -291,9 +293,9 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
     """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
-        models = msgspec.json.decode(body, type=_Models).data or ()
-    except (httpx.HTTPError, msgspec.DecodeError, UnicodeError, RecursionError):
+    except httpx.HTTPError:
         return None
+    models = decoded(_models_in, body) or ()
     if options.model not in {model.id for model in models}:
         return None
     windows = (int(model.max_model_len or 0) for model in models)  # vLLM's adapters have none
@@ -353,10 +355,14 @@ class ServerAway(ListingFailed):
     """The server does not answer."""
 
 
+class _LlamaSettings(msgspec.Struct, frozen=True):
+    n_ctx: int | None = None
+
+
 class _LlamaServer(msgspec.Struct, frozen=True):
     """What llama-server reports of itself. `n_ctx` is the window that each of its slots has."""
 
-    default_generation_settings: dict[str, msgspec.Raw]
+    default_generation_settings: _LlamaSettings
 
 
 def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[str, Any]]:
@@ -377,10 +383,8 @@ def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[
         raise ListingFailed(
             f"{url}/models answers {response.status_code}. The URL needs its base path, which is usually /v1."
         )
-    try:
-        listed = msgspec.json.decode(body, type=_Models).data or ()
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ListingFailed(f"{url}/models is not a list of models: {error}.") from error
+    if (listed := decoded(_models_in, body)) is None:
+        raise ListingFailed(f"{url}/models is not a list of models.")
     models = tuple({model.id: model for model in listed}.values())
     if not models:
         raise ListingFailed(f"{url} lists no models.")
@@ -407,9 +411,8 @@ async def _listed(url: str, key: str | None) -> tuple[httpx.Response, bytes, int
         slot: int | None = None
         if b"llamacpp" in body:
             _, props = await fetch(client, "GET", f"{url.removesuffix('/v1')}/props", within_s=LIST_S)
-            with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-                slots = msgspec.json.decode(props, type=_LlamaServer).default_generation_settings
-                slot = msgspec.json.decode(slots.get("n_ctx", b""), type=int)
+            if (server := decoded(msgspec.json.Decoder(_LlamaServer).decode, props)) is not None:
+                slot = server.default_generation_settings.n_ctx
         return response, body, slot
 
 

@@ -110,14 +110,7 @@ class LaunchedEngine(UpstreamEngine):
             life.not_usable(f"{ending.words} {advice}".rstrip())
             self._end_all(EngineUnavailable)
             return 0.0
-        delay_s = self._ledger.died(asyncio.get_running_loop().time())
-        if delay_s is None:
-            life.failed(f"vLLM crashed too often. {ending.words}")
-            log.error("vLLM crashed too often, not restarted: %s", ending.words)
-            return 0.0
-        life.died(ending.words)
-        log.warning("%s Restart in %.1f s.", ending.words, delay_s)
-        return delay_s
+        return life.crashed("vLLM", ending.words, self._ledger)
 
     def _on_line(self, raw: str) -> None:
         """Take a line of vLLM for our log.
