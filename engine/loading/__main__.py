@@ -60,15 +60,10 @@ def verdict(options: EngineOptions) -> PreflightResult:
             device = choose_device(options.device)
             config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
         else:
-            config, _, device, dtype = before_weights(
-                model, device=options.device, dtype=options.dtype, quantize=options.quantize
-            )
+            config, _, device, dtype = before_weights(options)
         if config.is_encoder_decoder or takes_images(config):
             return PreflightResult(serves=True, words=f"{config.model_type} runs in this engine.")
-        skeleton = skeleton_of(model, config, dtype)
-        estimate = memory_estimate(
-            skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share
-        )
+        estimate = memory_estimate(skeleton_of(model, config, dtype), device, options)
         return PreflightResult(serves=True, words=estimate.words)
     except ModelNotUsable as error:
         return PreflightResult(serves=False, words=str(error))

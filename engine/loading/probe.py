@@ -23,6 +23,7 @@ from transformers import (
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import Runner
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size
+from engine.machine import EngineOptions
 from engine.model import fused_decoder as attention
 from engine.model.attention import AttentionNotSupported
 from engine.model.devices import available_bytes, is_out_of_memory
@@ -182,15 +183,10 @@ def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
         log.warning(
             "replies are slower: the fused form of %s gives different logits (off by %s) and is not used",
             kind,
-            _described(_off(got, expected)),
+            ", ".join(f"{row:.2g}" for row in _off(got, expected)),
         )
         return Probed(module, bytes_per_token)
     return Probed(fused, bytes_per_token)
-
-
-def by_itself(module: PreTrainedModel, vocabulary: int) -> Tensor:
-    """Return the logits of the trial, (rows, vocabulary), as the plain module computes them."""
-    return _by_itself(module, _trial(vocabulary))
 
 
 def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
@@ -212,10 +208,6 @@ def _off(got: Tensor, expected: Tensor) -> list[float]:
     """Return how far each row is off, relative to its norm, in ascending order with NaN last."""
     off: list[float] = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values.tolist()
     return off
-
-
-def _described(off: list[float]) -> str:
-    return ", ".join(f"{row:.2g}" for row in off)
 
 
 def _trial(vocabulary: int) -> list[int]:
@@ -317,7 +309,7 @@ def try_small_model(config: PreTrainedConfig) -> None:
         made: Any = AutoModelForCausalLM
         torch.manual_seed(0)
         module = made.from_config(reduced(config), dtype=torch.float32, attn_implementation="eager").eval()
-        by_itself(module, VOCABULARY)
+        _by_itself(module, _trial(VOCABULARY))
     except Exception as error:
         raise NotTestable(f"{type(error).__name__}: {error}") from error
     probe(module, VOCABULARY)
@@ -369,11 +361,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
 
 
 def memory_estimate(
-    skeleton: PreTrainedModel,
-    device: torch.device,
-    *,
-    kv_bytes: int | None = None,
-    memory_share: float = 1.0,
+    skeleton: PreTrainedModel, device: torch.device, options: EngineOptions
 ) -> MemoryEstimate:
     """Return what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
     config = skeleton.config.get_text_config()
@@ -384,8 +372,8 @@ def memory_estimate(
         tried = False
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
-    share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * memory_share
-    room = kv_bytes or (None if free is None else int(max(0, free - weights) * share))
+    share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * options.memory_share
+    room = options.kv_bytes or (None if free is None else int(max(0, free - weights) * share))
     budget = kv_budget(
         room,
         bytes_per_token=kv_bytes_per_token(config, skeleton.dtype),

@@ -79,9 +79,9 @@ class TranslationTokenizer:
         target = self._target(target)
         if self._codes:
             self._tokenizer.src_lang = source
-        elif self._marker(target) in self._markers():
-            text = f"{self._marker(target)} {text}"
-        made = self._tokenized(text)
+        elif (marker := f">>{target}<<") in self._markers():
+            text = f"{marker} {text}"
+        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
         if unfinished and self._knows_beginnings and made[-1] == self._tokenizer.eos_token_id:
             made.pop()
         return made
@@ -101,10 +101,6 @@ class TranslationTokenizer:
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself, without control tokens."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
-
-    def _tokenized(self, text: str) -> list[int]:
-        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
-        return made
 
     def _spelled(self, prefix: str) -> list[int]:
         if not prefix:
@@ -130,9 +126,6 @@ class TranslationTokenizer:
     def _markers(self) -> list[str]:
         """Return the words that tell a Marian model the target language, in front of a source."""
         return list(getattr(self._tokenizer, "supported_language_codes", ()))
-
-    def _marker(self, target: str) -> str:
-        return f">>{target}<<"
 
 
 def _codes(tokenizer: Any) -> dict[str, int]:

@@ -127,17 +127,14 @@ class JobHandler:
     def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
         """Return the least number of tokens of a prompt, read no further than the window takes. None: nobody waits."""
         tokens = 0
-        for piece in self._pieces(job):
+        text = self._prompts.rendered(job.messages, job.spec)
+        for start in range(0, len(text), PIECE_CHARS):
             if stops():
                 return None
-            tokens += max(0, self._prompts.count(piece) - CUT_TOKENS)
+            tokens += max(0, self._prompts.count(text[start : start + PIECE_CHARS]) - CUT_TOKENS)
             if tokens >= job.window:
                 break
         return tokens
-
-    def _pieces(self, job: BuildPrompt) -> list[str]:
-        text = self._prompts.rendered(job.messages, job.spec)
-        return [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]
 
 
 MAX_BROKEN_IMAGES = 1024
@@ -394,13 +391,16 @@ class PromptBuilder:
         if spec.translation is not None:
             raise PromptRejected("This model does not translate; name one that does.", field="target")
         if spec.raw:
-            return self._raw(messages)
+            with _refusals():
+                return Prompt(_some(self._tokenizer(_text_of(messages))["input_ids"]))
         if self._prompt_images is not None:
             messages = self._prompt_images.known(messages)
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
-            made = self._plain(rendered)
-            if not self._is_the_templates(made, rendered):
+            token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
+            made = Prompt(token_ids + begun, rendered.opened, len(begun))
+            text, disguised = rendered.text + rendered.begun, "".join(rendered.disguised)
+            if not self._renderer.tokens.are_the_templates(made.token_ids, text, disguised):
                 made = self._apart(rendered)
         return self._placed(made, messages)
 
@@ -465,22 +465,6 @@ class PromptBuilder:
             while len(self._system_tokens) > _SYSTEMS_KNOWN:
                 self._system_tokens.popitem(last=False)
         return self._system_tokens[system]
-
-    def _raw(self, messages: Sequence[Message]) -> Prompt:
-        with _refusals():
-            token_ids: list[int] = self._tokenizer(_text_of(messages))["input_ids"]
-        return Prompt(_some(token_ids))
-
-    def _plain(self, rendered: Rendered) -> Prompt:
-        token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
-        return Prompt(token_ids + begun, rendered.opened, len(begun))
-
-    def _is_the_templates(self, prompt: Prompt, rendered: Rendered) -> bool:
-        """Return whether the template wrote all of the prompt's control tokens."""
-        tokens = self._renderer.tokens
-        return tokens.are_the_templates(
-            prompt.token_ids, rendered.text + rendered.begun, "".join(rendered.disguised)
-        )
 
     def _apart(self, rendered: Rendered) -> Prompt:
         """Return a prompt in which the control tokens that the template did not write are plain text."""

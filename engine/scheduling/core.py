@@ -28,8 +28,8 @@ from engine.execution.executor import (
     LoadedModel,
     Outcome,
     OutOfMemory,
-    SpanFailure,
 )
+from engine.execution.guide import SpanFailure
 from engine.execution.sampler import SamplerState
 from engine.fair_queue import FairQueue
 from engine.kv_cache import PagePool
@@ -125,7 +125,8 @@ class EngineCore:
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
         own, room = scheduled_request(request, self._model), room_for(request, self._model)
-        active = ActiveRequest(request, own, self._sampler_state(request), room)
+        guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
+        active = ActiveRequest(request, own, SamplerState.of(request.sampling, guide), room)
         if (refused := refusal(active, self._model)) is not None:
             self._leaving.append(refused)
             return
@@ -136,10 +137,6 @@ class EngineCore:
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
             active.deadline = self._clock() + request.sampling.max_time_s
-
-    def _sampler_state(self, request: PreparedRequest) -> SamplerState:
-        guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
-        return SamplerState.of(request.sampling, guide)
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is. The next step gives its end. Unknown and ended ids are ignored."""
@@ -536,7 +533,9 @@ class ImageEncoder:
     def put_image(self, image_result: ImageResult) -> RequestEnd | None:
         """Take the pixels that were asked for, or drop them if nobody waits any more. Returns the end of a request whose image has none."""
         current, look = self._current, image_result.look
-        if current is None or current.pieces is not None or not self._is_of(current, look):
+        if current is None or current.pieces is not None:
+            return None
+        if (current.active.prepared.request_id, current.number) != (look.request_id, look.number):
             return None
         if not isinstance(image_result.answer, DecodedTiles):
             self._current = None
@@ -611,15 +610,9 @@ class ImageEncoder:
             _, active = self._queue.pop()
             if active.request.slot is not None and (number := self._missing(active)) is not None:
                 self._current = _CurrentImage(active, number)
-                self._request_pixels(active, number)
-
-    def _request_pixels(self, active: ActiveRequest, number: int) -> None:
-        prepared = active.prepared
-        assert self._request_decode is not None and active.image_inputs is not None  # noqa: S101, PT018 - a model that takes images comes with one
-        image = active.image_inputs.image(number)
-        self._request_decode(
-            DecodeImage(prepared.request_id, number, image, prepared.client, prepared.priority)
-        )
-
-    def _is_of(self, current: _CurrentImage, look: DecodeImage) -> bool:
-        return (current.active.prepared.request_id, current.number) == (look.request_id, look.number)
+                prepared = active.prepared
+                assert self._request_decode is not None and active.image_inputs is not None  # noqa: S101, PT018 - a model that takes images comes with one
+                image = active.image_inputs.image(number)
+                self._request_decode(
+                    DecodeImage(prepared.request_id, number, image, prepared.client, prepared.priority)
+                )

@@ -211,7 +211,7 @@ class UpstreamEngine(Runnable):
         return EngineStatistics(
             running=running,
             queued=len(self._open) - running,
-            circuit_open=self.monitor.circuit_open,
+            circuit_open=self.monitor.circuit.is_open,
             deliveries=self._deliveries.count,
             delivery_seconds=self._deliveries.seconds,
             **self._counts,
@@ -384,7 +384,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
             other: load
             for other, load in self._loads(without=tried).items()
             if self._engines[other].status.state is EngineState.READY
-            and not self._engines[other].monitor.circuit_refuses
+            and self._engines[other].monitor.circuit.admits
         }
         if not loads:
             return False

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ class UpstreamMonitor(Runnable):
         self._client = client
         self.options = options
         self._misses = 0
-        self._circuit = Circuit(monotonic, random.random)
+        self.circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
         self._cooldown_until = 0.0
         self._cooldown_requested = False
@@ -43,25 +43,15 @@ class UpstreamMonitor(Runnable):
     @property
     def cooling_down(self) -> bool:
         """Whether it shed a request a moment ago, or has failed too often."""
-        return self._cooldown_s > 0 or self.circuit_refuses
-
-    @property
-    def circuit_refuses(self) -> bool:
-        """Whether it has failed so often that it must not be asked now."""
-        return not self._circuit.admits
-
-    @property
-    def circuit_open(self) -> bool:
-        """Whether it has failed so often that at most a trial request may ask it."""
-        return self._circuit.is_open
+        return self._cooldown_s > 0 or not self.circuit.admits
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
         name, left_s = self.options.name, self._cooldown_s
         if self._cooldown_requested and left_s > 0:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-        if self.circuit_refuses:
-            left_s = max(self._circuit.left_s, REST_S)
+        if not self.circuit.admits:
+            left_s = max(self.circuit.left_s, REST_S)
             if self._cooldown_requested:  # another request tries
                 raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
             raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
@@ -74,11 +64,11 @@ class UpstreamMonitor(Runnable):
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
         """Watch a request to its end. Raises EngineUnavailable or EngineBusy before the block if it must not begin."""
-        if self.circuit_refuses:
+        if not self.circuit.admits:
             self.refuse_during_cooldown()
-        self._circuit.begin()
+        self.circuit.begin()
         try:
-            yield self._circuit
+            yield self.circuit
         except RequestRefused as refusal:
             log.warning("the engine %s refused a request: %s %s", self.options.name, refusal, refusal.words)
             self._succeed()
@@ -87,7 +77,7 @@ class UpstreamMonitor(Runnable):
             self._note(error)
             raise
         except BaseException:  # it was cancelled
-            self._circuit.withdrew()
+            self.circuit.withdrew()
             raise
         self._succeed()
 
@@ -102,7 +92,10 @@ class UpstreamMonitor(Runnable):
             else:
                 pause_s = backoff_s(self._misses, min(LONGEST_PAUSE_S, health_s))
                 self._missed(trouble)
-            await wait_for_event(self._look, pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._look.wait()
+            self._look.clear()
 
     @property
     def _cooldown_s(self) -> float:
@@ -113,12 +106,12 @@ class UpstreamMonitor(Runnable):
         log.warning("%s", error)
         match error:
             case UpstreamUnreachable():
-                self._circuit.withdrew()
+                self.circuit.withdrew()
                 if self._is_ready:
                     self._went_away(str(error))
                     self._look.set()
             case EngineBusy():
-                self._circuit.withdrew()
+                self.circuit.withdrew()
                 self._cool_down(error.retry_after_s)
             case EngineUnavailable():
                 self._fail()
@@ -127,20 +120,20 @@ class UpstreamMonitor(Runnable):
                 self._fail()
 
     def _succeed(self) -> None:
-        self._circuit.succeeded()
+        self.circuit.succeeded()
         self._cooldown_requested = False
 
     def _fail(self) -> None:
-        was_open = self.circuit_open
-        self._circuit.failed()
-        if self.circuit_open and not was_open:
+        was_open = self.circuit.is_open
+        self.circuit.failed()
+        if self.circuit.is_open and not was_open:
             log.warning("circuit opened for engine %s", self.options.name)
 
     def _cool_down(self, requested_s: float | None) -> None:
         until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
         if requested_s:
             self._cooldown_requested = True
-            self._circuit.rest(requested_s)
+            self.circuit.rest(requested_s)
         self._cooldown_until = max(until, self._cooldown_until)
 
     @property
@@ -305,16 +298,6 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
 def backoff_s(attempt: int, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Return the pause after this attempt, counted from 0: each about twice the one before, different between replicas."""
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), longest_s) * (0.5 + random.random() / 2)
-
-
-async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Return once the event is set or the time has passed; the event is cleared."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
-    event.clear()
 
 
 def _facts_of(options: UpstreamOptions) -> ModelFacts:

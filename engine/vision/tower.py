@@ -197,23 +197,3 @@ class ImageInputs:
                 if first < last:
                     before = tile * self._tokens - begin
                     yield first - start, self._states[number][before + first : before + last]
-
-
-def image_error(
-    shown: Sequence[PlacedImage], prompt: Sequence[int], vision_config: VisionConfig | None
-) -> str | None:
-    """Return what is wrong with the images of a prompt; None if nothing is."""
-    if not shown:
-        return None
-    if vision_config is None:
-        return "This model does not take images."
-    tokens = vision_config.tiling.tokens
-    for one in shown:
-        if not one.starts or any(
-            start < 0
-            or set(prompt[start : start + tokens]) != {vision_config.token}
-            or start + tokens > len(prompt)
-            for start in one.starts
-        ):
-            return "An image does not stand where the prompt says."
-    return None

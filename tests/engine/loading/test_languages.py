@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from engine.errors import PromptRejected
 from engine.loading.loader import load
 from engine.loading.tokenizer import TranslationTokenizer, is_translator
+from engine.machine import EngineOptions
 from tests.engine import translator_folders as folders
 
 TEXT = "My name is Anna."
@@ -73,7 +74,7 @@ def test_an_unfinished_source_has_no_end_where_the_model_learned_what_that_means
 
 def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
     folder = folders.marian(tmp_path / "marian")
-    model = load(str(folder), device="cpu", dtype="float32")
+    model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
     facts = model.facts()
     assert is_translator(str(folder))
     assert facts.languages is not None

@@ -22,6 +22,7 @@ from connections.images import image_from_bytes
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
 from engine.loading.tokenizer import read_tokenizer
+from engine.machine import EngineOptions
 from engine.messages import Message
 from engine.prompts.jobs import DecodeImage, Rejected
 from engine.prompts.prompt import PromptImages
@@ -104,7 +105,7 @@ def test_what_was_not_run_is_refused(folder: Path, tmp_path: Path) -> None:
     assert is_vision_model(str(folder))
     assert not is_vision_model(str(tmp_path))
     with pytest.raises(ModelNotUsable, match="--quantize is not offered"):
-        load(str(folder), device="cpu", quantize="int8", dtype="float32")
+        load(EngineOptions(model=str(folder), device="cpu", quantize="int8", dtype="float32"))
     image_processor = ImageProcessor.of(str(folder))
     image_processor._processor.do_resize = False
     with pytest.raises(ModelNotUsable, match="does not scale"):
