@@ -523,15 +523,12 @@ def trace_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
     """Read a request's headers, with names in lower case. Invalid values are left out."""
     found = {name: value.decode("latin-1") for name, value in headers if name in _NAMES}
     request_id, traceparent = (found.get(name, "") for name in _NAMES)
+    is_newer = not traceparent.startswith("00-")
+    is_sound = _TRACEPARENT.fullmatch(traceparent) and (is_newer or len(traceparent) == _LENGTH)
     return Trace(
         request_id if _REQUEST_ID.fullmatch(request_id) else "",
-        traceparent[:_LENGTH] if _is_sound(traceparent) else "",
+        traceparent[:_LENGTH] if is_sound else "",
     )
-
-
-def _is_sound(traceparent: str) -> bool:
-    is_new = not traceparent.startswith("00-")
-    return bool(_TRACEPARENT.fullmatch(traceparent)) and (is_new or len(traceparent) == _LENGTH)
 
 
 _NAMES = (b"x-request-id", b"traceparent")

@@ -399,7 +399,10 @@ class Fleet(Runnable, Generic[M]):
         resting = self._resting()
         chosen = [one for one in serving if one[0] not in resting] or serving
         chosen = chosen or [one for one in numbered if not one[1].status.state.is_final]
-        return {number: _load_of(engine) for number, engine in chosen}
+        return {
+            number: Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
+            for number, engine in chosen
+        }
 
     def _least_failed(self) -> M:
         """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
@@ -419,6 +422,7 @@ def distance(status: EngineStatus) -> int:
 
 def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
     """Return the facts that hold for a request, whichever of two engines gets it."""
+    token_bytes = one.token_bytes, other.token_bytes
     devices = dict.fromkeys([*one.device.split(", "), *other.device.split(", ")])
     return msgspec.structs.replace(
         one,
@@ -426,7 +430,7 @@ def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         device=", ".join(devices),
         max_batch=one.max_batch + other.max_batch,
         lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
-        token_bytes=_larger(one.token_bytes, other.token_bytes),
+        token_bytes=None if None in token_bytes else max(size or 0 for size in token_bytes),
         features=_common(one.features, other.features),
     )
 
@@ -442,20 +446,12 @@ def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(both))
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
-
-
 def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
     """Return the sums of two engines' numbers."""
     more = msgspec.structs.asdict(other)
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}
     )
-
-
-def _load_of(engine: Member) -> Load:
-    return Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
 
 
 class EngineFleet(Fleet[EngineClient]):

@@ -33,11 +33,12 @@ from transformers.integrations.gguf.reader import read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from engine.errors import ModelNotUsable
-from engine.loading.loader import before_weights, takes_images
+from engine.loading.loader import before_weights
 from engine.loading.preflight import GGUF, GGUF_REFUSED, OTHER_READER, PreflightResult
 from engine.loading.probe import check_architecture, memory_estimate, skeleton_of
 from engine.machine import EngineOptions, end_with_parent
 from engine.model.devices import choose_device, choose_dtype
+from engine.vision.processor import takes_images
 
 SAMPLING = {
     "temp": "temperature",

@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
@@ -36,7 +35,7 @@ from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
 from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
-from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_quantization
+from engine.loading.preflight import SAFE_WEIGHTS, check_quantization
 from engine.loading.probe import (
     LARGEST_STEP,
     Probed,
@@ -49,7 +48,7 @@ from engine.loading.probe import (
     skeleton_of,
     window_of,
 )
-from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
+from engine.loading.tokenizer import TranslationTokenizer, read_config, read_tokenizer
 from engine.machine import EngineOptions, triton_trouble
 from engine.messages import REPLY_TOKENS, Languages, Params
 from engine.model.cpu import kernels as cpu_kernels
@@ -64,7 +63,7 @@ from engine.model.devices import (
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
 from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
-from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
+from engine.vision.processor import ImageProcessor, takes_images
 from engine.vision.tower import VisionConfig, VisionTower, finished
 
 Progress = Callable[[str, float], None]
@@ -135,7 +134,7 @@ def before_weights(
     precision = choose_dtype(options.dtype, target)
     check_quantization(quantize, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)
-    config = _read_config(model)
+    config = read_config(model)
     if config.is_encoder_decoder:
         check_translator(model, config, target, precision, quantize)
     elif takes_images(config):
@@ -143,7 +142,7 @@ def before_weights(
     else:
         check_architecture(model, config, target, precision)
     progress("reading the tokenizer", 0.05)
-    return config, read_tokenizer(model), target, precision
+    return config, read_tokenizer(model, config), target, precision
 
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
@@ -174,11 +173,6 @@ def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> froze
     named = generation.eos_token_id
     ids = named if isinstance(named, list) else [named]
     return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
-
-
-def takes_images(config: PreTrainedConfig) -> bool:
-    """Whether a configuration belongs to a family that is served with images."""
-    return config.model_type in VISION_MODEL_TYPES
 
 
 def check_vision_model(
@@ -334,21 +328,6 @@ def _quiet() -> None:
     untyped: Any = transformers_logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
-
-
-def _read_config(model: str) -> PreTrainedConfig:
-    check_folder(model)
-    try:
-        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
-    except OSError as error:
-        raise ModelNotUsable(
-            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
-        ) from error
-    except (ValueError, KeyError) as error:
-        raise ModelNotUsable(
-            f"The model {model!r} is of a type that this version of transformers does not know, "
-            f"or needs code of its own, which Midstream does not run; {OTHER_ENGINE}."
-        ) from error
 
 
 def _read_weights(

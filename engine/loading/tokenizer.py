@@ -18,8 +18,9 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from engine.errors import ModelNotUsable, PromptRejected, install_command
-from engine.vision.processor import is_vision_model
+from engine.errors import OTHER_ENGINE, ModelNotUsable, PromptRejected, install_command
+from engine.loading.preflight import check_folder
+from engine.vision.processor import takes_images
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 """A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
@@ -28,11 +29,20 @@ _FEW = 8
 """How many languages a refusal lists."""
 
 
-def is_translator(model: str) -> bool:
-    """Whether the model of a hub name or folder is an encoder-decoder; False if its configuration can't be read."""
-    with suppress(OSError, ValueError, KeyError):
-        return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
-    return False
+def read_config(model: str) -> PreTrainedConfig:
+    """Return the configuration of a hub name or folder. Raises ModelNotUsable if it can't be read."""
+    check_folder(model)
+    try:
+        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
+    except OSError as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is of a type that this version of transformers does not know, "
+            f"or needs code of its own, which Midstream does not run; {OTHER_ENGINE}."
+        ) from error
 
 
 def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
@@ -62,12 +72,6 @@ class TranslationTokenizer:
             config, "max_position_embeddings", 0
         )  # T5, which the engine refuses, has none
         self.sources, self.targets = self._languages()
-
-    @classmethod
-    def of(cls, model: str, tokenizer: Any) -> TranslationTokenizer:
-        """Return the languages of a model by its hub name or folder."""
-        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-        return cls(tokenizer, config, generation_of(model, config))
 
     def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected.
@@ -161,8 +165,8 @@ def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -
     )
 
 
-def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a hub name or folder.
+def read_tokenizer(model: str, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a hub name or folder, whose model has this configuration.
 
     Raises ModelNotUsable if it can't be read, or lacks the chat template that its model needs.
     """
@@ -176,9 +180,9 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template and is_vision_model(model):
+    if not tokenizer.chat_template and takes_images(config):
         tokenizer.chat_template = _of_processor(model)
-    if not tokenizer.chat_template and not is_translator(model):
+    if not tokenizer.chat_template and not config.is_encoder_decoder:
         raise ModelNotUsable(
             f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
         )

@@ -235,23 +235,15 @@ class EngineClient(Runnable):
             case Loading():
                 self._life.loading(message.stage, message.progress)
             case ModelFacts():
-                self._loaded(message)
-            case LoadFailed():
-                self._load_failed(message.message)
+                self._life.loaded(message)
+                if self._child is not None:
+                    self._connect(self._child.send)
+            case LoadFailed() if self._life.facts is None:
+                self._life.not_usable(message.message)
+            case LoadFailed():  # a model that was served before is restarted as after any other death
+                log.error("reloading the model failed: %s", message.message)
             case _:
                 assert_never(message)
-
-    def _loaded(self, facts: ModelFacts) -> None:
-        self._life.loaded(facts)
-        if self._child is not None:
-            self._connect(self._child.send)
-
-    def _load_failed(self, why: str) -> None:
-        """Give up if it is the first start. A model that was served before is restarted as after any other death."""
-        if self._life.facts is None:
-            self._life.not_usable(why)
-        else:
-            log.error("reloading the model failed: %s", why)
 
     def _connect(self, send: Send) -> None:
         """Send everything that waited to a process that is ready."""

@@ -62,7 +62,14 @@ class ChildProcess:
         with theirs:
             transport, line = await loop.create_unix_connection(lambda: _MessageReader(receive), sock=ours)
             try:
-                process = await _start(theirs.fileno(), options)
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", __package__),
+                    *(str(theirs.fileno()), msgspec.json.encode(options).decode()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=_STDERR,
+                    env=module_environment(),
+                )
             except BaseException:
                 transport.abort()
                 raise
@@ -111,21 +118,6 @@ async def terminate_process(process: asyncio.subprocess.Process, deadline_s: flo
     with suppress(TimeoutError):
         async with asyncio.timeout(deadline_s):
             await process.wait()
-
-
-async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *_command(descriptor, options),
-        pass_fds=[descriptor],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=_STDERR,
-        env=module_environment(),
-    )
-
-
-def _command(descriptor: int, options: EngineOptions) -> list[str]:
-    encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-P", "-m", __package__, str(descriptor), encoded]
 
 
 STEP_TIMEOUT_S = 300.0

@@ -41,7 +41,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self.style = CallStyle(parts=parts)
         self.text = templates_text(tokenizer)
-        self._variables = _variables_of(self.text)
+        self._variables = jinja2.meta.find_undeclared_variables(parsed_template(self.text))
         self._reserved = _reserved_names(tokenizer)
         self.calls = self._call_style()
         self.style = self.calls or self.style
@@ -280,11 +280,6 @@ def _object(arguments: str) -> Any:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return arguments
-
-
-def _variables_of(template: str) -> frozenset[str]:
-    """Return the names that a template reads and does not set itself first."""
-    return frozenset(jinja2.meta.find_undeclared_variables(parsed_template(template)))
 
 
 def _reserved_names(tokenizer: Any) -> frozenset[str]:

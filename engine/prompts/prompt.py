@@ -10,7 +10,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -367,7 +367,7 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._prompt_images = prompt_images
         self._renderer = Renderer(tokenizer, format_, takes_images=prompt_images is not None)
-        self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
+        self._system_beginning = lru_cache(_SYSTEMS_KNOWN)(self._beginning_of_system)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -453,18 +453,14 @@ class PromptBuilder:
         """
         if not messages or messages[0].role != "system":
             return 0
-        beginning = self._system_beginning(messages[0])
+        beginning = self._system_beginning(messages[0].content)
         known = _common(beginning, prompt)
         return known if known == len(beginning) or spec.shown_tools or spec.template else 0
 
-    def _system_beginning(self, message: Message) -> list[int]:
-        system = message.content
-        if system not in self._system_tokens:
-            ways = [self.token_ids([message, Message("user", texts)]) for texts in ("Hello.", "One")]
-            self._system_tokens[system] = ways[0][: _common(*ways)]
-            while len(self._system_tokens) > _SYSTEMS_KNOWN:
-                self._system_tokens.popitem(last=False)
-        return self._system_tokens[system]
+    def _beginning_of_system(self, system: str) -> list[int]:
+        message = Message("system", system)
+        ways = [self.token_ids([message, Message("user", text)]) for text in ("Hello.", "One")]
+        return ways[0][: _common(*ways)]
 
     def _apart(self, rendered: Rendered) -> Prompt:
         """Return a prompt in which the control tokens that the template did not write are plain text."""

@@ -104,7 +104,7 @@ class ParsedReply(ReplyText):
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
         pieces: list[Piece] = []
         for segment in segments:
-            if _is_text(segment):
+            if len(segment.pieces) == 1 and isinstance(segment.pieces[0], str):
                 self._text_chars += len(segment.raw)
                 pieces += super()._take(segment.raw)
             else:
@@ -135,10 +135,6 @@ class ParsedReply(ReplyText):
         text = self._text.flush()
         thought = "" if thinks else self._thoughts.flush()
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
-
-
-def _is_text(segment: Segment) -> bool:
-    return len(segment.pieces) == 1 and isinstance(segment.pieces[0], str)
 
 
 class Parser:

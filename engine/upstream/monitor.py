@@ -47,14 +47,12 @@ class UpstreamMonitor(Runnable):
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
-        name, left_s = self.options.name, self._cooldown_s
-        if self._cooldown_requested and left_s > 0:
+        if self.circuit.admits:
+            return
+        name, left_s = self.options.name, max(self.circuit.left_s, REST_S)
+        if self._cooldown_requested:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-        if not self.circuit.admits:
-            left_s = max(self.circuit.left_s, REST_S)
-            if self._cooldown_requested:  # another request tries
-                raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-            raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
+        raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     def forget(self) -> None:
         """Forget failures and pauses: another process answers from now on."""
@@ -64,8 +62,7 @@ class UpstreamMonitor(Runnable):
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
         """Watch a request to its end. Raises EngineUnavailable or EngineBusy before the block if it must not begin."""
-        if not self.circuit.admits:
-            self.refuse_during_cooldown()
+        self.refuse_during_cooldown()
         self.circuit.begin()
         try:
             yield self.circuit

@@ -79,7 +79,9 @@ class VisionTower(nn.Module):
         for layer in self.layers:
             attention = yield from self._attended(layer, states)
             states = states + attention
-            states = states + (yield from self._widened(layer, states))
+            cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
+            widened = yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp))
+            states = states + widened
         made: Tensor = self.connector(self.norm(states).unsqueeze(0))
         yield
         return made.reshape(-1, made.shape[-1])
@@ -104,10 +106,6 @@ class VisionTower(nn.Module):
 
         cost = rows * (2 * rows * states.shape[-1] + attention.out_proj.weight.numel())
         return (yield from _by_rows(queries.transpose(0, 1), cost, mixed))
-
-    def _widened(self, layer: Any, states: Tensor) -> EncodingSteps:
-        cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
-        return (yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
 from engine.loading.loader import load
-from engine.loading.tokenizer import TranslationTokenizer, is_translator
+from engine.loading.tokenizer import TranslationTokenizer, generation_of, read_config
 from engine.machine import EngineOptions
 from tests.engine import translator_folders as folders
 
@@ -19,7 +19,10 @@ TEXT = "My name is Anna."
 
 
 def language_codes(folder: Path) -> TranslationTokenizer:
-    return TranslationTokenizer.of(str(folder), AutoTokenizer.from_pretrained(folder))
+    config = read_config(str(folder))
+    return TranslationTokenizer(
+        AutoTokenizer.from_pretrained(folder), config, generation_of(str(folder), config)
+    )
 
 
 def test_a_model_of_one_pair_needs_no_languages(tmp_path: Path) -> None:
@@ -76,7 +79,6 @@ def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
     folder = folders.marian(tmp_path / "marian")
     model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
     facts = model.facts()
-    assert is_translator(str(folder))
     assert facts.languages is not None
     assert (facts.languages.sources, facts.languages.targets) == (("en",), ("zh",))
     assert facts.context_tokens == 2 * facts.languages.source_tokens
