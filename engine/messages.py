@@ -446,8 +446,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some formats are.
 
     `context_tokens`: the most of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
-    `token_bytes`: the bytes of the longest token. A text with more bytes than these for each token of the window can't fit.
-    None: unknown. `languages`: of a model that only translates.
+    `languages`: of a model that only translates.
     """
 
     model: str
@@ -458,7 +457,6 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     max_batch: int
     parameters: int
     lacks: tuple[str, ...] = ()
-    token_bytes: int | None = None
     features: tuple[str, ...] = ()
     languages: Languages | None = None
 

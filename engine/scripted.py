@@ -174,8 +174,6 @@ class ScriptedReply:
         )
 
 
-LONGEST_WORD = 2**24
-"""The most bytes of a token. A word is one token, however long it is."""
 FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "raw")
 """All features, since a script does not depend on them."""
 
@@ -201,7 +199,6 @@ class ScriptedEngine:
         by_hand: bool = False,
         pace_s: float = 0.0,
         max_batch: int = 1_000_000,
-        token_bytes: int = LONGEST_WORD,
         features: tuple[str, ...] = FEATURES,
     ) -> None:
         """Make a ready engine. `reply` is played if no `script` is queued. `features`: as in `ModelFacts`."""
@@ -225,7 +222,6 @@ class ScriptedEngine:
             dtype="none",
             max_batch=max_batch,
             parameters=0,
-            token_bytes=token_bytes,
             features=features,
         )
         self._counts: Counter[str] = Counter()

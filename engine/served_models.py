@@ -422,7 +422,6 @@ def distance(status: EngineStatus) -> int:
 
 def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
     """Return the facts that hold for a request, whichever of two engines gets it."""
-    token_bytes = one.token_bytes, other.token_bytes
     devices = dict.fromkeys([*one.device.split(", "), *other.device.split(", ")])
     return msgspec.structs.replace(
         one,
@@ -430,7 +429,6 @@ def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         device=", ".join(devices),
         max_batch=one.max_batch + other.max_batch,
         lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
-        token_bytes=None if None in token_bytes else max(size or 0 for size in token_bytes),
         features=_common(one.features, other.features),
     )
 

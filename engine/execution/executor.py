@@ -39,7 +39,6 @@ from engine.step_layout import (
     sources_of,
     target_tokens,
 )
-from engine.text.detokenizer import longest_token_bytes
 from engine.text.reply_text import SamplingParams, ScoredToken
 from engine.vision.tower import VisionConfig, replaced
 
@@ -331,7 +330,6 @@ class LoadedModel:
             max_batch=self.max_batch,
             parameters=self.module.num_parameters()
             + (0 if self.vision_config is None else self.vision_config.tower.num_parameters()),
-            token_bytes=longest_token_bytes(self.tokenizer),
             features=("format",) if self.grammars is not None else (),
             languages=self.translation_config.languages if self.translation_config is not None else None,
         )

@@ -270,10 +270,12 @@ class Renderer:
         }
         return tuple(name for name, is_known in known.items() if is_known)
 
-    def render(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Rendered:
+    def render(
+        self, messages: Sequence[Message], spec: ReplySpec = PLAIN, *, disguises: bool = True
+    ) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
+        `disguises`: with the same text disguised. Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
@@ -282,6 +284,8 @@ class Renderer:
             raise PromptRejected("There is no reply to continue.", field="continues")
         render = self._continued if spec.continues else self._render
         made = render(known, spec, as_is)
+        if not disguises:
+            return made
         disguised = self._disguised(partial(render, known, spec))
         return made._replace(disguised=(disguised.text, disguised.begun))
 
@@ -435,7 +439,7 @@ class PromptBuilder:
         if spec.raw:
             return _text_of(messages)
         with _refusals():
-            rendered = self._renderer.render(messages, spec)
+            rendered = self._renderer.render(messages, spec, disguises=False)
         return rendered.text + rendered.begun
 
     def count(self, text: str) -> int:
