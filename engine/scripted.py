@@ -14,7 +14,7 @@ from typing import assert_never
 
 import msgspec
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer
+from engine.api import EngineState, Streamer
 from engine.errors import EngineLost, PromptRejected
 from engine.messages import (
     PLAIN,
@@ -38,7 +38,7 @@ from engine.messages import (
     TokenLogprob,
     ToolCallOutput,
 )
-from engine.process.supervision import Lifecycle
+from engine.process.supervision import Lifecycle, SingleEngine
 from engine.text.reply_text import Thought
 
 _WORDS = re.compile(r"\s*\S+|\s+")
@@ -178,7 +178,7 @@ FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "r
 """All features, since a script does not depend on them."""
 
 
-class ScriptedEngine:
+class ScriptedEngine(SingleEngine):
     """An `Engine` that plays scripts: text, thoughts and calls, whatever was asked for. Each piece is one token.
 
     Without `by_hand` it steps by itself, at each turn of the event loop or every `pace_s` seconds. Like a separate
@@ -228,23 +228,9 @@ class ScriptedEngine:
         self._life.loaded(self._facts)
 
     @property
-    def status(self) -> EngineStatus:
-        """The engine's state, which `die`, `revive`, `fail` and `stop` change."""
-        return self._life.status
-
-    @property
     def facts(self) -> ModelFacts | None:
         """The scripted model."""
         return self._facts
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until the engine is revived. Raises EngineUnavailable."""
-        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self,

@@ -64,8 +64,8 @@ def verdict(options: EngineOptions) -> PreflightResult:
             config, _, device, dtype = before_weights(options)
         if config.is_encoder_decoder or takes_images(config):
             return PreflightResult(serves=True, words=f"{config.model_type} runs in this engine.")
-        estimate = memory_estimate(skeleton_of(model, config, dtype), device, options)
-        return PreflightResult(serves=True, words=estimate.words)
+        words = memory_estimate(skeleton_of(model, config, dtype), device, options)
+        return PreflightResult(serves=True, words=words)
     except ModelNotUsable as error:
         return PreflightResult(serves=False, words=str(error))
 

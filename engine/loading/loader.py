@@ -77,7 +77,7 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
     if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
         found = memory_estimate(skeleton_of(model, config, precision), target, options)
-        log.info("fetching weights: %s", found.words)
+        log.info("fetching weights: %s", found)
     progress("reading the weights", 0.1)
     with _out_of_memory_reported(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 from transformers import (
@@ -339,50 +338,28 @@ def reduced(config: PreTrainedConfig) -> PreTrainedConfig:
     return type(config).from_dict(values)
 
 
-class MemoryEstimate(msgspec.Struct, frozen=True):
-    """`weights`: bytes; `context`: tokens, about; `tried`: whether a small model of the same kind was served."""
-
-    kind: str
-    dtype: str
-    weights: int
-    context: int
-    tried: bool
-
-    @property
-    def words(self) -> str:
-        """Say it in a sentence."""
-        known = (
-            "" if self.tried else "; whether its attention can be served shows when its weights are loaded"
-        )
-        return (
-            f"{self.kind} runs in this engine, with {self.weights / 10**9:.1f} GB of weights in {self.dtype} and a context "
-            f"of about {self.context:,} tokens{known}."
-        )
-
-
-def memory_estimate(
-    skeleton: PreTrainedModel, device: torch.device, options: EngineOptions
-) -> MemoryEstimate:
-    """Return what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
-    config = skeleton.config.get_text_config()
+def memory_estimate(skeleton: PreTrainedModel, device: torch.device, options: EngineOptions) -> str:
+    """Say in a sentence what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
+    config, known = skeleton.config.get_text_config(), ""
     try:
         try_small_model(config)
-        tried = True
     except NotTestable:
-        tried = False
+        known = "; whether its attention can be served shows when its weights are loaded"
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
     share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * options.memory_share
-    room = options.kv_bytes or (None if free is None else int(max(0, free - weights) * share))
     budget = kv_budget(
-        room,
+        options.kv_bytes or (None if free is None else int(max(0, free - weights) * share)),
         bytes_per_token=kv_bytes_per_token(config, skeleton.dtype),
         window=window_of(config),
         max_batch=1,
         page_size=page_size(device.type),
     )
     dtype = str(skeleton.dtype).removeprefix("torch.")
-    return MemoryEstimate(type(skeleton).__name__, dtype, weights, budget.context_tokens, tried)
+    return (
+        f"{type(skeleton).__name__} runs in this engine, with {weights / 10**9:.1f} GB of weights in {dtype} and a "
+        f"context of about {budget.context_tokens:,} tokens{known}."
+    )
 
 
 def kv_bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:

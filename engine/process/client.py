@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import assert_never
 
-from engine.api import Engine, EngineState, EngineStatus, Runnable, Streamer
+from engine.api import Engine, EngineState, EngineStatus, Streamer
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
@@ -45,12 +45,13 @@ from engine.process.supervision import (
     Lifecycle,
     RestartLedger,
     RestartPolicy,
+    SingleEngine,
 )
 
 log = logging.getLogger(__name__)
 
 
-class EngineClient(Runnable):
+class EngineClient(SingleEngine):
     """Serves requests by a separate process, which is restarted when it dies.
 
     Requests wait while no process runs. Those that a process has are lost with it; counts are asked again of the next one.
@@ -83,16 +84,6 @@ class EngineClient(Runnable):
         self._heart = Heartbeat(self._beats)
 
     @property
-    def status(self) -> EngineStatus:
-        """The engine's state."""
-        return self._life.status
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """The model, once it was loaded; stays known while the engine restarts."""
-        return self._life.facts
-
-    @property
     def pid(self) -> int | None:
         """The id of the running process."""
         return self._child.pid if self._child else None
@@ -105,15 +96,6 @@ class EngineClient(Runnable):
     def has_open(self, request_id: str) -> bool:
         """Return whether a request of this id is open."""
         return request_id in self._sent or request_id in self._waiting
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
-        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN

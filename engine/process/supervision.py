@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
+from typing import cast
 
 import msgspec
 
-from engine.api import EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus, Runnable
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions, module_environment
 from engine.messages import FromEngine, ModelFacts, Unpacker
@@ -288,3 +289,28 @@ class Lifecycle:
         self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)
         self._settled.set()
         self._on_change()
+
+
+class SingleEngine(Runnable):
+    """An engine that is not made of others, with the state that it records."""
+
+    _life: Lifecycle
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine's state."""
+        return self._life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The model, once it was loaded; stays known while the engine restarts."""
+        return self._life.facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (cast("Engine", self),)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        return await self._life.ready(timeout_s)

@@ -19,10 +19,7 @@ import msgspec
 
 from engine.api import (
     DeliveryTimes,
-    Engine,
     EngineState,
-    EngineStatus,
-    Runnable,
     Streamer,
     Texts,
     Vectors,
@@ -42,6 +39,7 @@ from engine.messages import (
     Request,
     Retried,
 )
+from engine.process.supervision import SingleEngine
 from engine.served_models import Fleet
 from engine.upstream.completions import (
     Completion,
@@ -64,7 +62,7 @@ from engine.upstream.monitor import UpstreamMonitor, backoff_s
 from engine.upstream.options import EmbedderOptions, UpstreamOptions
 
 
-class UpstreamEngine(Runnable):
+class UpstreamEngine(SingleEngine):
     """Serves requests by one upstream.
 
     The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with EngineUnavailable.
@@ -86,6 +84,7 @@ class UpstreamEngine(Runnable):
         self._exchange = UpstreamHttpClient(self._client, options)
         self._turned_away = turned_away
         self.monitor = UpstreamMonitor(self._client, options, on_change)
+        self._life = self.monitor.life
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
@@ -94,21 +93,6 @@ class UpstreamEngine(Runnable):
         self._limiter: ConcurrencyLimiter[OpenRequest] = ConcurrencyLimiter(
             options.max_requests, OpenRequest.report_position
         )
-
-    @property
-    def status(self) -> EngineStatus:
-        """The upstream's state by the latest check."""
-        return self.monitor.life.status
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """The operator's facts about the model, once the upstream has answered."""
-        return self.monitor.life.facts
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
 
     @property
     def open_requests(self) -> int:
@@ -123,7 +107,7 @@ class UpstreamEngine(Runnable):
         """Wait until the upstream answers, for at most `unavailable_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.unavailable_s
-        return await self.monitor.life.ready(timeout_s)
+        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -137,7 +121,7 @@ class UpstreamEngine(Runnable):
         Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
         while it must not be asked.
         """
-        self.monitor.life.refuse_when_over()
+        self._life.refuse_when_over()
         self.monitor.refuse_during_cooldown()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
@@ -163,7 +147,7 @@ class UpstreamEngine(Runnable):
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self.monitor.life.refuse_when_over()
+        self._life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
         stream = Streamer(request.request_id, self.cancel, self._deliveries)
@@ -235,7 +219,7 @@ class UpstreamEngine(Runnable):
 
     def _end_all(self, error: type[EngineError] = EngineLost) -> None:
         """End all requests, and accept no more."""
-        self.monitor.life.stopped()
+        self._life.stopped()
         for opened in list(self._open.values()):
             self._close(opened)
             opened.stream.fail(error(self.status.message or "The engine is stopped."))
@@ -280,7 +264,7 @@ class UpstreamEngine(Runnable):
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self.monitor.life.ready(self.options.timeouts.unavailable_s)
+            await self._life.ready(self.options.timeouts.unavailable_s)
             await self._limiter.enter(opened)
             try:
                 await self._request(opened)

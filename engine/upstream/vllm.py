@@ -53,7 +53,7 @@ class LaunchedEngine(UpstreamEngine):
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
         self._has_served = False  # the vLLM that runs now
         self._place = ""
-        self.monitor.note_away = self.monitor.life.stalled  # restarts are counted here
+        self.monitor.note_away = self._life.stalled  # restarts are counted here
 
     async def _keep_ready(self) -> None:
         """Keep a vLLM running until it fails for good, or until this is cancelled. Leaves no process behind."""
@@ -64,7 +64,7 @@ class LaunchedEngine(UpstreamEngine):
     async def _live(self) -> float:
         """Run one vLLM to its end. Returns how long to wait before the next one."""
         key = secrets.token_hex(32)
-        self.monitor.life.loading("starting vLLM", 0.0)
+        self._life.loading("starting vLLM", 0.0)
         with reserved_port() as port:
             self._client.base_url = f"http://{HOST}:{port}/v1"
             self._client.headers["Authorization"] = f"Bearer {key}"
@@ -104,7 +104,7 @@ class LaunchedEngine(UpstreamEngine):
 
     def _handle_exit(self, ending: ExitReason) -> float:
         """Note the end of a vLLM. Returns how long to wait before the next one."""
-        life = self.monitor.life
+        life = self._life
         if life.facts is None and ending.by_itself:
             advice = f"It needs an environment: {MAKE}." if "No module named" in ending.words else ""
             life.not_usable(f"{ending.words} {advice}".rstrip())
