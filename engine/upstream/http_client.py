@@ -47,7 +47,7 @@ class UpstreamHttpClient:
         self,
         request: Request,
         reply: UpstreamReply,
-        on_chunk: Callable[[Completion], None],
+        on_chunk: OnChunk,
         on_sent: Callable[[], None],
     ) -> None:
         """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`. `on_sent` is called when sending begins.
@@ -373,6 +373,9 @@ class ConcurrencyLimiter(Generic[W]):
             self._on_position(one, position)
 
 
+OnChunk = Callable[[Completion], None]
+
+
 class UpstreamUnreachable(EngineLost):
     """There was no connection, so nothing of the request has arrived anywhere."""
 
@@ -437,9 +440,7 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
 class _ResponseReader:
     """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
 
-    def __init__(
-        self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: Callable[[Completion], None]
-    ) -> None:
+    def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
         self._name = options.name
         self._times = options.timeouts
         self._reply = reply
