@@ -275,8 +275,7 @@ class Streamer:
         self.deadline: float | None = None
         self._on_cancel = on_cancel
         self._deliveries = deliveries
-        self._retried: Retried | None = None
-        self._started: Started | None = None
+        self._early: list[Retried | Started] = []  # come before the waiting text
         self._pieces: deque[tuple[Piece, float]] = deque()  # and when they were made
         self._last: Queued | Prefilling | Finished | None = None
         self.made_at: float | None = None
@@ -307,11 +306,10 @@ class Streamer:
                 self._last = None
             case Started():
                 # it may be repeated after a preemption: its facts may come before the waiting text
-                self._started = output
+                self._early = [*(one for one in self._early if isinstance(one, Retried)), output]
                 self._last = None
             case Retried():
-                self._retried = output
-                self._started = self._last = None
+                self._early, self._last = [output], None
             case Queued() | Prefilling() | Finished():
                 self._last = output
             case _:
@@ -360,12 +358,8 @@ class Streamer:
 
     def _take(self) -> Output | None:
         """Take the oldest output, or None; neighbours of one kind are taken together."""
-        if self._retried is not None:
-            retried, self._retried = self._retried, None
-            return retried
-        if self._started is not None:
-            started, self._started = self._started, None
-            return started
+        if self._early:
+            return self._early.pop(0)
         if self._pieces:
             return self._take_piece()
         last, self._last = self._last, None
