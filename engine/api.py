@@ -261,7 +261,8 @@ class Streamer:
 
     The engine's side calls `put_nowait` and `fail`.
 
-    `deadline`: the loop's time by which an upstream's reply must have ended, over all that try; None: none.
+    `deadline`: the loop's time by which an upstream's reply must have ended, over all that try; None: none. `tried`: the
+    numbers of the upstreams that failed before its first text.
     """
 
     def __init__(
@@ -273,6 +274,7 @@ class Streamer:
         """
         self.request_id = request_id
         self.deadline: float | None = None
+        self.tried: set[int] = set()
         self._on_cancel = on_cancel
         self._deliveries = deliveries
         self._early: list[Retried | Started] = []  # come before the waiting text

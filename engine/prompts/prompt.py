@@ -112,8 +112,9 @@ class JobHandler:
             return BuiltPrompt(tokens)
         if tokens >= job.window:
             return TooLong(tokens)
-        shares = job.shares_system
-        shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
+        shared = 0  # a translation has no system prompt
+        if job.shares_system and isinstance(self._prompts, PromptBuilder):
+            shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec)
         return BuiltPrompt(tokens, prompt, shared, grammar)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> GrammarSource | None:
@@ -583,15 +584,6 @@ class TranslationBuilder:
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself."""
         return self._translation_tokenizer.count(text)
-
-    def system_tokens(
-        self,
-        messages: Sequence[Message],  # noqa: ARG002 - it reads none
-        prompt: Sequence[int],  # noqa: ARG002 - as above
-        spec: ReplySpec = PLAIN,  # noqa: ARG002 - as above
-    ) -> int:
-        """Return 0, since a translation has no system prompt."""
-        return 0
 
 
 def _text_to_translate(messages: Sequence[Message]) -> str:

@@ -347,7 +347,6 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
             names=[options.name for options, _ in upstreams],
             patience_s=max(options.timeouts.unavailable_s for options, _ in upstreams),
         )
-        self._tried: dict[str, set[int]] = {}
 
     def _resting(self) -> frozenset[int]:
         return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
@@ -362,11 +361,10 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
 
     def _elsewhere(self, number: int, request: Request, stream: Streamer, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
-        self._forget_ended()
-        tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
+        stream.tried.add(number)
         loads = {
             other: load
-            for other, load in self._loads(without=tried).items()
+            for other, load in self._loads(without=stream.tried).items()
             if self._engines[other].status.state is EngineState.READY
             and self._engines[other].monitor.circuit.admits
         }
@@ -379,10 +377,6 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         stream.put_nowait(Retried(request.request_id, elsewhere=True))
         self._engines[other].take_over(request, stream, fallback=True)
         return True
-
-    def _forget_ended(self) -> None:
-        still = {one for one in self._tried if any(engine.has_open(one) for engine in self._engines)}
-        self._tried = {one: tried for one, tried in self._tried.items() if one in still}
 
 
 RetryElsewhere = Callable[[Request, Streamer, EngineError], bool]
