@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from time import monotonic
@@ -235,14 +236,12 @@ Piece = Chunk | Reasoning | ToolCallOutput
 T = TypeVar("T", Chunk, Reasoning)
 
 
+@dataclass(slots=True, eq=False)
 class DeliveryTimes:
     """The number of pieces that readers took, and their total waiting time."""
 
-    __slots__ = ("count", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
+    count: int = 0
+    seconds: float = 0.0
 
     def note(self, seconds: float) -> None:
         """Count one."""

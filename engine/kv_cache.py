@@ -17,7 +17,7 @@ import mmap
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -308,17 +308,15 @@ class Match(NamedTuple):
 NOTHING = Match((), 0)
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A page, its valid tokens, and the pages that continue it: by salt, then by tokens."""
 
-    __slots__ = ("children", "page", "parent", "salt", "tokens")
-
-    def __init__(self, page: int, parent: _Node | None, salt: str, tokens: bytes) -> None:
-        self.page = page
-        self.parent = parent
-        self.salt = salt
-        self.tokens = tokens
-        self.children: dict[str, dict[bytes, _Node]] = {}
+    page: int
+    parent: _Node | None
+    salt: str
+    tokens: bytes
+    children: dict[str, dict[bytes, _Node]] = field(default_factory=dict)
 
 
 class PrefixCache:

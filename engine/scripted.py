@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import assert_never
 
@@ -84,33 +85,25 @@ def refuse_bad_format(spec: ReplySpec) -> None:
             ) from error
 
 
+@dataclass(slots=True, eq=False)
 class ScriptedReply:
     """One request of the scripted engine.
 
     `computed`: how many tokens of the prompt are done. `position`: the last reported place in the queue.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        stream: Streamer,
-        *,
-        prompt_tokens: int,
-        max_new_tokens: int,
-        script: Sequence[Step],
-    ) -> None:
-        self.request = request
-        self.stream = stream
-        self.prompt_tokens = prompt_tokens
-        self.max_new_tokens = max_new_tokens
-        self.script = script
-        self.played: list[Step] = []
-        self.cached = 0
-        self.computed = 0
-        self.generated = 0
-        self.position: int | None = None
-        self.started = False
-        self.cancelled = False
+    request: Request
+    stream: Streamer
+    prompt_tokens: int
+    max_new_tokens: int
+    script: Sequence[Step]
+    played: list[Step] = field(default_factory=list)
+    cached: int = 0
+    computed: int = 0
+    generated: int = 0
+    position: int | None = None
+    started: bool = False
+    cancelled: bool = False
 
     @property
     def prefilled(self) -> bool:

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
@@ -45,15 +46,13 @@ class _MessageReader(asyncio.Protocol):
         self.ended.set()
 
 
+@dataclass(eq=False)
 class ChildProcess:
     """A running process. Make one by `spawn`; `stop` it in any case."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, transport: asyncio.Transport, line: _MessageReader
-    ) -> None:
-        self._process = process
-        self._transport = transport
-        self._line = line
+    _process: asyncio.subprocess.Process
+    _transport: asyncio.Transport
+    _line: _MessageReader
 
     @classmethod
     async def spawn(cls, options: EngineOptions, receive: Callable[[FromEngine], None]) -> ChildProcess:

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,18 +132,13 @@ GRACE_S = 10.0
 _KEEPERS_OWN_S = 2.0
 
 
+@dataclass(eq=False)
 class LaunchedProcess:
     """A running vLLM. Make one by `start`; `stop` it in any case."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        lines: OutputReader,
-        transport: asyncio.BaseTransport,
-    ) -> None:
-        self._process = process
-        self._lines = lines
-        self._transport = transport
+    _process: asyncio.subprocess.Process
+    _lines: OutputReader
+    _transport: asyncio.BaseTransport
 
     @classmethod
     async def start(
