@@ -243,7 +243,9 @@ class Router:
         if conversation is None:
             return idlest
         home = self._homes.get(conversation)
-        preferred = self._preferred(conversation, idlest) if home is None else [home]
+        preferred = [idlest if home is None else home]
+        if home is None and self._names is not None:
+            preferred = ranked(repr(conversation), self._names)
         chosen = next(
             (one for one in preferred if one in loads and not overloaded(loads[one], loads[idlest])), idlest
         )
@@ -262,9 +264,6 @@ class Router:
     def _drop(self, conversation: Hashable) -> None:
         if (home := self._homes.pop(conversation, None)) is not None:
             self._kept[home] -= 1
-
-    def _preferred(self, conversation: Hashable, idlest: int) -> list[int]:
-        return [idlest] if self._names is None else ranked(repr(conversation), self._names)
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
         """Order engines, the idlest first. Of equals the one with fewer conversations is first, to fill memory evenly."""

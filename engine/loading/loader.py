@@ -273,13 +273,15 @@ def _translator(
     batch = options.max_batch or DEFAULT_MAX_BATCH
     made, bytes_per_token = prepared_translator(module)
     generation = module.generation_config
+    defaults = defaults_of(generation)
+    most = generation.max_new_tokens or (generation.max_length or 0) - 1  # which counts the start token
     known = translation_config(made, TranslationTokenizer(tokenizer, module.config, generation), generation)
     whole_pages = -(-known.languages.source_tokens // TRANSLATION_PAGE) * TRANSLATION_PAGE
     return LoadedModel(
         name=options.model,
         module=made,
         tokenizer=tokenizer,
-        defaults=translation_defaults(defaults_of(generation), generation),
+        defaults=defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
         max_batch=batch,
         vocabulary=made.vocabulary,
@@ -455,12 +457,6 @@ def translation_config(
         source_vocabulary=module.source_vocabulary,
         forced_end=generation.forced_eos_token_id is not None,
     )
-
-
-def translation_defaults(defaults: Params, generation: GenerationConfig) -> Params:
-    """Return the defaults of a translator, whose `max_length` counts the start token as well."""
-    most = generation.max_new_tokens or (generation.max_length or 0) - 1
-    return defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most)
 
 
 def _bad_words(generation: GenerationConfig) -> list[int]:

@@ -105,19 +105,14 @@ def window_of(config: PreTrainedConfig) -> int | None:
     The switch would change all replies of a batch.
     """
     window: int | None = getattr(config, "max_position_embeddings", None)
-    originals = [
-        rope["original_max_position_embeddings"]
-        for rope in _rope_parameters(config)
-        if rope.get("rope_type") == "longrope" and rope.get("original_max_position_embeddings")
+    rope = getattr(config, "rope_parameters", None) or {}
+    originals = [  # of a single set of rotary parameters, or of one for each kind of layer
+        part.get("original_max_position_embeddings")
+        for part in (rope, *rope.values())
+        if isinstance(part, dict) and part.get("rope_type") == "longrope"
     ]
     limits = [limit for limit in (window, *originals) if limit]
     return min(limits, default=None)
-
-
-def _rope_parameters(config: PreTrainedConfig) -> list[dict[str, Any]]:
-    """Return a model's sets of rotary parameters: a single one, or one for each kind of layer."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
 
 
 def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:

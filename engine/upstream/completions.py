@@ -73,7 +73,8 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
     if not messages:
         raise PromptRejected("There is no message to answer.")
     try:
-        size = sum(map(_size, messages)) + sum(map(_tool_size, spec.shown_tools))
+        tools = (text for tool in spec.shown_tools for text in (tool.name, tool.description, tool.parameters))
+        size = sum(map(_size, messages)) + sum(len(text.encode()) for text in tools)
     except UnicodeEncodeError as error:
         raise PromptRejected(f"The messages are not text: {error}") from error
     framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
@@ -88,10 +89,6 @@ def seen_tokens(messages: Sequence[Message]) -> int:
 def _size(message: Message) -> int:
     calls = sum(len(call.name.encode()) + len(call.arguments.encode()) for call in message.calls)
     return len(message.content.encode()) + calls
-
-
-def _tool_size(tool: Tool) -> int:
-    return len(tool.name.encode()) + len(tool.description.encode()) + len(tool.parameters.encode())
 
 
 def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
@@ -626,22 +623,16 @@ class UpstreamReply:
         news = choice.news
         if news.thought:
             yield from self._extend(news.thought, thinks=True)
-        if self._logprobs is not None:
-            self._add_logprobs(choice)
+        if self._logprobs is not None and (news.thought or news.tool_calls):
+            self._logprobs.pass_over(news.content or "")
+        elif self._logprobs is not None:
+            self._logprobs.add(news.content or "", choice.logprobs)
         if news.content:
             yield from self._extend(news.content, thinks=False)
         if news.tool_calls:
             yield from self._flush()
             for call in self._calls.take(news.tool_calls):
                 yield from self._call(call)
-
-    def _add_logprobs(self, choice: Choice) -> None:
-        assert self._logprobs is not None  # noqa: S101 - the caller has checked
-        news = choice.news
-        if news.thought or news.tool_calls:
-            self._logprobs.pass_over(news.content or "")
-        else:
-            self._logprobs.add(news.content or "", choice.logprobs)
 
     def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
         yield from self._close_call()

@@ -257,7 +257,8 @@ class UpstreamEngine(SingleEngine):
                 raise EngineUnavailable(str(error)) from error
             self._counts["retries"] += 1
             self._count(opened.reply)
-            opened.begin_again(self.options)
+            opened.reply, opened.position = reply_to(opened.request, self.options), None
+            opened.stream.put_nowait(Retried(opened.request.request_id, elsewhere=False))
             await asyncio.sleep(backoff_s(retries))
             retries += 1
 
@@ -406,12 +407,6 @@ class OpenRequest:
     def is_sent(self) -> None:
         """Note that the upstream may know of it from now on."""
         self.sent = True
-
-    def begin_again(self, options: UpstreamOptions) -> None:
-        """Forget the outputs of an attempt without text, and tell the reader to do so."""
-        self.reply = reply_to(self.request, options)
-        self.position = None
-        self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
 
     def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
