@@ -276,7 +276,8 @@ class Renderer:
     ) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        `disguises`: with the same text disguised. Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
+        `disguises`: with the same text disguised. Raises PromptRejected if the spec can't be followed, and whatever
+        templates and transformers raise.
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
