@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from time import monotonic
@@ -14,7 +15,7 @@ from typing import Protocol, Self, TypeVar, assert_never
 
 import msgspec
 
-from engine.errors import EngineError, EngineLost
+from engine.errors import EngineError
 from engine.messages import (
     PLAIN,
     Chunk,
@@ -235,14 +236,12 @@ Piece = Chunk | Reasoning | ToolCallOutput
 T = TypeVar("T", Chunk, Reasoning)
 
 
+@dataclass(slots=True, eq=False)
 class DeliveryTimes:
     """How many pieces readers took, and how long the pieces had waited."""
 
-    __slots__ = ("count", "seconds")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
+    count: int = 0
+    seconds: float = 0.0
 
     def note(self, seconds: float) -> None:
         """Count one."""
@@ -259,9 +258,10 @@ class Streamer:
     next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
     if an upstream refused the request.
 
-    The engine's side calls `put_nowait`, `lose` and `fail`.
+    The engine's side calls `put_nowait` and `fail`.
 
-    `deadline`: the loop's time by which an upstream's reply must have ended, retries included; None: none.
+    `deadline`: the loop's time by which an upstream's reply must have ended, retries included; None: none. `tried`: the
+    numbers of the upstreams that failed before its first text.
     """
 
     def __init__(
@@ -273,10 +273,10 @@ class Streamer:
         """
         self.request_id = request_id
         self.deadline: float | None = None
+        self.tried: set[int] = set()
         self._on_cancel = on_cancel
         self._deliveries = deliveries
-        self._retried: Retried | None = None
-        self._started: Started | None = None
+        self._early: list[Retried | Started] = []  # come before the waiting text
         self._pieces: deque[tuple[Piece, float]] = deque()  # and when they were made
         self._last: Queued | Prefilling | Finished | None = None
         self.made_at: float | None = None
@@ -307,20 +307,15 @@ class Streamer:
                 self._last = None
             case Started():
                 # repeated after a preemption: the reader may get it before text that waits
-                self._started = output
+                self._early = [*(one for one in self._early if isinstance(one, Retried)), output]
                 self._last = None
             case Retried():
-                self._retried = output
-                self._started = self._last = None
+                self._early, self._last = [output], None
             case Queued() | Prefilling() | Finished():
                 self._last = output
             case _:
                 assert_never(output)
         self._wake()
-
-    def lose(self, why: str) -> None:
-        """End the stream with EngineLost, which is raised after the outputs so far."""
-        self.fail(EngineLost(why))
 
     def fail(self, error: EngineError) -> None:
         """End the stream with this error, which is raised after the outputs so far."""
@@ -364,12 +359,8 @@ class Streamer:
 
     def _take(self) -> Output | None:
         """Take the oldest output, or None; neighbours of one kind are taken together."""
-        if self._retried is not None:
-            retried, self._retried = self._retried, None
-            return retried
-        if self._started is not None:
-            started, self._started = self._started, None
-            return started
+        if self._early:
+            return self._early.pop(0)
         if self._pieces:
             return self._take_piece()
         last, self._last = self._last, None

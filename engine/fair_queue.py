@@ -56,11 +56,6 @@ class _Waiting(Generic[K, T]):
     cost: int
     arrival: int
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """Its order among those of its client."""
-        return -self.priority, self.arrival
-
 
 class FairQueue(Generic[K, T]):
     """Holds work under unique keys. `cost`: what a piece of work takes, in any unit."""
@@ -114,17 +109,12 @@ class FairQueue(Generic[K, T]):
 
     def _firsts(self) -> list[_Waiting[K, T]]:
         """Return the next piece of each group."""
-        of_clients: dict[str, _Waiting[K, T]] = {}
-        for one in self._waiting.values():
-            first = of_clients.get(one.client)
-            if first is None or one.order < first.order:
-                of_clients[one.client] = one
-        of_groups: dict[str, _Waiting[K, T]] = {}
-        for one in of_clients.values():
-            first = of_groups.get(one.group)
-            if first is None or self._of_group(one) < self._of_group(first):
-                of_groups[one.group] = one
-        return list(of_groups.values())
+        last_first = sorted(
+            self._waiting.values(), key=lambda one: (-one.priority, one.arrival), reverse=True
+        )
+        of_clients = {one.client: one for one in last_first}
+        last_first = sorted(of_clients.values(), key=self._of_group, reverse=True)
+        return list({one.group: one for one in last_first}.values())
 
     def _of_group(self, one: _Waiting[K, T]) -> tuple[int, float, int]:
         """Return its order among those of its group."""

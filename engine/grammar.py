@@ -265,7 +265,12 @@ class GrammarCompiler:
 
     def matcher(self, source: GrammarSource) -> LLMatcher:
         """Return a matcher for the start of a reply. Lets other threads run meanwhile. Raises GrammarError."""
-        return self._taken(source.digest) or self._compile(source)
+        if (taken := self._taken(source.digest)) is not None:
+            return taken
+        matcher = LLMatcher(self.vocabulary.tokens, source.text, log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise GrammarError(why(matcher))
+        return matcher
 
     def keep(self, source: GrammarSource, matcher: LLMatcher) -> None:
         """Keep a matcher that is no longer in use, for the next reply with its grammar."""
@@ -282,12 +287,6 @@ class GrammarCompiler:
                     del self._kept[place]
                     return matcher
         return None
-
-    def _compile(self, source: GrammarSource) -> LLMatcher:
-        matcher = LLMatcher(self.vocabulary.tokens, source.text, log_level=0, limits=LIMITS)
-        if matcher.is_error():
-            raise GrammarError(why(matcher))
-        return matcher
 
 
 def why(matcher: LLMatcher) -> str:
@@ -418,19 +417,15 @@ def _some_token(mask: bytes, preferred: Sequence[int], random: Random) -> int:
 def _try_and_end(compiler: GrammarCompiler, source: GrammarSource, writing: int) -> None:
     try:
         os.nice(NICENESS)
-        _bound_memory()
+        if sys.platform == "linux":
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            most = pages * _PAGE + 8 * MEMORY_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, WHOLE_S)
         os.write(writing, b"!" + judge(compiler, source).encode())
     finally:
         os._exit(0)
-
-
-def _bound_memory() -> None:
-    if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * _PAGE + 8 * MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _peak_bytes() -> int:
@@ -466,7 +461,9 @@ Trial = Callable[[GrammarSource], str]
 
 def symbols(text: str, specials: Mapping[str, int]) -> str:
     """Return the symbols of a text in a rule: literals, and the ids of the control tokens that it spells out."""
-    return " ".join(_symbol(piece, specials) for piece in _pieces(text, specials))
+    return " ".join(
+        f"<[{specials[piece]}]>" if piece in specials else literal(piece) for piece in _pieces(text, specials)
+    )
 
 
 def begins_special(text: str, specials: Mapping[str, int]) -> bool:
@@ -492,10 +489,6 @@ def controls_in(frame: str) -> set[int]:
 def literal(text: str) -> str:
     """Return the literal of a text."""
     return json.dumps(text)
-
-
-def _symbol(piece: str, specials: Mapping[str, int]) -> str:
-    return f"<[{specials[piece]}]>" if piece in specials else literal(piece)
 
 
 def _pieces(text: str, specials: Mapping[str, int]) -> list[str]:

@@ -17,8 +17,7 @@ import mmap
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -105,7 +104,7 @@ def kv_budget(
         raise ModelNotUsable(
             "Neither the model nor this machine has a known limit for the context: set MIDSTREAM_KV_MEMORY."
         )
-    whole = max_batch * _rounded_up(window or 0, page_size)
+    whole = max_batch * -(-(window or 0) // page_size) * page_size
     total = whole if size is None else size // bytes_per_token
     if is_limit and window is not None:
         total = min(total, int((1 + KEPT_SHARE) * whole))
@@ -118,10 +117,6 @@ def kv_budget(
             f"Keys and values have room for {context} tokens, which is too little. Raise MIDSTREAM_KV_MEMORY."
         )
     return KVBudget(total // page, page, context, bytes_per_token)
-
-
-def _rounded_up(tokens: int, step: int) -> int:
-    return -(-tokens // step) * step
 
 
 def working_bytes(*, hidden: int, inner: int, vocabulary: int, tokens: int, max_batch: int) -> int:
@@ -313,17 +308,15 @@ class Match(NamedTuple):
 NOTHING = Match((), 0)
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A page, its valid tokens, and the pages that continue it: by salt, then by tokens."""
 
-    __slots__ = ("children", "page", "parent", "salt", "tokens")
-
-    def __init__(self, page: int, parent: _Node | None, salt: str, tokens: bytes) -> None:
-        self.page = page
-        self.parent = parent
-        self.salt = salt
-        self.tokens = tokens
-        self.children: dict[str, dict[bytes, _Node]] = {}
+    page: int
+    parent: _Node | None
+    salt: str
+    tokens: bytes
+    children: dict[str, dict[bytes, _Node]] = field(default_factory=dict)
 
 
 class PrefixCache:
@@ -593,13 +586,11 @@ def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
             first = place
 
 
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+_LIBC = ctypes.CDLL(None)
 
 
 def _give_back(start: int, stop: int) -> None:
     """Return the whole pages of the system between two addresses. Locked memory stays."""
     start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop:
-        _libc().madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)
+        _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)

@@ -446,8 +446,7 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some formats are.
 
     `context_tokens`: the most of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
-    `token_bytes`: the bytes of the longest token. A text with more bytes than these for each token of the window can't fit.
-    None: unknown. `languages`: of a model that only translates.
+    `languages`: of a model that only translates.
     """
 
     model: str
@@ -458,7 +457,6 @@ class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     max_batch: int
     parameters: int
     lacks: tuple[str, ...] = ()
-    token_bytes: int | None = None
     features: tuple[str, ...] = ()
     languages: Languages | None = None
 
@@ -523,15 +521,12 @@ def trace_of_headers(headers: Iterable[tuple[bytes, bytes]]) -> Trace:
     """Read a request's headers, with names in lower case. Invalid values are left out."""
     found = {name: value.decode("latin-1") for name, value in headers if name in _NAMES}
     request_id, traceparent = (found.get(name, "") for name in _NAMES)
+    is_newer = not traceparent.startswith("00-")
+    is_sound = _TRACEPARENT.fullmatch(traceparent) and (is_newer or len(traceparent) == _LENGTH)
     return Trace(
         request_id if _REQUEST_ID.fullmatch(request_id) else "",
-        traceparent[:_LENGTH] if _is_sound(traceparent) else "",
+        traceparent[:_LENGTH] if is_sound else "",
     )
-
-
-def _is_sound(traceparent: str) -> bool:
-    is_new = not traceparent.startswith("00-")
-    return bool(_TRACEPARENT.fullmatch(traceparent)) and (is_new or len(traceparent) == _LENGTH)
 
 
 _NAMES = (b"x-request-id", b"traceparent")

@@ -9,13 +9,14 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import assert_never
 
 import msgspec
 
-from engine.api import Engine, EngineState, EngineStatus, Streamer
-from engine.errors import PromptRejected
+from engine.api import EngineState, Streamer
+from engine.errors import EngineLost, PromptRejected
 from engine.messages import (
     PLAIN,
     REPLY_TOKENS,
@@ -38,15 +39,10 @@ from engine.messages import (
     TokenLogprob,
     ToolCallOutput,
 )
-from engine.process.supervision import Lifecycle
+from engine.process.supervision import Lifecycle, SingleEngine
+from engine.text.reply_text import Thought
 
 _WORDS = re.compile(r"\s*\S+|\s+")
-
-
-class Thought(msgspec.Struct, frozen=True):
-    """A piece of the model's reasoning."""
-
-    text: str
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -89,33 +85,25 @@ def refuse_bad_format(spec: ReplySpec) -> None:
             ) from error
 
 
+@dataclass(slots=True, eq=False)
 class ScriptedReply:
     """One request of the scripted engine.
 
     `computed`: how many tokens of the prompt are done. `position`: the last reported place in the queue.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        stream: Streamer,
-        *,
-        prompt_tokens: int,
-        max_new_tokens: int,
-        script: Sequence[Step],
-    ) -> None:
-        self.request = request
-        self.stream = stream
-        self.prompt_tokens = prompt_tokens
-        self.max_new_tokens = max_new_tokens
-        self.script = script
-        self.played: list[Step] = []
-        self.cached = 0
-        self.computed = 0
-        self.generated = 0
-        self.position: int | None = None
-        self.started = False
-        self.cancelled = False
+    request: Request
+    stream: Streamer
+    prompt_tokens: int
+    max_new_tokens: int
+    script: Sequence[Step]
+    played: list[Step] = field(default_factory=list)
+    cached: int = 0
+    computed: int = 0
+    generated: int = 0
+    position: int | None = None
+    started: bool = False
+    cancelled: bool = False
 
     @property
     def prefilled(self) -> bool:
@@ -179,13 +167,11 @@ class ScriptedReply:
         )
 
 
-LONGEST_WORD = 2**24
-"""The most bytes of a token. A word is one token, however long it is."""
 FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "raw")
 """All features, since a script does not depend on them."""
 
 
-class ScriptedEngine:
+class ScriptedEngine(SingleEngine):
     """An `Engine` that plays scripts: text, thoughts and calls, whatever was asked for. Each piece is one token.
 
     Without `by_hand` it steps by itself, at each turn of the event loop or every `pace_s` seconds. Like a separate
@@ -206,7 +192,6 @@ class ScriptedEngine:
         by_hand: bool = False,
         pace_s: float = 0.0,
         max_batch: int = 1_000_000,
-        token_bytes: int = LONGEST_WORD,
         features: tuple[str, ...] = FEATURES,
     ) -> None:
         """Make a ready engine. `reply` is played if no `script` is queued. `features`: as in `ModelFacts`."""
@@ -230,30 +215,15 @@ class ScriptedEngine:
             dtype="none",
             max_batch=max_batch,
             parameters=0,
-            token_bytes=token_bytes,
             features=features,
         )
         self._counts: Counter[str] = Counter()
         self._life.loaded(self._facts)
 
     @property
-    def status(self) -> EngineStatus:
-        """The engine's state, which `die`, `revive`, `fail` and `stop` change."""
-        return self._life.status
-
-    @property
     def facts(self) -> ModelFacts | None:
         """The scripted model."""
         return self._facts
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until the engine is revived. Raises EngineUnavailable."""
-        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -342,7 +312,7 @@ class ScriptedEngine:
     def _lose_all(self, why: str) -> None:
         for run in list(self._runs.values()):
             del self._runs[run.request.request_id]
-            run.stream.lose(why)
+            run.stream.fail(EngineLost(why))
 
     def _advance(self, run: ScriptedReply) -> None:
         if run.cancelled:

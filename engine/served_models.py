@@ -243,7 +243,9 @@ class Router:
         if conversation is None:
             return idlest
         home = self._homes.get(conversation)
-        preferred = self._preferred(conversation, idlest) if home is None else [home]
+        preferred = [idlest if home is None else home]
+        if home is None and self._names is not None:
+            preferred = ranked(repr(conversation), self._names)
         chosen = next(
             (one for one in preferred if one in loads and not overloaded(loads[one], loads[idlest])), idlest
         )
@@ -262,9 +264,6 @@ class Router:
     def _drop(self, conversation: Hashable) -> None:
         if (home := self._homes.pop(conversation, None)) is not None:
             self._kept[home] -= 1
-
-    def _preferred(self, conversation: Hashable, idlest: int) -> list[int]:
-        return [idlest] if self._names is None else ranked(repr(conversation), self._names)
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
         """Order engines, the idlest first. Of equals the one with fewer conversations is first, to fill memory evenly."""
@@ -399,7 +398,10 @@ class Fleet(Runnable, Generic[M]):
         resting = self._resting()
         chosen = [one for one in serving if one[0] not in resting] or serving
         chosen = chosen or [one for one in numbered if not one[1].status.state.is_final]
-        return {number: _load_of(engine) for number, engine in chosen}
+        return {
+            number: Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
+            for number, engine in chosen
+        }
 
     def _failed_one(self) -> M:
         """Return the engine that says why none serves any more: one that failed, rather than one that was stopped."""
@@ -426,7 +428,6 @@ def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         device=", ".join(devices),
         max_batch=one.max_batch + other.max_batch,
         lacks=tuple(dict.fromkeys([*one.lacks, *other.lacks])),
-        token_bytes=_larger(one.token_bytes, other.token_bytes),
         features=_common(one.features, other.features),
     )
 
@@ -442,20 +443,12 @@ def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(both))
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else max(one, other)
-
-
 def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
     """Return the sums of two engines' numbers."""
     more = msgspec.structs.asdict(other)
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}
     )
-
-
-def _load_of(engine: Member) -> Load:
-    return Load(engine.open_requests, engine.facts.max_batch if engine.facts else 0)
 
 
 class EngineFleet(Fleet[EngineClient]):

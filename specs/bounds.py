@@ -118,7 +118,7 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ),
     ("values and fields in it", f"{MAX_VALUES:,}", _INVALID, None),
     ("messages in it", f"{MAX_MESSAGES:,}", _INVALID, None),
-    ("text in it", "the window times its longest token", "400 `context_length_exceeded`", None),
+    ("text in it", "256 bytes for each token of the window", "400 `context_length_exceeded`", None),
     ("time for a request", "10 s", "408", Bound.REQUEST_TIME),
     ("pipelined requests", f"{size(MAX_AHEAD_BYTES)}; {rate(PIPELINED)}", _SLOWER, Bound.PIPELINED),
     ("all sockets", "see `MIDSTREAM_MAX_CONNECTIONS`", "503", Bound.SOCKETS),

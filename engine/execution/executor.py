@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers
+from engine.execution.guide import Guide, GuideState, MaskWorkers, SpanFailure
 from engine.execution.sampler import Sampler, SamplerState, scores_of
 from engine.grammar import GrammarCompiler, GrammarSource
 from engine.kv_cache import KVBudget, PageCopy, PagedCache
-from engine.messages import ErrorCode, Languages, ModelFacts, Params
+from engine.messages import Languages, ModelFacts, Params
 from engine.model.attention import AttentionNotSupported
 from engine.model.cpu.decoder import CpuModel, is_known
 from engine.model.cuda.graphs import CudaRecorder, DecodeGraphs, PendingTokens, Record
@@ -39,7 +39,6 @@ from engine.step_layout import (
     sources_of,
     target_tokens,
 )
-from engine.text.detokenizer import longest_token_bytes
 from engine.text.reply_text import SamplingParams, ScoredToken
 from engine.vision.tower import VisionConfig, replaced
 
@@ -63,7 +62,12 @@ class Executor:
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
-        self._runner = _runner_of(model)
+        pages, size = model.kv.pages, model.kv.page_size
+        self._runner = (
+            TranslationRunner(model.module, pages=pages, page_size=size)
+            if isinstance(model.module, EncoderDecoder)
+            else Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
+        )
         self._sampler = Sampler(
             slots=slots, vocabulary=model.vocabulary, device=model.device, ends=model.eos_ids
         )
@@ -230,15 +234,6 @@ class SamplingBatch:
     deferred: Mapping[int, SpanFailure | Deferred]
 
 
-@dataclass(frozen=True, slots=True)
-class SpanFailure:
-    """Why a span gave no token, in words for its requester. `valid`: its keys and values are valid all the same."""
-
-    message: str
-    code: ErrorCode = ErrorCode.INTERNAL
-    valid: bool = False
-
-
 class Deferred(Enum):
     """Why a span that samples gave no token, though nothing is wrong."""
 
@@ -256,13 +251,6 @@ Outcome = int | ScoredToken | SpanFailure | Deferred | None
 """The next token of a span, scored if that was asked for, or why it gave none; None if it does not sample."""
 
 
-def _runner_of(model: LoadedModel) -> Runner | TranslationRunner:
-    pages, size = model.kv.pages, model.kv.page_size
-    if isinstance(model.module, EncoderDecoder):
-        return TranslationRunner(model.module, pages=pages, page_size=size)
-    return Runner(model.module, pages=pages, page_size=size, context_tokens=model.context_tokens)
-
-
 def _deferred(guide: Guide) -> SpanFailure | Deferred | None:
     """Return why a reply gets no token now; None if it gets one."""
     match guide.state:
@@ -273,8 +261,7 @@ def _deferred(guide: Guide) -> SpanFailure | Deferred | None:
         case GuideState.COMPLETE:
             return Deferred.COMPLETE
         case GuideState.FAILED:
-            assert guide.fault is not None  # noqa: S101 - it says why the guide failed
-            return SpanFailure(guide.fault.message, guide.fault.code, valid=True)
+            return guide.fault
         case _:
             assert_never(guide.state)
 
@@ -343,7 +330,6 @@ class LoadedModel:
             max_batch=self.max_batch,
             parameters=self.module.num_parameters()
             + (0 if self.vision_config is None else self.vision_config.tower.num_parameters()),
-            token_bytes=longest_token_bytes(self.tokenizer),
             features=("format",) if self.grammars is not None else (),
             languages=self.translation_config.languages if self.translation_config is not None else None,
         )

@@ -34,7 +34,7 @@ class Guide:
         """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
         self.state = GuideState.NEW
         self.mask: Tensor | None = None
-        self.fault: GuideFailure | None = None
+        self.fault: SpanFailure | None = None
         self._compiler = compiler
         self._source = source
         self._masks = masks
@@ -61,7 +61,7 @@ class Guide:
         try:
             self._matcher = matcher = self._compiler.matcher(self._source)
         except GrammarError as fault:
-            self.mark_failed(GuideFailure(f"The grammar can't be followed: {fault}", ErrorCode.BAD_PARAMS))
+            self.mark_failed(f"The grammar can't be followed: {fault}")
         else:
             self._compute_mask(matcher)
 
@@ -78,9 +78,9 @@ class Guide:
             self._tokens += 1
             self._compute_mask(matcher)
 
-    def mark_failed(self, fault: GuideFailure) -> None:
-        """Note that the reply can't go on."""
-        self.fault, self.state = fault, GuideState.FAILED
+    def mark_failed(self, why: str, code: ErrorCode = ErrorCode.BAD_PARAMS) -> None:
+        """Note that the reply can't go on, and whose fault that is."""
+        self.fault, self.state = SpanFailure(why, code, valid=True), GuideState.FAILED
 
     def _compute_mask(self, matcher: LLMatcher) -> None:
         mask = torch.empty_like(self._masks.allowed)
@@ -90,18 +90,14 @@ class Guide:
             return
         mask &= self._masks.allowed
         if not mask.any():
-            self.mark_failed(
-                GuideFailure("The grammar allows only control tokens here.", ErrorCode.BAD_PARAMS)
-            )
+            self.mark_failed("The grammar allows only control tokens here.")
             return
         if self._tokens < self._min_tokens and (not_ending := mask & self._masks.unended).any():
             mask = not_ending
         self.mask, self.state = mask, GuideState.READY
 
     def _fail(self, matcher: LLMatcher) -> None:
-        self.mark_failed(
-            GuideFailure(f"The grammar can't be followed any further: {why(matcher)}", ErrorCode.BAD_PARAMS)
-        )
+        self.mark_failed(f"The grammar can't be followed any further: {why(matcher)}")
 
 
 class GuideState(Enum):
@@ -118,11 +114,12 @@ class GuideState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class GuideFailure:
-    """Why a reply can't continue in its grammar, and whose fault that is."""
+class SpanFailure:
+    """Why a span gave no token, in words for its requester. `valid`: its keys and values are valid all the same."""
 
     message: str
-    code: ErrorCode
+    code: ErrorCode = ErrorCode.INTERNAL
+    valid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +196,7 @@ class MaskWorkers:
         except BaseException:
             # The boundary of one reply's grammar: other masks must still be made, and somebody waits for this one.
             log.exception("computing a token mask failed")
-            guide.mark_failed(GuideFailure("The reply's grammar could not be followed.", ErrorCode.INTERNAL))
+            guide.mark_failed("The reply's grammar could not be followed.", ErrorCode.INTERNAL)
         with self._done:
             self._done.notify_all()
 

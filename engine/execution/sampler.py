@@ -42,13 +42,17 @@ class SamplingMethod(Enum):
     WHOLE = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SamplerState:
-    """One reply's sampling state, with its own random numbers. It may move from slot to slot."""
+    """One reply's sampling state, with its own random numbers. It may move from slot to slot.
+
+    `generated`: how many tokens the reply has.
+    """
 
     sampling: SamplingParams
     random: Random
     guide: Guide | None = None
+    generated: int = 0
 
     @classmethod
     def of(cls, sampling: SamplingParams, guide: Guide | None = None) -> SamplerState:
@@ -62,6 +66,22 @@ class SamplerState:
         if not chosen.do_sample or chosen.temperature < COLDEST or chosen.top_k == 1 or chosen.top_p <= 0:
             return SamplingMethod.LIKELIEST
         return SamplingMethod.SHORTLIST if 0 < chosen.top_k <= LONGEST_SHORTLIST else SamplingMethod.WHOLE
+
+    @property
+    def may_not_end(self) -> bool:
+        """Whether the reply is too short to end. Guides check that themselves."""
+        return self.guide is None and self.generated < self.sampling.min_tokens
+
+    @property
+    def counts(self) -> bool:
+        """Whether it matters how often each token has come."""
+        return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether its logits are changed before a token is chosen."""
+        weighs = self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts
+        return bool(weighs or self.guide or self.may_not_end)
 
 
 class Sampler:
@@ -88,11 +108,10 @@ class Sampler:
 
         `generated`: how many of them are its own. The penalties for presence and frequency count only these.
         """
+        sampler_state.generated = generated
         self._sampler_states[slot] = sampler_state
         self._rows = None
-        self._adjustments.join(
-            slot, LogitsParams(sampler_state.sampling, sampler_state.guide, generated), tokens
-        )
+        self._adjustments.join(slot, sampler_state, tokens)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, slots: Sequence[int]) -> list[int | None]:
@@ -140,7 +159,7 @@ class Sampler:
         ways: dict[tuple[SamplingMethod, bool], list[int]] = {}
         for place, slot in enumerate(slots):
             if (sampler_state := self._sampler_states[slot]) is not None:
-                ways.setdefault((sampler_state.way, self._adjustments.is_changed(slot)), []).append(place)
+                ways.setdefault((sampler_state.way, sampler_state.changes_logits), []).append(place)
         parts = []
         for (way, _), places in ways.items():
             at_once = len(places) if way is SamplingMethod.SHORTLIST else self._at_once
@@ -336,35 +355,6 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class LogitsParams:
-    """The changes that one reply asks for. `generated`: how many tokens it has so far."""
-
-    sampling: SamplingParams
-    guide: Guide | None
-    generated: int
-
-    @property
-    def may_not_end(self) -> bool:
-        """Whether the reply is too short to end. Guides check that themselves."""
-        return self.guide is None and self.generated < self.sampling.min_tokens
-
-    @property
-    def counts(self) -> bool:
-        """Whether it matters how often each token has come."""
-        return bool(self.sampling.presence_penalty or self.sampling.frequency_penalty)
-
-    @property
-    def weighs(self) -> bool:
-        """Whether some tokens become likelier or less likely than the model computed."""
-        return bool(self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts)
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the logits stay as they are."""
-        return not (self.weighs or self.guide or self.may_not_end)
-
-
-@dataclass(frozen=True, slots=True)
 class LogitsChanges:
     """The changes of some rows. Tensors have a row for each, (rows, 1) or (rows, some); None if no row asks for it."""
 
@@ -391,45 +381,39 @@ class LogitsProcessors:
         self._shape = slots, vocabulary
         self._device = device
         self._ends = sent(torch.tensor(sorted(ends)), device) if ends else None
-        self._params: dict[int, LogitsParams] = {}
+        self._states: dict[int, SamplerState] = {}
         self._seen: Tensor | None = None
         self._counts: Tensor | None = None
 
-    def join(self, slot: int, params: LogitsParams, tokens: Sequence[int]) -> None:
-        """Take a reply into a slot, with all its tokens, prompt included. The last `params.generated` are its own."""
-        self._params[slot] = params
-        if params.sampling.repetition_penalty != 1.0:
+    def join(self, slot: int, state: SamplerState, tokens: Sequence[int]) -> None:
+        """Take a reply into a slot, with all its tokens, prompt included. The last `state.generated` are its own."""
+        self._states[slot] = state
+        if state.sampling.repetition_penalty != 1.0:
             self._seen = self._table(self._seen, torch.bool)
             self._seen[slot].zero_()
             self._seen[slot].index_fill_(0, sent(torch.tensor(list(tokens)), self._device), value=True)
-        if params.counts:
+        if state.counts:
             self._counts = self._table(self._counts, torch.int32)
             self._counts[slot].zero_()
             own = sent(
-                torch.tensor(list(tokens[len(tokens) - params.generated :]), dtype=torch.int64), self._device
+                torch.tensor(list(tokens[len(tokens) - state.generated :]), dtype=torch.int64), self._device
             )
             self._counts[slot].index_add_(0, own, torch.ones_like(own, dtype=torch.int32))
 
-    def is_changed(self, slot: int) -> bool:
-        """Whether a slot's logits are to be changed now."""
-        return not self._params[slot].is_none
-
     def changes(self, slots: Sequence[int]) -> LogitsChanges | None:
         """Return the changes for the rows of these slots; None if there are none."""
-        slot_params = [self._params[slot] for slot in slots]
-        if all(params.is_none for params in slot_params):
+        states = [self._states[slot] for slot in slots]
+        if not any(state.changes_logits for state in states):
             return None
-        samplings = [params.sampling for params in slot_params]
+        samplings = [state.sampling for state in states]
         return LogitsChanges(
             slots=sent(torch.tensor(list(slots)), self._device),
             penalty=self._column([one.repetition_penalty for one in samplings], neutral=1.0),
             presence=self._column([one.presence_penalty for one in samplings]),
             frequency=self._column([one.frequency_penalty for one in samplings]),
             bias=self._biases([one.logit_bias for one in samplings]),
-            may_not_end=self._column([params.may_not_end for params in slot_params]),
-            guides=tuple(
-                (row, params.guide) for row, params in enumerate(slot_params) if params.guide is not None
-            ),
+            may_not_end=self._column([state.may_not_end for state in states]),
+            guides=tuple((row, state.guide) for row, state in enumerate(states) if state.guide is not None),
         )
 
     def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
@@ -456,9 +440,10 @@ class LogitsProcessors:
 
     def _count_generated(self, slot: int) -> bool:
         """Count a token. Returns whether the reply may end from now on, but might not before."""
-        params = self._params[slot]
-        more = self._params[slot] = LogitsParams(params.sampling, params.guide, params.generated + 1)
-        return more.may_not_end != params.may_not_end
+        state = self._states[slot]
+        might_not_end = state.may_not_end
+        state.generated += 1
+        return state.may_not_end != might_not_end
 
     def _penalised(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
         """Apply the penalties. Sources: CTRL (Keskar et al. 2019), section 4.1, with transformers' rule; OpenAI's API."""

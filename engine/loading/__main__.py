@@ -33,11 +33,12 @@ from transformers.integrations.gguf.reader import read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from engine.errors import ModelNotUsable
-from engine.loading.loader import before_weights, takes_images
+from engine.loading.loader import before_weights
 from engine.loading.preflight import GGUF, GGUF_REFUSED, OTHER_READER, PreflightResult
 from engine.loading.probe import check_architecture, memory_estimate, skeleton_of
 from engine.machine import EngineOptions, end_with_parent
 from engine.model.devices import choose_device, choose_dtype
+from engine.vision.processor import takes_images
 
 SAMPLING = {
     "temp": "temperature",
@@ -60,16 +61,11 @@ def verdict(options: EngineOptions) -> PreflightResult:
             device = choose_device(options.device)
             config, dtype = read_file(Path(model))[0], choose_dtype(options.dtype, device)
         else:
-            config, _, device, dtype = before_weights(
-                model, device=options.device, dtype=options.dtype, quantize=options.quantize
-            )
+            config, _, device, dtype = before_weights(options)
         if config.is_encoder_decoder or takes_images(config):
             return PreflightResult(serves=True, words=f"{config.model_type} runs in this engine.")
-        skeleton = skeleton_of(model, config, dtype)
-        estimate = memory_estimate(
-            skeleton, device, kv_bytes=options.kv_bytes, memory_share=options.memory_share
-        )
-        return PreflightResult(serves=True, words=estimate.words)
+        words = memory_estimate(skeleton_of(model, config, dtype), device, options)
+        return PreflightResult(serves=True, words=words)
     except ModelNotUsable as error:
         return PreflightResult(serves=False, words=str(error))
 

@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
@@ -36,7 +35,7 @@ from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import LoadedModel, TranslationConfig, TranslationRunner
 from engine.grammar import GrammarCompiler, NoGrammars, vocabulary_of
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size, working_bytes
-from engine.loading.preflight import SAFE_WEIGHTS, check_folder, check_quantization
+from engine.loading.preflight import SAFE_WEIGHTS, check_quantization
 from engine.loading.probe import (
     LARGEST_STEP,
     Probed,
@@ -49,8 +48,8 @@ from engine.loading.probe import (
     skeleton_of,
     window_of,
 )
-from engine.loading.tokenizer import TranslationTokenizer, read_tokenizer
-from engine.machine import triton_trouble
+from engine.loading.tokenizer import TranslationTokenizer, read_config, read_tokenizer
+from engine.machine import EngineOptions, triton_trouble
 from engine.messages import REPLY_TOKENS, Languages, Params
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import serve_linear, take_over
@@ -64,56 +63,29 @@ from engine.model.devices import (
 from engine.model.encoder_decoder import SERVED_TYPES, EncoderDecoder
 from engine.step_layout import Source, Span
 from engine.vision.image import IMAGE
-from engine.vision.processor import VISION_MODEL_TYPES, ImageProcessor
+from engine.vision.processor import ImageProcessor, takes_images
 from engine.vision.tower import VisionConfig, VisionTower, finished
 
 Progress = Callable[[str, float], None]
 
 
-def load(
-    model: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    pickled_weights: bool = False,
-    reply_tokens: int = REPLY_TOKENS,
-    max_batch: int | None = None,
-    kv_bytes: int | None = None,
-    memory_share: float = 1.0,
-    quantize: str = "none",
-    progress: Progress = lambda _stage, _share: None,
-) -> LoadedModel:
-    """Load a model by its hub name or folder. `None` and "auto" let the loader choose device and dtype.
-
-    `pickled_weights`: weights need not be safetensors. `reply_tokens`: the longest reply whose sender names no limit.
-    `kv_bytes` bounds the memory for keys and values of `max_batch` replies, and so the context.
-    `memory_share`: this engine's part of the memory that is taken for them, at most, if `kv_bytes` is None.
-    `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable.
-    """
-    config, tokenizer, target, precision = before_weights(
-        model, device=device, dtype=dtype, quantize=quantize, progress=progress
-    )
+def load(options: EngineOptions, progress: Progress = lambda _stage, _share: None) -> LoadedModel:
+    """Load a model. `progress` is called with a stage, in words, and a share from 0 to 1. Raises ModelNotUsable."""
+    model, quantize = options.model, options.quantize
+    config, tokenizer, target, precision = before_weights(options, progress)
     if target.type == "cpu" and (trouble := cpu_kernels.trouble()):
         log.warning("replies are slower, since the kernels for CPUs are not available: %s", trouble)
     if not (config.is_encoder_decoder or takes_images(config) or _weights_are_here(model)):
-        skeleton = skeleton_of(model, config, precision)
-        found = memory_estimate(skeleton, target, kv_bytes=kv_bytes, memory_share=memory_share)
-        log.info("fetching weights: %s", found.words)
+        found = memory_estimate(skeleton_of(model, config, precision), target, options)
+        log.info("fetching weights: %s", found)
     progress("reading the weights", 0.1)
     with _out_of_memory_reported(model, target):
         with weights_progress(lambda share: progress("reading the weights", 0.1 + 0.7 * share)):
-            module = _read_weights(model, config, precision, pickled=pickled_weights)
+            module = _read_weights(model, config, precision, pickled=options.pickled_weights)
         cast("torch.nn.Module", module).to(target)
         if config.is_encoder_decoder:
             progress("warming up", 0.8)
-            translator = _translator(
-                model,
-                module,
-                tokenizer,
-                kv_bytes or _memory_for_kv(target, memory_share, lambda: None),
-                max_batch or DEFAULT_MAX_BATCH,
-                is_limit=kv_bytes is None,
-            )
+            translator = _translator(options, module, tokenizer, target)
             progress("ready", 1.0)
             return translator
         vision_config = None
@@ -121,24 +93,24 @@ def load(
             module, vision_config = parted(model, module, tokenizer)
         vocabulary = cast("torch.nn.Embedding", module.get_input_embeddings()).num_embeddings
         probed = _make_ready(module, vocabulary, quantize, progress)
-    batch, window = max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
+    batch, window = options.max_batch or DEFAULT_MAX_BATCH, window_of(config.get_text_config())
     ends = eos_ids_of(module.generation_config, tokenizer.eos_token_id)
     largest = partial(largest_step, probed.module, vocabulary, window)
     loaded = LoadedModel(
         name=model,
         module=probed.module,
         tokenizer=tokenizer,
-        defaults=defaults_of(module.generation_config, reply_tokens),
+        defaults=defaults_of(module.generation_config, options.reply_tokens),
         eos_ids=ends,
         max_batch=batch,
         vocabulary=vocabulary,
         kv=kv_budget(
-            kv_bytes or _memory_for_kv(target, memory_share, largest),
+            options.kv_bytes or _memory_for_kv(target, options.memory_share, largest),
             bytes_per_token=probed.bytes_per_token,
             window=window,
             max_batch=batch,
             page_size=page_size(target.type),
-            is_limit=kv_bytes is None,
+            is_limit=options.kv_bytes is None,
         ),
         grammars=_grammars(tokenizer, vocabulary, ends),
         vision_config=vision_config,
@@ -149,24 +121,20 @@ def load(
 
 
 def before_weights(
-    model: str,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-    quantize: str = "none",
-    progress: Progress = lambda _stage, _share: None,
+    options: EngineOptions, progress: Progress = lambda _stage, _share: None
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
     """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
+    model, quantize = options.model, options.quantize
     _quiet()
-    target = choose_device(device)
+    target = choose_device(options.device)
     if target.type == "cuda":
         torch.cuda.set_device(target)  # or else code that names no device would use the first one
         if missing := triton_trouble():
             log.warning("kernels for CUDA can't be compiled: %s. %s", *missing)
-    precision = choose_dtype(dtype, target)
+    precision = choose_dtype(options.dtype, target)
     check_quantization(quantize, device=target.type, dtype=str(precision).removeprefix("torch."))
     progress("reading the configuration", 0.0)
-    config = _read_config(model)
+    config = read_config(model)
     if config.is_encoder_decoder:
         check_translator(model, config, target, precision, quantize)
     elif takes_images(config):
@@ -174,7 +142,7 @@ def before_weights(
     else:
         check_architecture(model, config, target, precision)
     progress("reading the tokenizer", 0.05)
-    return config, read_tokenizer(model), target, precision
+    return config, read_tokenizer(model, config), target, precision
 
 
 SAMPLING_FIELDS = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "min_p")
@@ -205,11 +173,6 @@ def eos_ids_of(generation: GenerationConfig, tokenizer_eos: int | None) -> froze
     named = generation.eos_token_id
     ids = named if isinstance(named, list) else [named]
     return frozenset(one for one in (*ids, tokenizer_eos) if one is not None)
-
-
-def takes_images(config: PreTrainedConfig) -> bool:
-    """Whether a configuration belongs to a family that is served with images."""
-    return config.model_type in VISION_MODEL_TYPES
 
 
 def check_vision_model(
@@ -304,34 +267,31 @@ def _weights_are_here(model: str) -> bool:
 
 
 def _translator(
-    model: str,
-    module: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    memory: int | None,
-    batch: int,
-    *,
-    is_limit: bool,
+    options: EngineOptions, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, device: torch.device
 ) -> LoadedModel:
     """Return an encoder-decoder that is ready to translate. Raises ModelNotUsable."""
+    batch = options.max_batch or DEFAULT_MAX_BATCH
     made, bytes_per_token = prepared_translator(module)
     generation = module.generation_config
+    defaults = defaults_of(generation)
+    most = generation.max_new_tokens or (generation.max_length or 0) - 1  # which counts the start token
     known = translation_config(made, TranslationTokenizer(tokenizer, module.config, generation), generation)
     whole_pages = -(-known.languages.source_tokens // TRANSLATION_PAGE) * TRANSLATION_PAGE
     return LoadedModel(
-        name=model,
+        name=options.model,
         module=made,
         tokenizer=tokenizer,
-        defaults=translation_defaults(defaults_of(generation), generation),
+        defaults=defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most),
         eos_ids=eos_ids_of(generation, tokenizer.eos_token_id),
         max_batch=batch,
         vocabulary=made.vocabulary,
         kv=kv_budget(
-            memory,
+            options.kv_bytes or _memory_for_kv(device, options.memory_share, lambda: None),
             bytes_per_token=bytes_per_token,
             window=whole_pages + known.target_tokens,
             max_batch=batch,
             page_size=TRANSLATION_PAGE,
-            is_limit=is_limit,
+            is_limit=options.kv_bytes is None,
         ),
         working_bytes=_working_bytes(module.config, made.vocabulary, batch),
         translation_config=known,
@@ -370,21 +330,6 @@ def _quiet() -> None:
     untyped: Any = transformers_logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
-
-
-def _read_config(model: str) -> PreTrainedConfig:
-    check_folder(model)
-    try:
-        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
-    except OSError as error:
-        raise ModelNotUsable(
-            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
-        ) from error
-    except (ValueError, KeyError) as error:
-        raise ModelNotUsable(
-            f"The model {model!r} is of a type that this version of transformers does not know, "
-            f"or needs code of its own, which Midstream does not run; {OTHER_ENGINE}."
-        ) from error
 
 
 def _read_weights(
@@ -512,12 +457,6 @@ def translation_config(
         source_vocabulary=module.source_vocabulary,
         forced_end=generation.forced_eos_token_id is not None,
     )
-
-
-def translation_defaults(defaults: Params, generation: GenerationConfig) -> Params:
-    """Return the defaults of a translator, whose `max_length` counts the start token as well."""
-    most = generation.max_new_tokens or (generation.max_length or 0) - 1
-    return defaults if most < 1 else msgspec.structs.replace(defaults, max_new_tokens=most)
 
 
 def _bad_words(generation: GenerationConfig) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 from transformers import (
@@ -23,6 +22,7 @@ from transformers import (
 from engine.errors import OTHER_ENGINE, ModelNotUsable
 from engine.execution.executor import Runner
 from engine.kv_cache import CPU_KV_SHARE, CUDA_KV_SHARE, kv_budget, page_size
+from engine.machine import EngineOptions
 from engine.model import fused_decoder as attention
 from engine.model.attention import AttentionNotSupported
 from engine.model.devices import available_bytes, is_out_of_memory
@@ -105,19 +105,14 @@ def window_of(config: PreTrainedConfig) -> int | None:
     The switch would change all replies of a batch.
     """
     window: int | None = getattr(config, "max_position_embeddings", None)
-    originals = [
-        rope["original_max_position_embeddings"]
-        for rope in _rope_parameters(config)
-        if rope.get("rope_type") == "longrope" and rope.get("original_max_position_embeddings")
+    rope = getattr(config, "rope_parameters", None) or {}
+    originals = [  # of a single set of rotary parameters, or of one for each kind of layer
+        part.get("original_max_position_embeddings")
+        for part in (rope, *rope.values())
+        if isinstance(part, dict) and part.get("rope_type") == "longrope"
     ]
     limits = [limit for limit in (window, *originals) if limit]
     return min(limits, default=None)
-
-
-def _rope_parameters(config: PreTrainedConfig) -> list[dict[str, Any]]:
-    """Return a model's sets of rotary parameters: a single one, or one for each kind of layer."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return [part for part in (rope, *rope.values()) if isinstance(part, dict)]
 
 
 def check_room(model: str, skeleton: PreTrainedModel, device: torch.device) -> None:
@@ -182,15 +177,10 @@ def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
         log.warning(
             "replies are slower: the fused form of %s gives different logits (off by %s) and is not used",
             kind,
-            _described(_off(got, expected)),
+            ", ".join(f"{row:.2g}" for row in _off(got, expected)),
         )
         return Probed(module, bytes_per_token)
     return Probed(fused, bytes_per_token)
-
-
-def by_itself(module: PreTrainedModel, vocabulary: int) -> Tensor:
-    """Return the logits of the trial, (rows, vocabulary), as the plain module computes them."""
-    return _by_itself(module, _trial(vocabulary))
 
 
 def largest_step(module: PreTrainedModel | FusedDecoder, vocabulary: int, window: int | None) -> Tensor:
@@ -212,10 +202,6 @@ def _off(got: Tensor, expected: Tensor) -> list[float]:
     """Return how far each row is off, relative to its norm, in ascending order with NaN last."""
     off: list[float] = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values.tolist()
     return off
-
-
-def _described(off: list[float]) -> str:
-    return ", ".join(f"{row:.2g}" for row in off)
 
 
 def _trial(vocabulary: int) -> list[int]:
@@ -317,7 +303,7 @@ def try_small_model(config: PreTrainedConfig) -> None:
         made: Any = AutoModelForCausalLM
         torch.manual_seed(0)
         module = made.from_config(reduced(config), dtype=torch.float32, attn_implementation="eager").eval()
-        by_itself(module, VOCABULARY)
+        _by_itself(module, _trial(VOCABULARY))
     except Exception as error:
         raise NotTestable(f"{type(error).__name__}: {error}") from error
     probe(module, VOCABULARY)
@@ -347,54 +333,28 @@ def reduced(config: PreTrainedConfig) -> PreTrainedConfig:
     return type(config).from_dict(values)
 
 
-class MemoryEstimate(msgspec.Struct, frozen=True):
-    """`weights`: bytes; `context`: tokens, about; `tried`: whether a small model of the same kind was served."""
-
-    kind: str
-    dtype: str
-    weights: int
-    context: int
-    tried: bool
-
-    @property
-    def words(self) -> str:
-        """Say it in a sentence."""
-        known = (
-            "" if self.tried else "; whether its attention can be served shows when its weights are loaded"
-        )
-        return (
-            f"{self.kind} runs in this engine, with {self.weights / 10**9:.1f} GB of weights in {self.dtype} and a context "
-            f"of about {self.context:,} tokens{known}."
-        )
-
-
-def memory_estimate(
-    skeleton: PreTrainedModel,
-    device: torch.device,
-    *,
-    kv_bytes: int | None = None,
-    memory_share: float = 1.0,
-) -> MemoryEstimate:
-    """Return what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
-    config = skeleton.config.get_text_config()
+def memory_estimate(skeleton: PreTrainedModel, device: torch.device, options: EngineOptions) -> str:
+    """Say in a sentence what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
+    config, known = skeleton.config.get_text_config(), ""
     try:
         try_small_model(config)
-        tried = True
     except NotTestable:
-        tried = False
+        known = "; whether its attention can be served shows when its weights are loaded"
     weights = sum(weight.numel() * weight.element_size() for weight in skeleton.parameters())
     free = available_bytes(device)
-    share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * memory_share
-    room = kv_bytes or (None if free is None else int(max(0, free - weights) * share))
+    share = (CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE) * options.memory_share
     budget = kv_budget(
-        room,
+        options.kv_bytes or (None if free is None else int(max(0, free - weights) * share)),
         bytes_per_token=kv_bytes_per_token(config, skeleton.dtype),
         window=window_of(config),
         max_batch=1,
         page_size=page_size(device.type),
     )
     dtype = str(skeleton.dtype).removeprefix("torch.")
-    return MemoryEstimate(type(skeleton).__name__, dtype, weights, budget.context_tokens, tried)
+    return (
+        f"{type(skeleton).__name__} runs in this engine, with {weights / 10**9:.1f} GB of weights in {dtype} and a "
+        f"context of about {budget.context_tokens:,} tokens{known}."
+    )
 
 
 def kv_bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:

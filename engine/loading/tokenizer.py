@@ -18,8 +18,9 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from engine.errors import ModelNotUsable, PromptRejected, install_command
-from engine.vision.processor import is_vision_model
+from engine.errors import OTHER_ENGINE, ModelNotUsable, PromptRejected, install_command
+from engine.loading.preflight import check_folder
+from engine.vision.processor import takes_images
 
 _CODE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 """A language and its script or country. Tokens of this form are the languages of NLLB and mBART."""
@@ -28,11 +29,20 @@ _FEW = 8
 """How many languages a refusal lists."""
 
 
-def is_translator(model: str) -> bool:
-    """Whether the model of a hub name or folder is an encoder-decoder; False if its configuration can't be read."""
-    with suppress(OSError, ValueError, KeyError):
-        return bool(AutoConfig.from_pretrained(model, trust_remote_code=False).is_encoder_decoder)
-    return False
+def read_config(model: str) -> PreTrainedConfig:
+    """Return the configuration of a hub name or folder. Raises ModelNotUsable if it can't be read."""
+    check_folder(model)
+    try:
+        return cast("PreTrainedConfig", AutoConfig.from_pretrained(model, trust_remote_code=False))
+    except OSError as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is not stored on this machine, and the hub can't be reached or does not have it."
+        ) from error
+    except (ValueError, KeyError) as error:
+        raise ModelNotUsable(
+            f"The model {model!r} is of a type that this version of transformers does not know, "
+            f"or needs code of its own, which Midstream does not run; {OTHER_ENGINE}."
+        ) from error
 
 
 def generation_of(model: str, config: PreTrainedConfig) -> GenerationConfig:
@@ -63,12 +73,6 @@ class TranslationTokenizer:
         )  # T5, which the engine refuses, has none
         self.sources, self.targets = self._languages()
 
-    @classmethod
-    def of(cls, model: str, tokenizer: Any) -> TranslationTokenizer:
-        """Return the languages of a model by its hub name or folder."""
-        config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-        return cls(tokenizer, config, generation_of(model, config))
-
     def source(self, text: str, source: str, target: str, *, unfinished: bool = False) -> list[int]:
         """Return the token ids of a text that is to be translated. Raises PromptRejected.
 
@@ -79,9 +83,9 @@ class TranslationTokenizer:
         target = self._target(target)
         if self._codes:
             self._tokenizer.src_lang = source
-        elif self._marker(target) in self._markers():
-            text = f"{self._marker(target)} {text}"
-        made = self._tokenized(text)
+        elif (marker := f">>{target}<<") in self._markers():
+            text = f"{marker} {text}"
+        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
         if unfinished and self._knows_beginnings and made[-1] == self._tokenizer.eos_token_id:
             made.pop()
         return made
@@ -101,10 +105,6 @@ class TranslationTokenizer:
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself, without control tokens."""
         return len(self._tokenizer(text, split_special_tokens=True, add_special_tokens=False)["input_ids"])
-
-    def _tokenized(self, text: str) -> list[int]:
-        made: list[int] = self._tokenizer(text, split_special_tokens=True)["input_ids"]
-        return made
 
     def _spelled(self, prefix: str) -> list[int]:
         if not prefix:
@@ -130,9 +130,6 @@ class TranslationTokenizer:
     def _markers(self) -> list[str]:
         """Return the words that tell a Marian model the target language, in front of a source."""
         return list(getattr(self._tokenizer, "supported_language_codes", ()))
-
-    def _marker(self, target: str) -> str:
-        return f">>{target}<<"
 
 
 def _codes(tokenizer: Any) -> dict[str, int]:
@@ -168,8 +165,8 @@ def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -
     )
 
 
-def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a hub name or folder.
+def read_tokenizer(model: str, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a hub name or folder, whose model has this configuration.
 
     Raises ModelNotUsable if it can't be read, or lacks the chat template that its model needs.
     """
@@ -183,9 +180,9 @@ def read_tokenizer(model: str) -> PreTrainedTokenizerBase:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
     except (OSError, ValueError, KeyError) as error:
         raise ModelNotUsable(f"The model {model!r} has no tokenizer that can be read.") from error
-    if not tokenizer.chat_template and is_vision_model(model):
+    if not tokenizer.chat_template and takes_images(config):
         tokenizer.chat_template = _of_processor(model)
-    if not tokenizer.chat_template and not is_translator(model):
+    if not tokenizer.chat_template and not config.is_encoder_decoder:
         raise ModelNotUsable(
             f"The tokenizer of {model!r} has no chat template: it is not a chat model. Try its instruct variant."
         )

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -209,18 +208,11 @@ class Logits(NamedTuple):
     logits: Tensor
 
 
-class RMSNorm(nn.Module):
-    """Root mean square layer normalization (Zhang and Sennrich 2019) over the last dimension."""
-
-    def __init__(self, norm: Any) -> None:
-        super().__init__()
-        self.weight: Tensor = norm.weight
-        self._shape = tuple(norm.weight.shape)
-        self.epsilon: float = norm.variance_epsilon
-
-    def forward(self, given: Tensor) -> Tensor:
-        """Normalize the last dimension."""
-        return functional.rms_norm(given, self._shape, self.weight, self.epsilon)
+def rms_norm(norm: Any) -> nn.RMSNorm:
+    """Return a module's root mean square normalization (Zhang and Sennrich 2019) as torch computes it."""
+    made = nn.RMSNorm(norm.weight.shape, norm.variance_epsilon, device="meta")
+    made.weight = norm.weight
+    return made
 
 
 class FusedLayer(nn.Module):
@@ -237,16 +229,16 @@ class FusedLayer(nn.Module):
         self._activation = outer.act_fn
         self.is_silu = isinstance(outer.act_fn, nn.SiLU | SiLUActivation)
         self.before_attention, self.before_mlp = (
-            RMSNorm(layer.input_layernorm),
-            RMSNorm(layer.post_attention_layernorm),
+            rms_norm(layer.input_layernorm),
+            rms_norm(layer.post_attention_layernorm),
         )
         self.qkv = joined(inner.q_proj, inner.k_proj, inner.v_proj)
         self.output = inner.o_proj
         self.gate_up = joined(outer.gate_proj, outer.up_proj)
         self.down = outer.down_proj
         normed = getattr(inner, "q_norm", None) is not None
-        self.query_norm = RMSNorm(inner.q_norm) if normed else None
-        self.key_norm = RMSNorm(inner.k_norm) if normed else None
+        self.query_norm = rms_norm(inner.q_norm) if normed else None
+        self.key_norm = rms_norm(inner.k_norm) if normed else None
 
     def forward(self, states: Tensor, step: _Step) -> Tensor:
         """Take states, (rows, hidden), through the layer."""
@@ -277,7 +269,7 @@ class FusedDecoder(nn.Module):
         self._parameters_taken: int = module.num_parameters()
         self.embedding: nn.Embedding = module.model.embed_tokens
         self.layers = nn.ModuleList(FusedLayer(layer, n) for n, layer in enumerate(module.model.layers))
-        self.norm = RMSNorm(module.model.norm)
+        self.norm = rms_norm(module.model.norm)
         self.head = module.lm_head
         self.rotary = RotaryTable(module.model.rotary_emb)
 

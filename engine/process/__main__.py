@@ -93,18 +93,7 @@ def _load(
     gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    model = load(
-        options.model,
-        device=options.device,
-        dtype=options.dtype,
-        pickled_weights=options.pickled_weights,
-        reply_tokens=options.reply_tokens,
-        max_batch=options.max_batch,
-        kv_bytes=options.kv_bytes,
-        memory_share=options.memory_share,
-        quantize=options.quantize,
-        progress=lambda stage, share: channel.send(Loading(stage, share)),
-    )
+    model = load(options, progress=lambda stage, share: channel.send(Loading(stage, share)))
     core = EngineCore(model, kv_idle_s=options.kv_idle_s, request_decode=dispatcher.look)
     how = detect_format(model.tokenizer)
     log.info("replies are parsed: %s", how.name if how is not None else "they are only text")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from itertools import count
 from typing import assert_never
 
-from engine.api import Engine, EngineState, EngineStatus, Runnable, Streamer
-from engine.errors import EngineUnavailable, PromptRejected
+from engine.api import Engine, EngineState, EngineStatus, Streamer
+from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
     PLAIN,
@@ -45,13 +45,17 @@ from engine.process.supervision import (
     Lifecycle,
     RestartLedger,
     RestartPolicy,
+    SingleEngine,
 )
 
 log = logging.getLogger(__name__)
 
 
-class EngineClient(Runnable):
-    """Serves requests by a separate process, which is restarted when it dies."""
+class EngineClient(SingleEngine):
+    """Serves requests by a separate process, which is restarted when it dies.
+
+    Requests wait while no process runs. Those that a process has are lost with it; counts are asked again of the next one.
+    """
 
     def __init__(
         self,
@@ -71,20 +75,13 @@ class EngineClient(Runnable):
         self._beats = heartbeat or HeartbeatOptions()
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
         self._life = Lifecycle(on_change)
-        self._pending = PendingRequests()
+        self._send: Send | None = None
+        self._waiting: dict[str, tuple[Streamer, bytes]] = {}
+        self._sent: dict[str, Streamer] = {}
+        self._counts: dict[int, tuple[asyncio.Future[int], bytes]] = {}
         self._statistics = EngineStatistics()
         self._child: ChildProcess | None = None
         self._heart = Heartbeat(self._beats)
-
-    @property
-    def status(self) -> EngineStatus:
-        """The engine's state."""
-        return self._life.status
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """The model, once it was loaded; stays known while the engine restarts."""
-        return self._life.facts
 
     @property
     def pid(self) -> int | None:
@@ -94,20 +91,11 @@ class EngineClient(Runnable):
     @property
     def open_requests(self) -> int:
         """The number of open requests."""
-        return self._pending.open
+        return len(self._sent) + len(self._waiting)
 
     def has_open(self, request_id: str) -> bool:
         """Return whether a request of this id is open."""
-        return request_id in self._pending
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
-
-    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
-        return await self._life.ready(timeout_s)
+        return request_id in self._sent or request_id in self._waiting
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
@@ -116,16 +104,45 @@ class EngineClient(Runnable):
         self._life.refuse_when_over()
         # An image's tokens are known by its size, so its bytes stay here.
         unseen = [message.without_data() if message.images else message for message in messages]
-        return await self._pending.count(unseen, client, spec)
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        count_id = next(_COUNT_IDS)
+        try:
+            packed = pack(CountRequest(count_id, tuple(unseen), client, spec))
+        except UnicodeEncodeError as error:
+            raise PromptRejected(f"The messages are not text: {error}") from error
+        self._submit_count(count_id, future, packed)
+        try:
+            return await future
+        finally:
+            if self._counts.pop(count_id, None) is not None and self._send is not None:
+                self._send(pack(CancelCount(count_id)))
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
         self._life.refuse_when_over()
-        return self._pending.request(request)
+        request_id = request.request_id
+        if self.has_open(request_id):
+            raise ValueError(f"request {request_id!r} is still open")
+        stream = Streamer(request_id, self._cancel)
+        try:
+            packed = pack(request)
+        except UnicodeEncodeError as error:
+            stream.put_nowait(
+                _ended(request_id, FinishReason.ERROR, error=f"The messages are not text: {error}")
+            )
+            return stream
+        self._submit(request_id, stream, packed)
+        return stream
 
     def move_waiting_to(self, other: EngineClient) -> None:
-        """Give the requests that wait for a process to another engine."""
-        self._pending.move_waiting_to(other._pending)
+        """Give the requests that wait for a process, and all counts, to another engine. Requests that a process has stay."""
+        waiting, self._waiting = self._waiting, {}
+        for request_id, (stream, packed) in waiting.items():
+            stream.redirect(other._cancel)
+            other._submit(request_id, stream, packed)
+        counts, self._counts = self._counts, {}
+        for count_id, (future, packed) in counts.items():
+            other._submit_count(count_id, future, packed)
 
     def statistics(self) -> EngineStatistics:
         """Return the latest numbers of the running process; zeros before the first."""
@@ -139,7 +156,7 @@ class EngineClient(Runnable):
                 await asyncio.sleep(delay_s)
         finally:
             self._life.stopped()
-            self._pending.close(self._life.status.message or "The engine is stopped.")
+            self._close(self._life.status.message or "The engine is stopped.")
 
     async def _live(self) -> str:
         """Run one process to its end. Returns how it ended."""
@@ -165,14 +182,9 @@ class EngineClient(Runnable):
         self._statistics = EngineStatistics()
         if self._life.status.state.is_final:
             return 0.0
-        delay_s = self._ledger.died(asyncio.get_running_loop().time())
-        if delay_s is None:
-            self._life.failed(f"The engine crashed too often. {ending}")
-            log.error("engine crashed too often, not restarted: %s", ending)
-            return 0.0
-        self._life.died(ending)
-        self._pending.disconnect(ending)
-        log.warning("%s Restart in %.1f s.", ending, delay_s)
+        delay_s = self._life.crashed("The engine", ending, self._ledger)
+        if not self._life.status.state.is_final:
+            self._disconnect(ending)
         return delay_s
 
     async def _watch(self, child: ChildProcess) -> str:
@@ -186,7 +198,7 @@ class EngineClient(Runnable):
                 child.kill()
                 # a process that waits for a broken driver may outlive even that; no turn waits for its end
                 self._life.stalled(trouble)
-                self._pending.disconnect(trouble)
+                self._disconnect(trouble)
                 return trouble
             child.send(pack(Ping(number)))
         raise AssertionError("numbers have no end")
@@ -195,9 +207,9 @@ class EngineClient(Runnable):
         self._heart.message_received()
         match message:
             case StepOutputs():
-                self._pending.put(message.outputs, message.made_at)
+                self._put(message.outputs, message.made_at)
             case CountResult():
-                self._pending.counted(message)
+                self._counted(message)
             case EngineStatistics():
                 self._statistics = message
             case Pong():
@@ -205,23 +217,82 @@ class EngineClient(Runnable):
             case Loading():
                 self._life.loading(message.stage, message.progress)
             case ModelFacts():
-                self._loaded(message)
-            case LoadFailed():
-                self._load_failed(message.message)
+                self._life.loaded(message)
+                if self._child is not None:
+                    self._connect(self._child.send)
+            case LoadFailed() if self._life.facts is None:
+                self._life.not_usable(message.message)
+            case LoadFailed():  # a model that was served before is restarted as after any other death
+                log.error("reloading the model failed: %s", message.message)
             case _:
                 assert_never(message)
 
-    def _loaded(self, facts: ModelFacts) -> None:
-        self._life.loaded(facts)
-        if self._child is not None:
-            self._pending.connect(self._child.send)
+    def _connect(self, send: Send) -> None:
+        """Send everything that waited to a process that is ready."""
+        self._send = send
+        for request_id, (stream, packed) in self._waiting.items():
+            self._sent[request_id] = stream
+            send(packed)
+        self._waiting.clear()
+        for _, packed in self._counts.values():
+            send(packed)
 
-    def _load_failed(self, why: str) -> None:
-        """Give up if it is the first start. A model that was served before is restarted as after any other death."""
-        if self._life.facts is None:
-            self._life.not_usable(why)
+    def _disconnect(self, why: str) -> None:
+        """End the streams of requests that a dead process had."""
+        self._send = None
+        lost, self._sent = self._sent, {}
+        for stream in lost.values():
+            stream.fail(EngineLost(why))
+
+    def _close(self, why: str) -> None:
+        """End everything: there will be no further process."""
+        self._disconnect(why)
+        waiting, self._waiting = self._waiting, {}
+        for stream, _ in waiting.values():
+            stream.fail(EngineLost(why))
+        counts, self._counts = self._counts, {}
+        for future, _ in counts.values():
+            if not future.done():
+                future.set_exception(EngineUnavailable(why))
+
+    def _put(self, outputs: Sequence[Output], made_at: float) -> None:
+        """Hand the outputs of a step to their streams. `made_at`: see `StepOutputs`."""
+        for output in outputs:
+            stream = self._sent.get(output.request_id)
+            if stream is None:
+                continue
+            if isinstance(output, Finished):
+                del self._sent[output.request_id]
+            stream.put_nowait(output, made_at)
+
+    def _counted(self, counted: CountResult) -> None:
+        """Hand a prompt's length to its waiting caller, if it is still there."""
+        future, _ = self._counts.pop(counted.count_id, (None, b""))
+        if future is None or future.done():
+            return
+        if counted.error is None:
+            future.set_result(counted.tokens)
         else:
-            log.error("reloading the model failed: %s", why)
+            future.set_exception(PromptRejected(counted.error, field=counted.field))
+
+    def _submit(self, request_id: str, stream: Streamer, packed: bytes) -> None:
+        if self._send is None:
+            self._waiting[request_id] = (stream, packed)
+        else:
+            self._sent[request_id] = stream
+            self._send(packed)
+
+    def _submit_count(self, count_id: int, future: asyncio.Future[int], packed: bytes) -> None:
+        self._counts[count_id] = future, packed
+        if self._send is not None:
+            self._send(packed)
+
+    def _cancel(self, request_id: str) -> None:
+        if self._send is not None:
+            self._send(pack(Cancel(request_id)))
+        elif request_id in self._waiting:
+            stream, _ = self._waiting.pop(request_id)
+            stream.put_nowait(_ended(request_id, FinishReason.CANCELLED, steps_after=0))
 
 
 IDLE_S = 600.0
@@ -371,140 +442,6 @@ STOPPED = EngineStatus(EngineState.STOPPED, "stopped", message="The engine is st
 
 _COUNT_IDS = count()
 """The ids of counts, the same for all engines: a count may be moved to another one."""
-
-
-class PendingRequests:
-    """Keeps open requests. They wait here while no process runs. Those that a process has are lost with it.
-
-    Counts are asked again of the next process. All methods but `count` are synchronous.
-    """
-
-    def __init__(self) -> None:
-        self._send: Send | None = None
-        self._waiting: dict[str, tuple[Streamer, bytes]] = {}
-        self._sent: dict[str, Streamer] = {}
-        self._counts: dict[int, tuple[asyncio.Future[int], bytes]] = {}
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait for a process."""
-        return len(self._waiting)
-
-    @property
-    def open(self) -> int:
-        """The number of open requests."""
-        return len(self._sent) + len(self._waiting)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._sent or request_id in self._waiting
-
-    def connect(self, send: Send) -> None:
-        """Send everything that waited to a process that is ready."""
-        self._send = send
-        for request_id, (stream, packed) in self._waiting.items():
-            self._sent[request_id] = stream
-            send(packed)
-        self._waiting.clear()
-        for _, packed in self._counts.values():
-            send(packed)
-
-    def disconnect(self, why: str) -> None:
-        """End the streams of requests that a dead process had."""
-        self._send = None
-        lost, self._sent = self._sent, {}
-        for stream in lost.values():
-            stream.lose(why)
-
-    def close(self, why: str) -> None:
-        """End everything: there will be no further process."""
-        self.disconnect(why)
-        waiting, self._waiting = self._waiting, {}
-        for stream, _ in waiting.values():
-            stream.lose(why)
-        counts, self._counts = self._counts, {}
-        for future, _ in counts.values():
-            if not future.done():
-                future.set_exception(EngineUnavailable(why))
-
-    def move_waiting_to(self, other: PendingRequests) -> None:
-        """Move the requests that wait for a process, and all counts, to another engine. Requests that a process has stay."""
-        waiting, self._waiting = self._waiting, {}
-        for request_id, (stream, packed) in waiting.items():
-            stream.redirect(other._cancel)
-            other._submit(request_id, stream, packed)
-        counts, self._counts = self._counts, {}
-        for count_id, (future, packed) in counts.items():
-            other._submit_count(count_id, future, packed)
-
-    def request(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises ValueError if a request of this id is open."""
-        request_id = request.request_id
-        if request_id in self:
-            raise ValueError(f"request {request_id!r} is still open")
-        stream = Streamer(request_id, self._cancel)
-        try:
-            packed = pack(request)
-        except UnicodeEncodeError as error:
-            stream.put_nowait(
-                _ended(request_id, FinishReason.ERROR, error=f"The messages are not text: {error}")
-            )
-            return stream
-        self._submit(request_id, stream, packed)
-        return stream
-
-    async def count(self, messages: Sequence[Message], client: str = "", spec: ReplySpec = PLAIN) -> int:
-        """Ask for a prompt's length. Raises PromptRejected, and EngineUnavailable once closed."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        count_id = next(_COUNT_IDS)
-        try:
-            packed = pack(CountRequest(count_id, tuple(messages), client, spec))
-        except UnicodeEncodeError as error:
-            raise PromptRejected(f"The messages are not text: {error}") from error
-        self._submit_count(count_id, future, packed)
-        try:
-            return await future
-        finally:
-            if self._counts.pop(count_id, None) is not None and self._send is not None:
-                self._send(pack(CancelCount(count_id)))
-
-    def put(self, outputs: Sequence[Output], made_at: float | None = None) -> None:
-        """Hand the outputs of a step to their streams. `made_at`: see `StepOutputs`."""
-        for output in outputs:
-            stream = self._sent.get(output.request_id)
-            if stream is None:
-                continue
-            if isinstance(output, Finished):
-                del self._sent[output.request_id]
-            stream.put_nowait(output, made_at)
-
-    def counted(self, counted: CountResult) -> None:
-        """Hand a prompt's length to its waiting caller, if it is still there."""
-        future, _ = self._counts.pop(counted.count_id, (None, b""))
-        if future is None or future.done():
-            return
-        if counted.error is None:
-            future.set_result(counted.tokens)
-        else:
-            future.set_exception(PromptRejected(counted.error, field=counted.field))
-
-    def _submit(self, request_id: str, stream: Streamer, packed: bytes) -> None:
-        if self._send is None:
-            self._waiting[request_id] = (stream, packed)
-        else:
-            self._sent[request_id] = stream
-            self._send(packed)
-
-    def _submit_count(self, count_id: int, future: asyncio.Future[int], packed: bytes) -> None:
-        self._counts[count_id] = future, packed
-        if self._send is not None:
-            self._send(packed)
-
-    def _cancel(self, request_id: str) -> None:
-        if self._send is not None:
-            self._send(pack(Cancel(request_id)))
-        elif request_id in self._waiting:
-            stream, _ = self._waiting.pop(request_id)
-            stream.put_nowait(_ended(request_id, FinishReason.CANCELLED, steps_after=0))
 
 
 def _ended(

@@ -10,11 +10,13 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil
+from typing import cast
 
 import msgspec
 
-from engine.api import EngineState, EngineStatus
+from engine.api import Engine, EngineState, EngineStatus, Runnable
 from engine.errors import EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions, module_environment
 from engine.messages import FromEngine, ModelFacts, Unpacker
@@ -44,15 +46,13 @@ class _MessageReader(asyncio.Protocol):
         self.ended.set()
 
 
+@dataclass(eq=False)
 class ChildProcess:
     """A running process. Make one by `spawn`; `stop` it in any case."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, transport: asyncio.Transport, line: _MessageReader
-    ) -> None:
-        self._process = process
-        self._transport = transport
-        self._line = line
+    _process: asyncio.subprocess.Process
+    _transport: asyncio.Transport
+    _line: _MessageReader
 
     @classmethod
     async def spawn(cls, options: EngineOptions, receive: Callable[[FromEngine], None]) -> ChildProcess:
@@ -62,7 +62,14 @@ class ChildProcess:
         with theirs:
             transport, line = await loop.create_unix_connection(lambda: _MessageReader(receive), sock=ours)
             try:
-                process = await _start(theirs.fileno(), options)
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", __package__),
+                    *(str(theirs.fileno()), msgspec.json.encode(options).decode()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=_STDERR,
+                    env=module_environment(),
+                )
             except BaseException:
                 transport.abort()
                 raise
@@ -111,21 +118,6 @@ async def terminate_process(process: asyncio.subprocess.Process, deadline_s: flo
     with suppress(TimeoutError):
         async with asyncio.timeout(deadline_s):
             await process.wait()
-
-
-async def _start(descriptor: int, options: EngineOptions) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *_command(descriptor, options),
-        pass_fds=[descriptor],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=_STDERR,
-        env=module_environment(),
-    )
-
-
-def _command(descriptor: int, options: EngineOptions) -> list[str]:
-    encoded = msgspec.json.encode(options).decode()
-    return [sys.executable, "-P", "-m", __package__, str(descriptor), encoded]
 
 
 STEP_TIMEOUT_S = 300.0
@@ -242,6 +234,17 @@ class Lifecycle:
         """Note a death that is followed by a restart."""
         self._restarting(why, self.status.restarts + 1)
 
+    def crashed(self, name: str, why: str, ledger: RestartLedger) -> float:
+        """Note a death; return how long to wait before the next start. Too many deaths are a failure for good."""
+        delay_s = ledger.died(asyncio.get_running_loop().time())
+        if delay_s is None:
+            log.error("%s crashed too often, not restarted: %s", name, why)
+            self.failed(f"{name} crashed too often. {why}")
+            return 0.0
+        log.warning("%s Restart in %.1f s.", why, delay_s)
+        self.died(why)
+        return delay_s
+
     def failed(self, why: str) -> None:
         """Note that the engine has failed for good."""
         self._end(EngineState.FAILED, why)
@@ -285,3 +288,28 @@ class Lifecycle:
         self.status = EngineStatus(state, state.value, 0.0, why, self.status.restarts)
         self._settled.set()
         self._on_change()
+
+
+class SingleEngine(Runnable):
+    """An engine that is not made of others, with the state that it records."""
+
+    _life: Lifecycle
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine's state."""
+        return self._life.status
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """The model, once it was loaded; stays known while the engine restarts."""
+        return self._life.facts
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engine itself, alone."""
+        return (cast("Engine", self),)
+
+    async def ready(self, timeout_s: float | None = None) -> ModelFacts:
+        """Wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        return await self._life.ready(timeout_s)

@@ -88,7 +88,12 @@ def _builder(model: str) -> JobHandler:
     """Load the tokenizer. Raises ModelNotUsable."""
     # transformers imports torch if it can: 200 MB and three seconds that no tokenizer needs.
     cast("dict[str, Any]", sys.modules)["torch"] = None
-    from engine.loading.tokenizer import is_translator, read_tokenizer  # noqa: PLC0415 - after the line above
+    from engine.loading.tokenizer import (  # noqa: PLC0415 - after the line above
+        TranslationTokenizer,
+        generation_of,
+        read_config,
+        read_tokenizer,
+    )
     from engine.prompts.prompt import (  # noqa: PLC0415
         JobHandler,
         PromptBuilder,
@@ -96,14 +101,16 @@ def _builder(model: str) -> JobHandler:
         TranslationBuilder,
     )
     from engine.text.formats import detect_format  # noqa: PLC0415
-    from engine.vision.processor import ImageProcessor, is_vision_model  # noqa: PLC0415 - as above
+    from engine.vision.processor import ImageProcessor, takes_images  # noqa: PLC0415 - as above
 
     machine.remove_library_handlers()
-    tokenizer = read_tokenizer(model)
-    if is_translator(model):
-        return JobHandler(TranslationBuilder.of(model, tokenizer))
+    config = read_config(model)
+    tokenizer = read_tokenizer(model, config)
+    if config.is_encoder_decoder:
+        languages = TranslationTokenizer(tokenizer, config, generation_of(model, config))
+        return JobHandler(TranslationBuilder(languages))
     how = detect_format(tokenizer)
-    prompt_images = PromptImages(ImageProcessor.of(model)) if is_vision_model(model) else None
+    prompt_images = PromptImages(ImageProcessor.of(model)) if takes_images(config) else None
     return JobHandler(PromptBuilder(tokenizer, how, prompt_images), _grammars(tokenizer, how), prompt_images)
 
 

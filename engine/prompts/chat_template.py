@@ -13,7 +13,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -41,7 +41,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self.style = CallStyle(parts=parts)
         self.text = templates_text(tokenizer)
-        self._variables = _variables_of(self.text)
+        self._variables = jinja2.meta.find_undeclared_variables(parsed_template(self.text))
         self._reserved = _reserved_names(tokenizer)
         self.calls = self._call_style()
         self.style = self.calls or self.style
@@ -53,18 +53,26 @@ class ChatTemplate:
         """Whether it has a variable for reasoning."""
         return not self._variables.isdisjoint((*SWITCHES, EFFORT))
 
-    def render(self, inputs: TemplateInputs, *, continues: bool = False) -> str:
+    def render(
+        self,
+        messages: list[TemplateMessage],
+        tools: list[dict[str, Any]] | None,
+        variables: dict[str, Any],
+        *,
+        continues: bool = False,
+    ) -> str:
         """Return the prompt for the next reply, or with `continues` one that ends within the last message.
 
+        `variables`: the template's inputs besides messages and tools, which are in the form that it reads.
         Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
         """
         text: str = self._tokenizer.apply_chat_template(
-            inputs.messages,
-            tools=inputs.tools,
+            messages,
+            tools=tools,
             tokenize=False,
             add_generation_prompt=not continues,
             continue_final_message=continues,
-            **inputs.variables,
+            **variables,
         )
         return text
 
@@ -147,20 +155,10 @@ class ChatTemplate:
     ) -> str:
         """Return the text of messages, or an empty string if the template refuses them."""
         shown = template_messages(messages, style or self.style, as_is)
-        inputs = TemplateInputs(shown, template_tools(tools, as_is))
         try:
-            return self.render(inputs)
+            return self.render(shown, template_tools(tools, as_is), {})
         except Exception:  # noqa: BLE001 - a template may raise anything for what it does not know
             return ""
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateInputs:
-    """The inputs of a template, in the form that it reads. `variables`: its inputs beside messages and tools."""
-
-    messages: list[TemplateMessage]
-    tools: list[dict[str, Any]] | None = None
-    variables: dict[str, TemplateValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +280,6 @@ def _object(arguments: str) -> Any:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return arguments
-
-
-def _variables_of(template: str) -> frozenset[str]:
-    """Return the names that a template reads and does not set itself first."""
-    return frozenset(jinja2.meta.find_undeclared_variables(parsed_template(template)))
 
 
 def _reserved_names(tokenizer: Any) -> frozenset[str]:

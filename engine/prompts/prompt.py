@@ -10,9 +10,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jinja2
 import msgspec
@@ -26,7 +26,6 @@ from engine.prompts.chat_template import (
     ChatTemplate,
     ControlTokens,
     Mark,
-    TemplateInputs,
     as_is,
     template_messages,
     template_tools,
@@ -61,36 +60,16 @@ CUT_TOKENS = 4
 log = logging.getLogger(__name__)
 
 
-class PromptMaker(Protocol):
-    """Makes the prompts of one model: `PromptBuilder` or `TranslationBuilder`."""
-
-    def prompt(self, messages: Sequence[Message], spec: ReplySpec) -> Prompt:
-        """Return a prompt. Raises PromptRejected."""
-        ...
-
-    def rendered(self, messages: Sequence[Message], spec: ReplySpec) -> str:
-        """Return roughly the text of a prompt. Raises PromptRejected."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return how many tokens a piece of that text has by itself. Raises PromptRejected."""
-        ...
-
-    def system_tokens(self, messages: Sequence[Message], prompt: Sequence[int], spec: ReplySpec) -> int:
-        """Return how many of a prompt's first tokens are the system prompt's. Raises PromptRejected."""
-        ...
-
-
 class JobHandler:
     """Answers the jobs of one model."""
 
     def __init__(
         self,
-        prompts: PromptMaker,
+        prompts: PromptBuilder | TranslationBuilder,
         grammars: GrammarMaker | None = None,
         prompt_images: PromptImages | None = None,
     ) -> None:
-        """Take a maker of prompts. `grammars`: None if replies can't be held to any with this tokenizer.
+        """Take the builder of the model's prompts. `grammars`: None if replies can't be held to any with this tokenizer.
 
         `prompt_images`: None if the model takes no images.
         """
@@ -133,8 +112,9 @@ class JobHandler:
             return BuiltPrompt(tokens)
         if tokens >= job.window:
             return TooLong(tokens)
-        shares = job.shares_system
-        shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec) if shares else 0
+        shared = 0  # a translation has no system prompt
+        if job.shares_system and isinstance(self._prompts, PromptBuilder):
+            shared = self._prompts.system_tokens(job.messages, prompt.token_ids, job.spec)
         return BuiltPrompt(tokens, prompt, shared, grammar)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> GrammarSource | None:
@@ -148,17 +128,14 @@ class JobHandler:
     def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
         """Return the least number of tokens of a prompt, read no further than the window takes. None: nobody waits."""
         tokens = 0
-        for piece in self._pieces(job):
+        text = self._prompts.rendered(job.messages, job.spec)
+        for start in range(0, len(text), PIECE_CHARS):
             if stops():
                 return None
-            tokens += max(0, self._prompts.count(piece) - CUT_TOKENS)
+            tokens += max(0, self._prompts.count(text[start : start + PIECE_CHARS]) - CUT_TOKENS)
             if tokens >= job.window:
                 break
         return tokens
-
-    def _pieces(self, job: BuildPrompt) -> list[str]:
-        text = self._prompts.rendered(job.messages, job.spec)
-        return [text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS)]
 
 
 MAX_BROKEN_IMAGES = 1024
@@ -294,10 +271,13 @@ class Renderer:
         }
         return tuple(name for name, is_known in known.items() if is_known)
 
-    def render(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Rendered:
+    def render(
+        self, messages: Sequence[Message], spec: ReplySpec = PLAIN, *, disguises: bool = True
+    ) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        Raises PromptRejected if the spec can't be followed, and whatever templates and transformers raise.
+        `disguises`: with the same text disguised. Raises PromptRejected if the spec can't be followed, and whatever
+        templates and transformers raise.
         """
         if spec.shown_tools and not self.takes_tools:
             raise PromptRejected("The model can't be shown tools.", field="tools")
@@ -306,6 +286,8 @@ class Renderer:
             raise PromptRejected("There is no reply to continue.", field="continues")
         render = self._continued if spec.continues else self._render
         made = render(known, spec, as_is)
+        if not disguises:
+            return made
         disguised = self._disguised(partial(render, known, spec))
         return made._replace(disguised=(disguised.text, disguised.begun))
 
@@ -338,9 +320,8 @@ class Renderer:
     ) -> Rendered:
         tools, variables = template_tools(spec.shown_tools, mark), self.template.variables(spec)
         values: dict[str, Any] = {name: mark([value])[0] for name, value in variables.items()}
-
-        inputs = TemplateInputs(template_messages(known, self.template.style, mark), tools, values)
-        text = self.template.render(inputs, continues=continues)
+        made = template_messages(known, self.template.style, mark)
+        text = self.template.render(made, tools, values, continues=continues)
         return Rendered(text, opened="" if self._format is None else self._format.opening(text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
@@ -392,7 +373,7 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._prompt_images = prompt_images
         self._renderer = Renderer(tokenizer, format_, takes_images=prompt_images is not None)
-        self._system_tokens: OrderedDict[str, list[int]] = OrderedDict()
+        self._system_beginning = lru_cache(_SYSTEMS_KNOWN)(self._beginning_of_system)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -416,13 +397,16 @@ class PromptBuilder:
         if spec.translation is not None:
             raise PromptRejected("This model does not translate; name one that does.", field="target")
         if spec.raw:
-            return self._raw(messages)
+            with _refusals():
+                return Prompt(_some(self._tokenizer(_text_of(messages))["input_ids"]))
         if self._prompt_images is not None:
             messages = self._prompt_images.known(messages)
         with _refusals():
             rendered = self._looked_up(self._renderer.render(messages, spec), messages)
-            made = self._plain(rendered)
-            if not self._is_the_templates(made, rendered):
+            token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
+            made = Prompt(token_ids + begun, rendered.opened, len(begun))
+            text, disguised = rendered.text + rendered.begun, "".join(rendered.disguised)
+            if not self._renderer.tokens.are_the_templates(made.token_ids, text, disguised):
                 made = self._apart(rendered)
         return self._placed(made, messages)
 
@@ -457,7 +441,7 @@ class PromptBuilder:
         if spec.raw:
             return _text_of(messages)
         with _refusals():
-            rendered = self._renderer.render(messages, spec)
+            rendered = self._renderer.render(messages, spec, disguises=False)
         return rendered.text + rendered.begun
 
     def count(self, text: str) -> int:
@@ -475,34 +459,14 @@ class PromptBuilder:
         """
         if not messages or messages[0].role != "system":
             return 0
-        beginning = self._system_beginning(messages[0])
+        beginning = self._system_beginning(messages[0].content)
         known = _common(beginning, prompt)
         return known if known == len(beginning) or spec.shown_tools or spec.template else 0
 
-    def _system_beginning(self, message: Message) -> list[int]:
-        system = message.content
-        if system not in self._system_tokens:
-            ways = [self.token_ids([message, Message("user", texts)]) for texts in ("Hello.", "One")]
-            self._system_tokens[system] = ways[0][: _common(*ways)]
-            while len(self._system_tokens) > _SYSTEMS_KNOWN:
-                self._system_tokens.popitem(last=False)
-        return self._system_tokens[system]
-
-    def _raw(self, messages: Sequence[Message]) -> Prompt:
-        with _refusals():
-            token_ids: list[int] = self._tokenizer(_text_of(messages))["input_ids"]
-        return Prompt(_some(token_ids))
-
-    def _plain(self, rendered: Rendered) -> Prompt:
-        token_ids, begun = _some(self._encoded(rendered.text)), self._encoded_behind(rendered.begun)
-        return Prompt(token_ids + begun, rendered.opened, len(begun))
-
-    def _is_the_templates(self, prompt: Prompt, rendered: Rendered) -> bool:
-        """Return whether the template wrote all of the prompt's control tokens."""
-        tokens = self._renderer.tokens
-        return tokens.are_the_templates(
-            prompt.token_ids, rendered.text + rendered.begun, "".join(rendered.disguised)
-        )
+    def _beginning_of_system(self, system: str) -> list[int]:
+        message = Message("system", system)
+        ways = [self.token_ids([message, Message("user", text)]) for text in ("Hello.", "One")]
+        return ways[0][: _common(*ways)]
 
     def _apart(self, rendered: Rendered) -> Prompt:
         """Return a prompt in which the control tokens that the template did not write are plain text."""
@@ -594,11 +558,6 @@ class TranslationBuilder:
         """Take the languages of a model."""
         self._translation_tokenizer = translation_tokenizer
 
-    @classmethod
-    def of(cls, model: str, tokenizer: Any) -> TranslationBuilder:
-        """Return the builder for a model by its hub name or folder, and its tokenizer."""
-        return cls(TranslationTokenizer.of(model, tokenizer))
-
     def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
         """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
         _refuse_others(spec)
@@ -626,15 +585,6 @@ class TranslationBuilder:
     def count(self, text: str) -> int:
         """Return how many tokens a piece of text has by itself."""
         return self._translation_tokenizer.count(text)
-
-    def system_tokens(
-        self,
-        messages: Sequence[Message],  # noqa: ARG002 - it reads none
-        prompt: Sequence[int],  # noqa: ARG002 - as above
-        spec: ReplySpec = PLAIN,  # noqa: ARG002 - as above
-    ) -> int:
-        """Return 0, since a translation has no system prompt."""
-        return 0
 
 
 def _text_to_translate(messages: Sequence[Message]) -> str:

@@ -32,7 +32,7 @@ from engine.text.reply_text import (
     sampling_error,
 )
 from engine.vision.image import keyed
-from engine.vision.tower import ImageInputs, image_error
+from engine.vision.tower import ImageInputs
 
 
 @dataclass(slots=True, eq=False)
@@ -186,10 +186,8 @@ def room_for(request: PreparedRequest, model: LoadedModel) -> int:
 def refusal(active: ActiveRequest, model: LoadedModel) -> Finished | None:
     """Return the end of a request that can't be served; None if it can."""
     request, vocabulary = active.prepared, model.vocabulary
-    error = (
-        image_error(request.shown, request.prompt, model.vision_config)
-        or _of_source(request, model)
-        or request_error(request, context_tokens=active.room - active.request.first, vocabulary=vocabulary)
+    error = _of_source(request, model) or request_error(
+        request, context_tokens=active.room - active.request.first, vocabulary=vocabulary
     )
     if error:
         return active.finished(FinishReason.ERROR, error)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import assert_never
 from weakref import WeakValueDictionary
 
@@ -28,8 +28,8 @@ from engine.execution.executor import (
     LoadedModel,
     Outcome,
     OutOfMemory,
-    SpanFailure,
 )
+from engine.execution.guide import SpanFailure
 from engine.execution.sampler import SamplerState
 from engine.fair_queue import FairQueue
 from engine.kv_cache import PagePool
@@ -86,7 +86,8 @@ class EngineCore:
         self._pending_text: list[tuple[ActiveRequest, int]] = []
         self._active: dict[str, ActiveRequest] = {}
         self._leaving: list[RequestEnd | Finished] = []
-        self._counters = Counters()
+        self._counts: Counter[str] = Counter()  # by their names in `EngineStatistics`
+        self._step_seconds = 0.0
         self.made_at = 0.0
         """When the tokens of the last step's texts were fetched, by this core's clock."""
         self._done_at = 0.0
@@ -103,7 +104,18 @@ class EngineCore:
 
     def statistics(self) -> EngineStatistics:
         """Return the numbers for metrics."""
-        return self._counters.statistics(self._scheduler, self._model.kv.bytes_per_token)
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        page_bytes = pool.size * self._model.kv.bytes_per_token
+        return EngineStatistics(
+            **self._counts,
+            step_seconds=self._step_seconds,
+            running=scheduler.running,
+            queued=scheduler.queued,
+            preemptions=scheduler.preemptions,
+            kv_used_bytes=pool.used * page_bytes,
+            kv_cached_bytes=pool.cached * page_bytes,
+            kv_total_bytes=pool.total * page_bytes,
+        )
 
     def submit(self, request: PreparedRequest) -> None:
         """Queue a request. If it can't be served, the next step gives its end, with an error.
@@ -113,7 +125,8 @@ class EngineCore:
         if request.request_id in self._active:
             raise DuplicateRequest(f"a request with the id {request.request_id!r} is still being served")
         own, room = scheduled_request(request, self._model), room_for(request, self._model)
-        active = ActiveRequest(request, own, self._sampler_state(request), room)
+        guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
+        active = ActiveRequest(request, own, SamplerState.of(request.sampling, guide), room)
         if (refused := refusal(active, self._model)) is not None:
             self._leaving.append(refused)
             return
@@ -124,10 +137,6 @@ class EngineCore:
         self._scheduler.add(active.request)
         if request.sampling.max_time_s is not None:
             active.deadline = self._clock() + request.sampling.max_time_s
-
-    def _sampler_state(self, request: PreparedRequest) -> SamplerState:
-        guide = self._executor.guide(request.grammar, request.sampling) if request.grammar else None
-        return SamplerState.of(request.sampling, guide)
 
     def cancel(self, request_id: str) -> None:
         """End a request, wherever it is. The next step gives its end. Unknown and ended ids are ignored."""
@@ -230,7 +239,7 @@ class EngineCore:
         ):  # all running ones wait for their last token, or for an image
             self._image_encoder.paused = self._image_encoder.waits and not self._flights
             return self._emit_queued(began)
-        self._counters.count(plan)
+        self._count(plan)
         active = [self._active[segment.request.request_id] for segment in plan.segments]
         try:
             outputs = [*self._admit(plan), *self._emit_queued(began)]
@@ -246,6 +255,13 @@ class EngineCore:
         if self._executor.feeds:
             self._scheduler.complete(plan, in_flight=True)
         return outputs
+
+    def _count(self, plan: StepPlan) -> None:
+        """Count a step that begins."""
+        self._counts["steps"] += 1
+        self._counts["cached_tokens"] += sum(max(0, one.computed - one.padding) for one in plan.admitted)
+        self._counts["prefill_steps"] += bool(plan.prefills)
+        self._counts["prompt_tokens"] += plan.prefill_tokens
 
     def _look(self) -> int:
         """Encode images for a part of a step. Returns the number by which the budget of prompts is divided."""
@@ -355,7 +371,7 @@ class EngineCore:
         self._scheduler.take(segment, token)
         if is_first:
             self._scheduler.share(request)
-        self._counters.generated_tokens += 1
+        self._counts["generated_tokens"] += 1
         if self._ends_with(active, token):
             return self._end(RequestEnd(active, FinishReason.STOP))
         if isinstance(outcome, ScoredToken):
@@ -409,8 +425,8 @@ class EngineCore:
         if not self._active:
             self._flights.clear()  # a step that nobody waits for would count idle time as its own
         if end.reason is FinishReason.CANCELLED:
-            self._counters.cancels += 1
-            self._counters.steps_after_cancel += active.steps_after or 0
+            self._counts["cancels"] += 1
+            self._counts["steps_after_cancel"] += active.steps_after or 0
         return last
 
     def _leave(self, active: ActiveRequest, *, keep: bool) -> None:
@@ -423,7 +439,7 @@ class EngineCore:
         """Learn from the time that a step took, since its launch or since the step before was done."""
         plan, now = flight.plan, self._clock()
         seconds, self._done_at = now - max(flight.began, self._done_at), now
-        self._counters.step_seconds += seconds
+        self._step_seconds += seconds
         self._pace.observe(prefill_tokens=plan.prefill_tokens, decoding=bool(plan.decodes), seconds=seconds)
 
 
@@ -459,41 +475,6 @@ def last_outputs(end: RequestEnd) -> list[Output]:
     except Exception:
         log.exception("detokenizing request %s failed", active.prepared.named)
         return [active.finished(FinishReason.ERROR, NO_TEXT)]
-
-
-@dataclass(slots=True)
-class Counters:
-    """The numbers, which only rise, by their names in `EngineStatistics`."""
-
-    steps: int = 0
-    prefill_steps: int = 0
-    generated_tokens: int = 0
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    cancels: int = 0
-    steps_after_cancel: int = 0
-    step_seconds: float = 0.0
-
-    def count(self, plan: StepPlan) -> None:
-        """Count a step that begins."""
-        self.steps += 1
-        self.cached_tokens += sum(max(0, request.computed - request.padding) for request in plan.admitted)
-        self.prefill_steps += bool(plan.prefills)
-        self.prompt_tokens += plan.prefill_tokens
-
-    def statistics(self, scheduler: Scheduler, bytes_per_token: int) -> EngineStatistics:
-        """Return all numbers, with what the scheduler and its pool hold now."""
-        pool = scheduler.pool
-        page_bytes = pool.size * bytes_per_token
-        return EngineStatistics(
-            **asdict(self),
-            running=scheduler.running,
-            queued=scheduler.queued,
-            preemptions=scheduler.preemptions,
-            kv_used_bytes=pool.used * page_bytes,
-            kv_cached_bytes=pool.cached * page_bytes,
-            kv_total_bytes=pool.total * page_bytes,
-        )
 
 
 LITTLE_MEMORY = "The device has too little memory for this image."
@@ -552,7 +533,9 @@ class ImageEncoder:
     def put_image(self, image_result: ImageResult) -> RequestEnd | None:
         """Take the pixels that were asked for, or drop them if nobody waits any more. Returns the end of a request whose image has none."""
         current, look = self._current, image_result.look
-        if current is None or current.pieces is not None or not self._is_of(current, look):
+        if current is None or current.pieces is not None:
+            return None
+        if (current.active.prepared.request_id, current.number) != (look.request_id, look.number):
             return None
         if not isinstance(image_result.answer, DecodedTiles):
             self._current = None
@@ -627,15 +610,9 @@ class ImageEncoder:
             _, active = self._queue.pop()
             if active.request.slot is not None and (number := self._missing(active)) is not None:
                 self._current = _CurrentImage(active, number)
-                self._request_pixels(active, number)
-
-    def _request_pixels(self, active: ActiveRequest, number: int) -> None:
-        prepared = active.prepared
-        assert self._request_decode is not None and active.image_inputs is not None  # noqa: S101, PT018 - a model that takes images comes with one
-        image = active.image_inputs.image(number)
-        self._request_decode(
-            DecodeImage(prepared.request_id, number, image, prepared.client, prepared.priority)
-        )
-
-    def _is_of(self, current: _CurrentImage, look: DecodeImage) -> bool:
-        return (current.active.prepared.request_id, current.number) == (look.request_id, look.number)
+                prepared = active.prepared
+                assert self._request_decode is not None and active.image_inputs is not None  # noqa: S101, PT018 - a model that takes images comes with one
+                image = active.image_inputs.image(number)
+                self._request_decode(
+                    DecodeImage(prepared.request_id, number, image, prepared.client, prepared.priority)
+                )

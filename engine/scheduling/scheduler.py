@@ -158,7 +158,8 @@ class Scheduler:
 
     def _plan_decodes(self) -> tuple[Segment, ...]:
         for request in [one for one in self._decoding.values() if not one.is_full]:
-            while request.slot is not None and not self._grows(request):
+            stop = len(request.tokens) + request.in_flight
+            while request.slot is not None and not self.pool.extend(request.table, request.computed, stop):
                 if not self._preempt_last():
                     raise RuntimeError(f"request {request.request_id} alone outgrows {self.pool.total} pages")
         return tuple(
@@ -166,10 +167,6 @@ class Scheduler:
             for slot, one in sorted(self._decoding.items())
             if not one.is_full
         )
-
-    def _grows(self, request: ScheduledRequest) -> bool:
-        """Give a request pages for what its next step writes. False if there is no room."""
-        return self.pool.extend(request.table, request.computed, len(request.tokens) + request.in_flight)
 
     def _plan_prefills(self, budget: int) -> tuple[Segment, ...]:
         """Share the budget out: up to half of it goes to the oldest prompt, the rest to the shortest ones first.

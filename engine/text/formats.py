@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -282,11 +283,9 @@ def call(name: str, arguments: str) -> Call:
 
 def is_object(text: str) -> bool:
     """Return whether a text is a JSON object (RFC 8259)."""
-    try:
-        _OBJECT.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return False
-    return True
+    with suppress(ValueError):
+        return isinstance(_decoded(_OBJECT, text), dict)
+    return False
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
@@ -392,7 +391,11 @@ def response_format(template: Template, special_tokens: Collection[str]) -> Repl
     named = _delimiters(template["fields"])
     return ReplyFormat(
         "the tokenizer's response template",
-        tuple(_region(field, template) for field in loaded.fields.values() if _delimits(field)),
+        tuple(
+            _region(field, template)
+            for field in loaded.fields.values()
+            if field.open_re is not None or field.close_re is not None
+        ),
         markers=tuple(token for token in special_tokens if token in named),
         outside=Kind.NOTHING if loaded.implicit is None else _outside(loaded.implicit),
         anchor=loaded.start_anchor_re,
@@ -461,10 +464,6 @@ def _delimiters(fields: Template) -> str:
     opened = [field for field in fields.values() if "open" in field or "open_pattern" in field]
     delimiters = [{key: field.get(key) for key in _DELIMITERS} for field in opened]
     return json.dumps(delimiters, ensure_ascii=False).replace("\\", "")
-
-
-def _delimits(field: ResponseTemplateField) -> bool:
-    return field.open_re is not None or field.close_re is not None
 
 
 def _outside(implicit: str) -> Kind:
@@ -543,18 +542,9 @@ def _objects(inside: str) -> Iterator[str]:
     text = inside.strip()
     if is_object(text):
         yield text
-        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        yield from filter(is_object, (bytes(raw).decode() for raw in members.values()))
+        yield from filter(is_object, (bytes(raw).decode() for raw in _RAW_OBJECT.decode(text).values()))
     elif text.startswith("["):
-        yield from _objects_of_list(text)
-
-
-def _objects_of_list(text: str) -> Iterator[str]:
-    try:
-        items = msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return
-    for raw in items:
-        item = bytes(raw).decode()
-        if is_object(item):
-            yield from _objects(item)
+        with suppress(ValueError):
+            for raw in _decoded(_RAW_LIST, text):
+                if is_object(item := bytes(raw).decode()):
+                    yield from _objects(item)

@@ -54,11 +54,7 @@ class ReplyFactory:
         if format_ is None or not regions:
             reply = ReplyText(detokenizer, stops, logprobs)
         else:
-            parser = Parser(
-                Openings(regions, hidden),
-                outside=format_.outside,
-                tools=request.spec.shown_tools,
-            )
+            parser = Parser(regions, hidden, outside=format_.outside, tools=request.spec.shown_tools)
             parser.begin(beginning.opened)
             one_call = not request.spec.parallel_calls
             reply = ParsedReply(detokenizer, parser, stops, logprobs, one_call=one_call)
@@ -108,7 +104,7 @@ class ParsedReply(ReplyText):
     def _pieces(self, segments: Sequence[Segment]) -> tuple[Piece, ...]:
         pieces: list[Piece] = []
         for segment in segments:
-            if _is_text(segment):
+            if len(segment.pieces) == 1 and isinstance(segment.pieces[0], str):
                 self._text_chars += len(segment.raw)
                 pieces += super()._take(segment.raw)
             else:
@@ -141,10 +137,6 @@ class ParsedReply(ReplyText):
         return [*([text] if text else []), *([Thought(thought)] if thought else [])]
 
 
-def _is_text(segment: Segment) -> bool:
-    return len(segment.pieces) == 1 and isinstance(segment.pieces[0], str)
-
-
 class Parser:
     """Takes one reply apart.
 
@@ -152,9 +144,24 @@ class Parser:
     none, its first character becomes text, and the rest is parsed again.
     """
 
-    def __init__(self, openings: Openings, *, outside: Kind = Kind.TEXT, tools: Sequence[Tool] = ()) -> None:
-        """Take the openings of a format. `outside`: the kind of text in no region. `tools`: what the model was shown."""
-        self._openings = openings
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        hidden: Sequence[str] = (),
+        *,
+        outside: Kind = Kind.TEXT,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing.
+
+        `outside`: the kind of text in no region. `tools`: what the model was shown.
+        """
+        self._regions = tuple(regions)
+        self._hidden = _hidden(hidden)
+        self._calls = self._broken = 0
+        self._has_thought = False
+        self._known: tuple[bool, bool] | None = None
+        self._openings: tuple[ActiveDelimiter, ...] = ()
         self._outside_kind = outside
         self._tools = tuple(tools)
         self._segments = Segments()
@@ -197,8 +204,25 @@ class Parser:
 
     @property
     def _watched(self) -> tuple[ActiveDelimiter, ...]:
-        segments = self._segments
-        return self._openings.watched(at_start=segments.at_start, behind_call=segments.behind_call)
+        """The delimiters that count now, outside of all regions."""
+        known = self._segments.at_start, self._segments.behind_call
+        if self._known != known:
+            self._known = known
+            opening = [
+                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
+                for region in self._regions
+                if self._may_open(region)
+            ]
+            self._openings = (*opening, *self._hidden)
+        return self._openings
+
+    def _may_open(self, region: Region) -> bool:
+        """Whether a region may open here: reasoning at the start may come once, and calls are bounded."""
+        if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
+            return False
+        if region.where is Where.START:
+            return self._segments.at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
+        return region.where is Where.ANYWHERE or self._segments.behind_call
 
     @property
     def _kind(self) -> Kind:
@@ -230,7 +254,7 @@ class Parser:
     def _inside(self) -> bool:
         """Read on in a region of text or of reasoning."""
         closes = () if self._region.close is None else (ActiveDelimiter(self._region.close, self._region),)
-        sought = seek((*closes, *self._openings.hidden), self._buffer, ended=self._ended)
+        sought = seek((*closes, *self._hidden), self._buffer, ended=self._ended)
         self._emit_text(sought.before, waits=bool(closes))
         if sought.match is None:
             return False
@@ -308,7 +332,7 @@ class Parser:
             self._hold(match, region, blanks)
             return
         self._segments.delimit(self._take(len(raw) - blanks))
-        self._openings.note_thought()
+        self._has_thought, self._known = True, None
         self._open, self._state = region, self._inside
 
     def _hold(self, match: Match, region: Region, blanks: int) -> None:
@@ -320,7 +344,7 @@ class Parser:
     def _complete(self) -> bool:
         """Read the whole value, which may still turn out to be no call."""
         calls = self._read()
-        if not calls or not self._openings.has_room_for(len(self._region_buffer.calls) + len(calls)):
+        if not calls or self._calls + len(self._region_buffer.calls) + len(calls) > MOST_CALLS:
             return self._break()
         self._region_buffer.calls += calls
         if self._region.whole:
@@ -338,19 +362,19 @@ class Parser:
         return calls if not region.whole or known.issuperset(call.name for call in calls) else ()
 
     def _emit_calls(self) -> bool:
-        self._openings.note_calls(len(self._region_buffer.calls))
+        self._calls, self._known = self._calls + len(self._region_buffer.calls), None
         self._segments.call(self._region_buffer.raw, self._region_buffer.calls)
         self._leave()
         return True
 
     def _break(self) -> bool:
         """Parse again what is held, which is no call. If text outside of regions isn't shown, all of it becomes text."""
-        self._openings.note_broken()
+        self._broken, self._known = self._broken + 1, None
         raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
         self._leave()
         if self._outside_kind is Kind.TEXT:
             self._buffer = raw + self._buffer
-            found = (one.delimiter.pattern.match(self._buffer) for one in self._openings.hidden)
+            found = (one.delimiter.pattern.match(self._buffer) for one in self._hidden)
             token = next((match.group() for match in found if match is not None), "")
             if token:
                 self._segments.skip(self._take(len(token)), Kind.TEXT)
@@ -383,57 +407,6 @@ MOST_BROKEN = 128
 LONGEST_CALL = 256 * 1024
 """The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
 Match = regex.Match[str]
-
-
-class Openings:
-    """Counts regions: reasoning at the start may come once, and calls are bounded."""
-
-    def __init__(self, regions: Sequence[Region], hidden: Sequence[str]) -> None:
-        """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing."""
-        self._regions = tuple(regions)
-        self.hidden = _hidden(hidden)
-        self._calls = self._broken = 0
-        self._has_thought = False
-        self._known: tuple[bool, bool] | None = None
-        self._watched: tuple[ActiveDelimiter, ...] = ()
-
-    def watched(self, *, at_start: bool, behind_call: bool) -> tuple[ActiveDelimiter, ...]:
-        """Return the delimiters that count now, outside of all regions."""
-        if self._known != (at_start, behind_call):
-            self._known = (at_start, behind_call)
-            opening = [
-                ActiveDelimiter(region.opening, region, anchored=region.where is not Where.ANYWHERE)
-                for region in self._regions
-                if self._may_open(region, at_start=at_start, behind_call=behind_call)
-            ]
-            self._watched = (*opening, *self.hidden)
-        return self._watched
-
-    def has_room_for(self, calls: int) -> bool:
-        """Return whether a reply may have `calls` more calls."""
-        return self._calls + calls <= MOST_CALLS
-
-    def note_calls(self, calls: int) -> None:
-        """Count `calls` more calls."""
-        self._calls += calls
-        self._known = None
-
-    def note_broken(self) -> None:
-        """Count a region that looked like a call and is none."""
-        self._broken += 1
-        self._known = None
-
-    def note_thought(self) -> None:
-        """Note that reasoning began."""
-        self._has_thought = True
-        self._known = None
-
-    def _may_open(self, region: Region, *, at_start: bool, behind_call: bool) -> bool:
-        if region.kind is Kind.CALLS and not (self._calls < MOST_CALLS and self._broken < MOST_BROKEN):
-            return False
-        if region.where is Where.START:
-            return at_start and not (region.kind is Kind.THOUGHT and self._has_thought)
-        return region.where is Where.ANYWHERE or behind_call
 
 
 def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:

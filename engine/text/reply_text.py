@@ -384,11 +384,6 @@ class ShownText:
         self._stops = StopStrings(stops) if stops else None
         self._waiting = ""
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string is complete."""
-        return self.stop is not None
-
     def push(self, text: str) -> str:
         """Take more text; return the whole characters that may be shown now, possibly none.
 
@@ -397,7 +392,7 @@ class ShownText:
         if self._stops is not None:
             text, self.stop = self._stops.push(text)
         waiting = self._waiting + text
-        cut = len(waiting) if self.stopped else whole_length(waiting)
+        cut = whole_length(waiting) if self.stop is None else len(waiting)
         self._waiting = waiting[cut:]
         return waiting[:cut]
 
@@ -457,12 +452,12 @@ class ReplyText:
     def _take(self, text: str) -> tuple[Piece, ...]:
         """Take more text; return the pieces that are ready."""
         shown = self._text.push(text)
-        self._stopped = self._text.stopped
+        self._stopped = self._text.stop is not None
         return (shown,) if shown else ()
 
     def _end(self, text: str) -> tuple[Piece, ...]:
         """Take the last text; return everything that was held back."""
         last = self._text.push(text)
-        if not self._text.stopped:
+        if self._text.stop is None:
             last += self._text.flush()
         return (last,) if last else ()

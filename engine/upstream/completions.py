@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -49,6 +49,17 @@ from engine.text.reply_text import LogprobQueue
 from engine.upstream.options import Features, UpstreamOptions
 from engine.vision.image import Image, in_order
 
+T = TypeVar("T")
+
+
+def decoded(decode: Callable[[Any], T], received: bytes | str | msgspec.Raw) -> T | None:
+    """Return what an upstream's JSON says; None if it can't be read."""
+    try:
+        return decode(received)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
 TOKENS_A_MESSAGE = 4
 """About how many tokens a chat template puts around a message or a tool."""
 
@@ -62,7 +73,8 @@ def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: 
     if not messages:
         raise PromptRejected("There is no message to answer.")
     try:
-        size = sum(map(_size, messages)) + sum(map(_tool_size, spec.shown_tools))
+        tools = (text for tool in spec.shown_tools for text in (tool.name, tool.description, tool.parameters))
+        size = sum(map(_size, messages)) + sum(len(text.encode()) for text in tools)
     except UnicodeEncodeError as error:
         raise PromptRejected(f"The messages are not text: {error}") from error
     framed = 0 if spec.raw else len(messages) + len(spec.shown_tools)
@@ -77,10 +89,6 @@ def seen_tokens(messages: Sequence[Message]) -> int:
 def _size(message: Message) -> int:
     calls = sum(len(call.name.encode()) + len(call.arguments.encode()) for call in message.calls)
     return len(message.content.encode()) + calls
-
-
-def _tool_size(tool: Tool) -> int:
-    return len(tool.name.encode()) + len(tool.description.encode()) + len(tool.parameters.encode())
 
 
 def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_tokens: int) -> int:
@@ -317,7 +325,7 @@ class _Logprobs(msgspec.Struct, frozen=True):
                 yield _Chosen(token, logprob, None, likely)
 
 
-_decode = msgspec.json.Decoder(_Logprobs | None).decode
+_logprobs_of = msgspec.json.Decoder(_Logprobs | None).decode
 
 
 class UpstreamLogprobs:
@@ -337,7 +345,8 @@ class UpstreamLogprobs:
 
     def add(self, text: str, logprobs: msgspec.Raw) -> None:
         """Take the text and the log-probabilities of a chunk. Those in another shape than OpenAI's are ignored."""
-        for one in _read(logprobs):
+        parsed = decoded(_logprobs_of, logprobs)
+        for one in () if parsed is None else parsed.chosen():
             self._named += one.size
             self._early.append((self._named, one))
         self._heard += len(text.encode(errors="surrogatepass"))
@@ -357,14 +366,6 @@ class UpstreamLogprobs:
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
         """Note that the reply's next text leaves; return the tokens that go with it."""
         return self._queue.leave(text)
-
-
-def _read(logprobs: msgspec.Raw) -> tuple[_Chosen, ...]:
-    try:
-        parsed = _decode(logprobs)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return ()
-    return parsed.chosen() if parsed is not None else ()
 
 
 class CachedDetails(msgspec.Struct, frozen=True):
@@ -510,18 +511,12 @@ class ToolCallAssembler:
             return []
         self._closed_size += opened.size
         arguments = "".join(opened.arguments).strip()
-        if _NAME.match(opened.name) is not None and _is_object(arguments or "{}"):
+        is_object = isinstance(decoded(msgspec.json.decode, arguments or "{}"), dict)
+        if _NAME.match(opened.name) is not None and is_object:
             call_id = opened.call_id if _ID.match(opened.call_id) else ""
             return [ToolCallOutput(self._request_id, opened.name, arguments or "{}", 0, call_id)]
         text = f"{opened.name}({arguments})" if opened.name else arguments
         return [text] if text else []
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
 
 
 _NOTHING = Choice()
@@ -628,22 +623,16 @@ class UpstreamReply:
         news = choice.news
         if news.thought:
             yield from self._extend(news.thought, thinks=True)
-        if self._logprobs is not None:
-            self._add_logprobs(choice)
+        if self._logprobs is not None and (news.thought or news.tool_calls):
+            self._logprobs.pass_over(news.content or "")
+        elif self._logprobs is not None:
+            self._logprobs.add(news.content or "", choice.logprobs)
         if news.content:
             yield from self._extend(news.content, thinks=False)
         if news.tool_calls:
             yield from self._flush()
             for call in self._calls.take(news.tool_calls):
                 yield from self._call(call)
-
-    def _add_logprobs(self, choice: Choice) -> None:
-        assert self._logprobs is not None  # noqa: S101 - the caller has checked
-        news = choice.news
-        if news.thought or news.tool_calls:
-            self._logprobs.pass_over(news.content or "")
-        else:
-            self._logprobs.add(news.content or "", choice.logprobs)
 
     def _extend(self, text: str, *, thinks: bool) -> Iterator[Piece]:
         yield from self._close_call()
@@ -691,10 +680,7 @@ class UpstreamReply:
 
     def _account(self, raw: msgspec.Raw) -> None:
         """Take an upstream's totals, unless they can't be true: then our own counts stand."""
-        try:
-            usage = _usage(raw)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            usage = None
+        usage = decoded(_usage, raw)
         if usage is None:
             return
         prompt = usage.prompt_tokens or self.prompt_tokens

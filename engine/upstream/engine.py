@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 
@@ -19,10 +19,7 @@ import msgspec
 
 from engine.api import (
     DeliveryTimes,
-    Engine,
     EngineState,
-    EngineStatus,
-    Runnable,
     Streamer,
     Texts,
     Vectors,
@@ -42,6 +39,7 @@ from engine.messages import (
     Request,
     Retried,
 )
+from engine.process.supervision import SingleEngine
 from engine.served_models import Fleet
 from engine.upstream.completions import (
     Completion,
@@ -54,7 +52,6 @@ from engine.upstream.completions import (
 from engine.upstream.http_client import (
     ConcurrencyLimiter,
     RequestRefused,
-    StillNeeded,
     UpstreamHttpClient,
     engine_errors,
     http_client,
@@ -65,7 +62,7 @@ from engine.upstream.monitor import UpstreamMonitor, backoff_s
 from engine.upstream.options import EmbedderOptions, UpstreamOptions
 
 
-class UpstreamEngine(Runnable):
+class UpstreamEngine(SingleEngine):
     """Serves requests by one upstream.
 
     The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with EngineUnavailable.
@@ -87,28 +84,15 @@ class UpstreamEngine(Runnable):
         self._exchange = UpstreamHttpClient(self._client, options)
         self._turned_away = turned_away
         self.monitor = UpstreamMonitor(self._client, options, on_change)
+        self._life = self.monitor.life
         self._open: dict[str, OpenRequest] = {}
         self._arrivals = count()
         self._tasks: asyncio.TaskGroup | None = None
-        self._counts = UpstreamCounts()
+        self._counts: Counter[str] = Counter()  # by their names in `EngineStatistics`
+        self._deliveries = DeliveryTimes()
         self._limiter: ConcurrencyLimiter[OpenRequest] = ConcurrencyLimiter(
             options.max_requests, OpenRequest.report_position
         )
-
-    @property
-    def status(self) -> EngineStatus:
-        """The upstream's state by the latest check."""
-        return self.monitor.life.status
-
-    @property
-    def facts(self) -> ModelFacts | None:
-        """The operator's facts about the model, once the upstream has answered."""
-        return self.monitor.life.facts
-
-    @property
-    def parts(self) -> tuple[Engine, ...]:
-        """The engine itself, alone."""
-        return (self,)
 
     @property
     def open_requests(self) -> int:
@@ -123,7 +107,7 @@ class UpstreamEngine(Runnable):
         """Wait until the upstream answers, for at most `unavailable_s` if it did before. Raises EngineUnavailable."""
         if timeout_s is None and self.facts is not None:
             timeout_s = self.options.timeouts.unavailable_s
-        return await self.monitor.life.ready(timeout_s)
+        return await self._life.ready(timeout_s)
 
     async def count_tokens(
         self,
@@ -137,7 +121,7 @@ class UpstreamEngine(Runnable):
         Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
         while it must not be asked.
         """
-        self.monitor.life.refuse_when_over()
+        self._life.refuse_when_over()
         self.monitor.refuse_during_cooldown()
         if spec.continues and messages and not messages[-1].content:
             raise PromptRejected(
@@ -163,10 +147,10 @@ class UpstreamEngine(Runnable):
 
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
-        self.monitor.life.refuse_when_over()
+        self._life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
-        stream = Streamer(request.request_id, self.cancel, self._counts.deliveries)
+        stream = Streamer(request.request_id, self.cancel, self._deliveries)
         if (most_s := request.params.max_time_s) is not None:
             stream.deadline = asyncio.get_running_loop().time() + most_s
         self.take_over(request, stream)
@@ -174,8 +158,8 @@ class UpstreamEngine(Runnable):
 
     def take_over(self, request: Request, stream: Streamer, *, fallback: bool = False) -> None:
         """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
-        stream.redirect(self.cancel, self._counts.deliveries)
-        self._counts.fallbacks += fallback
+        stream.redirect(self.cancel, self._deliveries)
+        self._counts["fallbacks"] += fallback
         try:
             opened = OpenRequest(request, stream, self.options, next(self._arrivals))
         except PromptRejected as error:
@@ -199,7 +183,7 @@ class UpstreamEngine(Runnable):
         opened = self._open.get(request_id)
         if opened is None:
             return
-        self._counts.cancels += 1
+        self._counts["cancels"] += 1
         steps_after = None if opened.sent else 0
         self._end(opened, [opened.reply.finished(FinishReason.CANCELLED, steps_after=steps_after)])
         if opened.task is not None:
@@ -208,15 +192,13 @@ class UpstreamEngine(Runnable):
     def statistics(self) -> EngineStatistics:
         """Return the numbers so far, as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
-        counted = {one.name: getattr(self._counts, one.name) for one in fields(self._counts)}
-        deliveries: DeliveryTimes = counted.pop("deliveries")
         return EngineStatistics(
             running=running,
             queued=len(self._open) - running,
-            circuit_open=self.monitor.circuit_open,
-            deliveries=deliveries.count,
-            delivery_seconds=deliveries.seconds,
-            **counted,
+            circuit_open=self.monitor.circuit.is_open,
+            deliveries=self._deliveries.count,
+            delivery_seconds=self._deliveries.seconds,
+            **self._counts,
         )
 
     async def run(self) -> None:
@@ -237,7 +219,7 @@ class UpstreamEngine(Runnable):
 
     def _end_all(self, error: type[EngineError] = EngineLost) -> None:
         """End all requests, and accept no more."""
-        self.monitor.life.stopped()
+        self._life.stopped()
         for opened in list(self._open.values()):
             self._close(opened)
             opened.stream.fail(error(self.status.message or "The engine is stopped."))
@@ -273,16 +255,17 @@ class UpstreamEngine(Runnable):
                 raise error
             if retries == self.options.retries:
                 raise EngineUnavailable(str(error)) from error
-            self._counts.retries += 1
-            self._counts.count(opened.reply)
-            opened.begin_again(self.options)
+            self._counts["retries"] += 1
+            self._count(opened.reply)
+            opened.reply, opened.position = reply_to(opened.request, self.options), None
+            opened.stream.put_nowait(Retried(opened.request.request_id, elsewhere=False))
             await asyncio.sleep(backoff_s(retries))
             retries += 1
 
     async def _attempt(self, opened: OpenRequest) -> EngineError | None:
         """Ask once. Returns an error that came before the first text, and raises one that came later."""
         try:
-            await self.monitor.life.ready(self.options.timeouts.unavailable_s)
+            await self._life.ready(self.options.timeouts.unavailable_s)
             await self._limiter.enter(opened)
             try:
                 await self._request(opened)
@@ -291,8 +274,7 @@ class UpstreamEngine(Runnable):
         except RequestRefused:
             raise
         except EngineError as error:
-            self._counts.failures += opened.running and not isinstance(error, EngineBusy)
-            self._counts.shed += opened.running and isinstance(error, EngineBusy)
+            self._counts["shed" if isinstance(error, EngineBusy) else "failures"] += opened.running
             opened.running = opened.sent = False
             if opened.has_text or not self._is_open(opened):
                 raise
@@ -306,16 +288,14 @@ class UpstreamEngine(Runnable):
             opened.running = True
             opened.reply = reply_to(opened.request, self.options)
 
-            def receive(chunk: Completion) -> StillNeeded:
-                wanted = opened.receive(chunk)
+            def receive(chunk: Completion) -> None:
+                for output in opened.reply.take(chunk):
+                    opened.stream.put_nowait(output)
                 if opened.has_text:
                     circuit.answered()
-                return wanted
 
             try:
-                await self._exchange.reply(
-                    opened.request, opened.reply.max_new_tokens, receive, opened.is_sent
-                )
+                await self._exchange.ask(opened.request, opened.reply, receive, opened.is_sent)
             except EngineError:
                 if not opened.reply.ended:
                     raise
@@ -340,7 +320,14 @@ class UpstreamEngine(Runnable):
 
     def _close(self, opened: OpenRequest) -> None:
         if self._open.pop(opened.request.request_id, None) is not None:
-            self._counts.count(opened.reply)
+            self._count(opened.reply)
+
+    def _count(self, reply: UpstreamReply) -> None:
+        """Count the tokens of an ended reply, as far as the upstream reported them."""
+        self._counts["generated_tokens"] += reply.generated_tokens
+        if reply.started:
+            self._counts["prompt_tokens"] += max(0, reply.prompt_tokens - reply.cached_tokens)
+            self._counts["cached_tokens"] += reply.cached_tokens
 
 
 class UpstreamFleet(Fleet[UpstreamEngine]):
@@ -361,7 +348,6 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
             names=[options.name for options, _ in upstreams],
             patience_s=max(options.timeouts.unavailable_s for options, _ in upstreams),
         )
-        self._tried: dict[str, set[int]] = {}
 
     def _resting(self) -> frozenset[int]:
         return frozenset(number for number, engine in enumerate(self._engines) if engine.monitor.cooling_down)
@@ -376,13 +362,12 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
 
     def _elsewhere(self, number: int, request: Request, stream: Streamer, error: EngineError) -> bool:
         """Let an upstream that was not asked yet answer a request that failed before its first token."""
-        self._forget_ended()
-        tried = self._tried[request.request_id] = self._tried.get(request.request_id, set()) | {number}
+        stream.tried.add(number)
         loads = {
             other: load
-            for other, load in self._loads(without=tried).items()
+            for other, load in self._loads(without=stream.tried).items()
             if self._engines[other].status.state is EngineState.READY
-            and not self._engines[other].monitor.circuit_refuses
+            and self._engines[other].monitor.circuit.admits
         }
         if not loads:
             return False
@@ -393,10 +378,6 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
         stream.put_nowait(Retried(request.request_id, elsewhere=True))
         self._engines[other].take_over(request, stream, fallback=True)
         return True
-
-    def _forget_ended(self) -> None:
-        still = {one for one in self._tried if any(engine.has_open(one) for engine in self._engines)}
-        self._tried = {one: tried for one, tried in self._tried.items() if one in still}
 
 
 RetryElsewhere = Callable[[Request, Streamer, EngineError], bool]
@@ -427,20 +408,6 @@ class OpenRequest:
         """Note that the upstream may know of it from now on."""
         self.sent = True
 
-    def begin_again(self, options: UpstreamOptions) -> None:
-        """Forget the outputs of an attempt without text, and tell the reader to do so."""
-        self.reply = reply_to(self.request, options)
-        self.position = None
-        self.stream.put_nowait(Retried(self.request.request_id, elsewhere=False))
-
-    def receive(self, chunk: Completion) -> StillNeeded:
-        """Tell the outputs of a chunk, and return what is still wanted of the answer."""
-        for output in self.reply.take(chunk):
-            self.stream.put_nowait(output)
-        if not self.reply.ended:
-            return StillNeeded.TEXT
-        return StillNeeded.TOTALS if self.reply.has_reason else StillNeeded.NOTHING
-
     def report_position(self, position: int) -> None:
         """Tell the place in the queue, if it has changed."""
         if position != self.position:
@@ -459,28 +426,6 @@ def reply_to(request: Request, options: UpstreamOptions) -> UpstreamReply:
         logprobs=request.params.top_logprobs is not None,
         upstream=options.name,
     )
-
-
-@dataclass(slots=True)
-class UpstreamCounts:
-    """Counters, by their names in `EngineStatistics`."""
-
-    generated_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    cancels: int = 0
-    failures: int = 0
-    shed: int = 0
-    retries: int = 0
-    fallbacks: int = 0
-    deliveries: DeliveryTimes = field(default_factory=DeliveryTimes)
-
-    def count(self, reply: UpstreamReply) -> None:
-        """Count the tokens of an ended reply, as far as the upstream reported them."""
-        self.generated_tokens += reply.generated_tokens
-        if reply.started:
-            self.prompt_tokens += max(0, reply.prompt_tokens - reply.cached_tokens)
-            self.cached_tokens += reply.cached_tokens
 
 
 class InvalidVectors(ValueError):

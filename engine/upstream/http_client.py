@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from enum import Enum, auto
 from typing import Annotated, Any, Generic, TypeVar
 
 import httpx
@@ -24,7 +23,16 @@ from msgspec import Meta
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable
 from engine.fair_queue import Running, Waiting, WaitingQueue
 from engine.messages import ErrorCode, Message, ReplySpec, Request
-from engine.upstream.completions import MOST_TOKENS, Completion, body_of, path_of, prompt_of, session_of
+from engine.upstream.completions import (
+    MOST_TOKENS,
+    Completion,
+    UpstreamReply,
+    body_of,
+    decoded,
+    path_of,
+    prompt_of,
+    session_of,
+)
 from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
@@ -35,10 +43,14 @@ class UpstreamHttpClient:
         self._client = client
         self._options = options
 
-    async def reply(
-        self, request: Request, max_new_tokens: int, on_chunk: OnChunk, on_sent: Callable[[], None]
+    async def ask(
+        self,
+        request: Request,
+        reply: UpstreamReply,
+        on_chunk: OnChunk,
+        on_sent: Callable[[], None],
     ) -> None:
-        """Pass the chunks of the answer to `on_chunk`, up to its end mark. `on_sent` is called when sending begins.
+        """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`. `on_sent` is called when sending begins.
 
         Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
         """
@@ -46,7 +58,7 @@ class UpstreamHttpClient:
         http_request = self._client.build_request(
             "POST",
             path_of(request),
-            content=_encoder.encode(body_of(request, options, max_new_tokens)),
+            content=_encoder.encode(body_of(request, options, reply.max_new_tokens)),
             headers={
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream",
@@ -55,7 +67,7 @@ class UpstreamHttpClient:
             },
             extensions={"trace": _request_sent_trace(on_sent)},
         )
-        listening = _ResponseReader(options, on_chunk, asyncio.get_running_loop().time)
+        listening = _ResponseReader(options, reply, on_chunk)
         with engine_errors(options.name):
             response = await listening.in_time(self._client.send(http_request, stream=True))
             try:
@@ -66,7 +78,7 @@ class UpstreamHttpClient:
                 await response.aclose()
 
     async def count(self, messages: Sequence[Message], spec: ReplySpec, path: str) -> int:
-        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `reply` does."""
+        """Return a prompt's length as the upstream's tokenizer counts it. Raises as `ask` does."""
         options = self._options
         begins = {} if spec.raw else {"add_generation_prompt": True}
         payload = {"model": options.model} | begins | prompt_of(messages, spec, options.features)
@@ -80,10 +92,9 @@ class UpstreamHttpClient:
             )
         if response.status_code != httpx.codes.OK:
             raise _error(options.name, response, body)
-        try:
-            return msgspec.json.decode(body, type=_Tokenized).count
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.") from error
+        if (counted := decoded(_tokenized, body)) is None:
+            raise EngineLost(f"The engine {options.name} does not count tokens at {path}.")
+        return counted.count
 
 
 def http_client(options: ServerOptions, key: str | None) -> httpx.AsyncClient:
@@ -175,10 +186,8 @@ def error_body_in(error: Any) -> UpstreamErrorBody:
 
 def parse_error_body(body: bytes) -> UpstreamErrorBody:
     """Read the body of an answer that is not 200."""
-    try:
-        return error_body_in(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return UpstreamErrorBody(body.decode(errors="replace"))
+    read = decoded(msgspec.json.decode, body)
+    return UpstreamErrorBody(body.decode(errors="replace")) if read is None else error_body_in(read)
 
 
 def error_for(
@@ -364,17 +373,7 @@ class ConcurrencyLimiter(Generic[W]):
             self._on_position(one, position)
 
 
-class StillNeeded(Enum):
-    """What is still wanted of an answer."""
-
-    TEXT = auto()
-    TOTALS = auto()
-    """The finish reason has come; the totals usually follow it."""
-    NOTHING = auto()
-    """The reply is as long as it may get, so nothing else of the answer counts."""
-
-
-OnChunk = Callable[[Completion], StillNeeded]
+OnChunk = Callable[[Completion], None]
 
 
 class UpstreamUnreachable(EngineLost):
@@ -383,6 +382,9 @@ class UpstreamUnreachable(EngineLost):
 
 class _Tokenized(msgspec.Struct, frozen=True):
     count: Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+
+
+_tokenized = msgspec.json.Decoder(_Tokenized).decode
 
 
 async def _refuse_compressed(response: httpx.Response) -> None:
@@ -438,12 +440,13 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
 class _ResponseReader:
     """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
 
-    def __init__(self, options: UpstreamOptions, on_chunk: OnChunk, clock: Callable[[], float]) -> None:
+    def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
         self._name = options.name
         self._times = options.timeouts
+        self._reply = reply
         self._on_chunk = on_chunk
-        self._clock = clock
-        self._deadline = clock() + options.timeouts.first_token_s
+        self._clock = asyncio.get_running_loop().time
+        self._deadline = self._clock() + options.timeouts.first_token_s
         self._ended = False
         self._done = False
 
@@ -474,16 +477,15 @@ class _ResponseReader:
             self._done = True
             return
         completion = _completion(self._name, event)
-        match self._on_chunk(completion):
-            case StillNeeded.TEXT:
-                if completion.has_content:
-                    self._deadline = self._clock() + self._times.between_tokens_s
-            case StillNeeded.TOTALS:
-                if not self._ended:
-                    self._ended = True
-                    self._deadline = self._clock() + AFTER_END_S
-            case StillNeeded.NOTHING:
-                self._done = True
+        self._on_chunk(completion)
+        if not self._reply.ended:
+            if completion.has_content:
+                self._deadline = self._clock() + self._times.between_tokens_s
+        elif not self._reply.has_reason:  # it is as long as it may get, so nothing else of the answer counts
+            self._done = True
+        elif not self._ended:  # the totals usually follow the finish reason
+            self._ended = True
+            self._deadline = self._clock() + AFTER_END_S
 
 
 def _completion(name: str, event: ServerSentEvent) -> Completion:

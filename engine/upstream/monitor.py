@@ -18,7 +18,7 @@ from engine.api import EngineState, Runnable
 from engine.errors import EngineBusy, EngineError, EngineUnavailable
 from engine.messages import ModelFacts, Params
 from engine.process.supervision import Lifecycle
-from engine.upstream.completions import MOST_TOKENS
+from engine.upstream.completions import MOST_TOKENS, decoded
 from engine.upstream.http_client import RequestRefused, UpstreamUnreachable, fetch, http_client
 from engine.upstream.options import ServerOptions, UpstreamOptions
 
@@ -35,7 +35,7 @@ class UpstreamMonitor(Runnable):
         self._client = client
         self.options = options
         self._misses = 0
-        self._circuit = Circuit(monotonic, random.random)
+        self.circuit = Circuit(monotonic, random.random)
         self._look = asyncio.Event()
         self._cooldown_until = 0.0
         self._cooldown_requested = False
@@ -43,28 +43,16 @@ class UpstreamMonitor(Runnable):
     @property
     def cooling_down(self) -> bool:
         """Whether it shed a request a moment ago, or has failed too often."""
-        return self._cooldown_s > 0 or self.circuit_refuses
-
-    @property
-    def circuit_refuses(self) -> bool:
-        """Whether it has failed so often that it must not be asked now."""
-        return not self._circuit.admits
-
-    @property
-    def circuit_open(self) -> bool:
-        """Whether it has failed so often that at most a trial request may ask it."""
-        return self._circuit.is_open
+        return self._cooldown_s > 0 or not self.circuit.admits
 
     def refuse_during_cooldown(self) -> None:
         """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
-        name, left_s = self.options.name, self._cooldown_s
-        if self._cooldown_requested and left_s > 0:
+        if self.circuit.admits:
+            return
+        name, left_s = self.options.name, max(self.circuit.left_s, REST_S)
+        if self._cooldown_requested:
             raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-        if self.circuit_refuses:
-            left_s = max(self._circuit.left_s, REST_S)
-            if self._cooldown_requested:  # another request tries
-                raise EngineBusy(f"The engine {name} takes no more requests now.", retry_after_s=left_s)
-            raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
+        raise EngineUnavailable(f"The engine {name} failed too often.", retry_after_s=left_s)
 
     def forget(self) -> None:
         """Forget failures and pauses: another process answers from now on."""
@@ -74,11 +62,10 @@ class UpstreamMonitor(Runnable):
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
         """Watch a request to its end. Raises EngineUnavailable or EngineBusy before the block if it must not begin."""
-        if self.circuit_refuses:
-            self.refuse_during_cooldown()
-        self._circuit.begin()
+        self.refuse_during_cooldown()
+        self.circuit.begin()
         try:
-            yield self._circuit
+            yield self.circuit
         except RequestRefused as refusal:
             log.warning("the engine %s refused a request: %s %s", self.options.name, refusal, refusal.words)
             self._succeed()
@@ -87,7 +74,7 @@ class UpstreamMonitor(Runnable):
             self._note(error)
             raise
         except BaseException:  # it was cancelled
-            self._circuit.withdrew()
+            self.circuit.withdrew()
             raise
         self._succeed()
 
@@ -102,7 +89,10 @@ class UpstreamMonitor(Runnable):
             else:
                 pause_s = backoff_s(self._misses, min(LONGEST_PAUSE_S, health_s))
                 self._missed(trouble)
-            await wait_for_event(self._look, pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._look.wait()
+            self._look.clear()
 
     @property
     def _cooldown_s(self) -> float:
@@ -113,12 +103,12 @@ class UpstreamMonitor(Runnable):
         log.warning("%s", error)
         match error:
             case UpstreamUnreachable():
-                self._circuit.withdrew()
+                self.circuit.withdrew()
                 if self._is_ready:
                     self._went_away(str(error))
                     self._look.set()
             case EngineBusy():
-                self._circuit.withdrew()
+                self.circuit.withdrew()
                 self._cool_down(error.retry_after_s)
             case EngineUnavailable():
                 self._fail()
@@ -127,20 +117,20 @@ class UpstreamMonitor(Runnable):
                 self._fail()
 
     def _succeed(self) -> None:
-        self._circuit.succeeded()
+        self.circuit.succeeded()
         self._cooldown_requested = False
 
     def _fail(self) -> None:
-        was_open = self.circuit_open
-        self._circuit.failed()
-        if self.circuit_open and not was_open:
+        was_open = self.circuit.is_open
+        self.circuit.failed()
+        if self.circuit.is_open and not was_open:
             log.warning("circuit opened for engine %s", self.options.name)
 
     def _cool_down(self, requested_s: float | None) -> None:
         until = asyncio.get_running_loop().time() + (REST_S if requested_s is None else requested_s)
         if requested_s:
             self._cooldown_requested = True
-            self._circuit.rest(requested_s)
+            self.circuit.rest(requested_s)
         self._cooldown_until = max(until, self._cooldown_until)
 
     @property
@@ -268,6 +258,10 @@ class _Models(msgspec.Struct, frozen=True):
     data: tuple[_ListedModel, ...] | None
 
 
+def _models_in(body: bytes) -> tuple[_ListedModel, ...]:
+    return msgspec.json.decode(body, type=_Models).data or ()
+
+
 async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> str | None:
     """Ask an upstream for its models; return why it does not serve ours, or None."""
     try:
@@ -278,10 +272,8 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
         return None  # it is alive, but overloaded
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
-    try:
-        names = {model.id for model in msgspec.json.decode(body, type=_Models).data or ()}
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None  # not OpenAI's list: an answer has to be enough
+    listed = decoded(_models_in, body)  # if it is not OpenAI's list, an answer has to be enough
+    names = {model.id for model in listed or ()}
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
     return None
@@ -291,9 +283,9 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
     """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
-        models = msgspec.json.decode(body, type=_Models).data or ()
-    except (httpx.HTTPError, msgspec.DecodeError, UnicodeError, RecursionError):
+    except httpx.HTTPError:
         return None
+    models = decoded(_models_in, body) or ()
     if options.model not in {model.id for model in models}:
         return None
     windows = (int(model.max_model_len or 0) for model in models)  # vLLM's adapters have none
@@ -303,16 +295,6 @@ async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) ->
 def backoff_s(attempt: int, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Return the pause after this attempt, counted from 0: each about twice the one before, different between replicas."""
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), longest_s) * (0.5 + random.random() / 2)
-
-
-async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Return once the event is set or the time has passed; the event is cleared."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
-    event.clear()
 
 
 def _facts_of(options: UpstreamOptions) -> ModelFacts:
@@ -353,10 +335,14 @@ class ServerAway(ListingFailed):
     """The server does not answer."""
 
 
+class _LlamaSettings(msgspec.Struct, frozen=True):
+    n_ctx: int | None = None
+
+
 class _LlamaServer(msgspec.Struct, frozen=True):
     """What llama-server reports of itself. `n_ctx` is the window that each of its slots has."""
 
-    default_generation_settings: dict[str, msgspec.Raw]
+    default_generation_settings: _LlamaSettings
 
 
 def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[str, Any]]:
@@ -377,10 +363,8 @@ def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[
         raise ListingFailed(
             f"{url}/models answers {response.status_code}. The URL needs its base path, which is usually /v1."
         )
-    try:
-        listed = msgspec.json.decode(body, type=_Models).data or ()
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ListingFailed(f"{url}/models is not a list of models: {error}.") from error
+    if (listed := decoded(_models_in, body)) is None:
+        raise ListingFailed(f"{url}/models is not a list of models.")
     models = tuple({model.id: model for model in listed}.values())
     if not models:
         raise ListingFailed(f"{url} lists no models.")
@@ -407,9 +391,8 @@ async def _listed(url: str, key: str | None) -> tuple[httpx.Response, bytes, int
         slot: int | None = None
         if b"llamacpp" in body:
             _, props = await fetch(client, "GET", f"{url.removesuffix('/v1')}/props", within_s=LIST_S)
-            with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-                slots = msgspec.json.decode(props, type=_LlamaServer).default_generation_settings
-                slot = msgspec.json.decode(slots.get("n_ctx", b""), type=int)
+            if (server := decoded(msgspec.json.Decoder(_LlamaServer).decode, props)) is not None:
+                slot = server.default_generation_settings.n_ctx
         return response, body, slot
 
 

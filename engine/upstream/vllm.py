@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class LaunchedEngine(UpstreamEngine):
         self._ledger = RestartLedger(restarts or RestartPolicy(), random.random)
         self._has_served = False  # the vLLM that runs now
         self._place = ""
-        self.monitor.note_away = self.monitor.life.stalled  # restarts are counted here
+        self.monitor.note_away = self._life.stalled  # restarts are counted here
 
     async def _keep_ready(self) -> None:
         """Keep a vLLM running until it fails for good, or until this is cancelled. Leaves no process behind."""
@@ -64,7 +65,7 @@ class LaunchedEngine(UpstreamEngine):
     async def _live(self) -> float:
         """Run one vLLM to its end. Returns how long to wait before the next one."""
         key = secrets.token_hex(32)
-        self.monitor.life.loading("starting vLLM", 0.0)
+        self._life.loading("starting vLLM", 0.0)
         with reserved_port() as port:
             self._client.base_url = f"http://{HOST}:{port}/v1"
             self._client.headers["Authorization"] = f"Bearer {key}"
@@ -104,20 +105,13 @@ class LaunchedEngine(UpstreamEngine):
 
     def _handle_exit(self, ending: ExitReason) -> float:
         """Note the end of a vLLM. Returns how long to wait before the next one."""
-        life = self.monitor.life
+        life = self._life
         if life.facts is None and ending.by_itself:
             advice = f"It needs an environment: {MAKE}." if "No module named" in ending.words else ""
             life.not_usable(f"{ending.words} {advice}".rstrip())
             self._end_all(EngineUnavailable)
             return 0.0
-        delay_s = self._ledger.died(asyncio.get_running_loop().time())
-        if delay_s is None:
-            life.failed(f"vLLM crashed too often. {ending.words}")
-            log.error("vLLM crashed too often, not restarted: %s", ending.words)
-            return 0.0
-        life.died(ending.words)
-        log.warning("%s Restart in %.1f s.", ending.words, delay_s)
-        return delay_s
+        return life.crashed("vLLM", ending.words, self._ledger)
 
     def _on_line(self, raw: str) -> None:
         """Take a line of vLLM for our log.
@@ -138,18 +132,13 @@ GRACE_S = 10.0
 _KEEPERS_OWN_S = 2.0
 
 
+@dataclass(eq=False)
 class LaunchedProcess:
     """A running vLLM. Make one by `start`; `stop` it in any case."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        lines: OutputReader,
-        transport: asyncio.BaseTransport,
-    ) -> None:
-        self._process = process
-        self._lines = lines
-        self._transport = transport
+    _process: asyncio.subprocess.Process
+    _lines: OutputReader
+    _transport: asyncio.BaseTransport
 
     @classmethod
     async def start(

@@ -36,11 +36,9 @@ class ImageNotDecodable(ValueError):
     """An image can't be decoded. The message is a sentence for its sender."""
 
 
-def is_vision_model(model: str) -> bool:
-    """Whether the model of a hub name or folder takes images; False if its configuration can't be read."""
-    with suppress(OSError, ValueError, KeyError):
-        return AutoConfig.from_pretrained(model, trust_remote_code=False).model_type in VISION_MODEL_TYPES
-    return False
+def takes_images(config: PreTrainedConfig) -> bool:
+    """Whether a configuration belongs to a family that is served with images."""
+    return config.model_type in VISION_MODEL_TYPES
 
 
 class ImageProcessor:

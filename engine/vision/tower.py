@@ -79,7 +79,9 @@ class VisionTower(nn.Module):
         for layer in self.layers:
             attention = yield from self._attended(layer, states)
             states = states + attention
-            states = states + (yield from self._widened(layer, states))
+            cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
+            widened = yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp))
+            states = states + widened
         made: Tensor = self.connector(self.norm(states).unsqueeze(0))
         yield
         return made.reshape(-1, made.shape[-1])
@@ -104,10 +106,6 @@ class VisionTower(nn.Module):
 
         cost = rows * (2 * rows * states.shape[-1] + attention.out_proj.weight.numel())
         return (yield from _by_rows(queries.transpose(0, 1), cost, mixed))
-
-    def _widened(self, layer: Any, states: Tensor) -> EncodingSteps:
-        cost = len(states) * (layer.mlp.fc1.weight.numel() + layer.mlp.fc2.weight.numel())
-        return (yield from _by_rows(states, cost, nn.Sequential(layer.layer_norm2, layer.mlp)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +195,3 @@ class ImageInputs:
                 if first < last:
                     before = tile * self._tokens - begin
                     yield first - start, self._states[number][before + first : before + last]
-
-
-def image_error(
-    shown: Sequence[PlacedImage], prompt: Sequence[int], vision_config: VisionConfig | None
-) -> str | None:
-    """Return what is wrong with the images of a prompt; None if nothing is."""
-    if not shown:
-        return None
-    if vision_config is None:
-        return "This model does not take images."
-    tokens = vision_config.tiling.tokens
-    for one in shown:
-        if not one.starts or any(
-            start < 0
-            or set(prompt[start : start + tokens]) != {vision_config.token}
-            or start + tokens > len(prompt)
-            for start in one.starts
-        ):
-            return "An image does not stand where the prompt says."
-    return None

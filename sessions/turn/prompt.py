@@ -329,8 +329,8 @@ NO_IMAGES = "This model does not take images."
 NO_TARGET = "This model does not translate: leave `target` and `source` out, or name one that does."
 NO_CALLS = "This model can't read tool calls and their results: leave these messages out, or name a model that calls tools."
 _UNSUPPORTED = {"images": NO_IMAGES, "target": NO_TARGET, "tool_calls": NO_CALLS, "role": NO_CALLS}
-UNKNOWN_TOKEN_BYTES = 256
-"""Bytes of the longest token, if the engine does not know it: twice what large models' vocabularies have."""
+LONGEST_TOKEN_BYTES = 256
+"""Most bytes of a token: twice what large models' vocabularies have."""
 MOST_BYTES = 16 * 1024 * 1024
 """Of a branch that is to be read whole: no window holds more."""
 
@@ -485,7 +485,7 @@ def refuse_oversized(messages: Sequence[Message], facts: ModelFacts, spec: Reply
 
     Templates may strip white space: it counts only beyond the length of all else. Reasoning, which they may drop, does not count.
     """
-    max_bytes = facts.context_tokens * (facts.token_bytes or UNKNOWN_TOKEN_BYTES)
+    max_bytes = facts.context_tokens * LONGEST_TOKEN_BYTES
     read = [
         msgspec.structs.replace(message, reasoning="") if message.reasoning else message
         for message in messages

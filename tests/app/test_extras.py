@@ -138,7 +138,7 @@ def test_a_key_set_without_its_library_names_the_extra(
         (
             "sentencepiece",
             {"config": {"model_type": "marian"}, "tokenizer_config": {"tokenizer_class": "MarianTokenizer"}},
-            "from engine.loading.tokenizer import read_tokenizer; read_tokenizer(folder)",
+            "import engine.loading.tokenizer as of; of.read_tokenizer(folder, of.read_config(folder))",
             "translation",
         ),
     ],

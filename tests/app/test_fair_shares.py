@@ -125,10 +125,10 @@ async def chat(running: InProcessService, body: bytes) -> tuple[int, Frame]:
 
 
 class Counting(ScriptedEngine):
-    """An engine that knows its longest token, and notes the texts that it counts."""
+    """An engine that notes the texts that it counts."""
 
     def __init__(self) -> None:
-        super().__init__(token_bytes=16)
+        super().__init__()
         self.counted = 0
 
     async def count_tokens(

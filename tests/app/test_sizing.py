@@ -28,6 +28,7 @@ from app.sizing import (
     stored_bytes,
 )
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from tests.bench.storage import cost
 from tests.engine.gguf_files import some_llama, write_gguf
 
@@ -51,7 +52,10 @@ def folder(path: Path, config: dict[str, Any]) -> str:
 
 def test_the_demo_model_takes_what_is_told_of_it() -> None:
     """Keys and values exactly; the weights, by the shape alone, within two per cent."""
-    shape, loaded = shape_of(str(DEMO_MODEL)), load(str(DEMO_MODEL), device="cpu", dtype="bfloat16")
+    shape, loaded = (
+        shape_of(str(DEMO_MODEL)),
+        load(EngineOptions(model=str(DEMO_MODEL), device="cpu", dtype="bfloat16")),
+    )
     assert shape.kv_bytes_per_token("bfloat16") == loaded.kv.bytes_per_token
     assert shape.window == loaded.context_tokens
     real = loaded.facts().parameters

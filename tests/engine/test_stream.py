@@ -124,7 +124,7 @@ async def test_a_reader_that_waits_is_woken() -> None:
 
 def test_nothing_comes_after_the_end() -> None:
     stream = stream_of(END, Chunk("r", "late", 1))
-    stream.lose("too late as well")
+    stream.fail(EngineLost("too late as well"))
     assert stream.get_nowait() == END
     for _ in range(2):
         with pytest.raises(StopAsyncIteration):
@@ -133,7 +133,7 @@ def test_nothing_comes_after_the_end() -> None:
 
 def test_a_lost_stream_gives_what_came_before_and_then_raises() -> None:
     stream = stream_of(Chunk("r", "a", 1))
-    stream.lose("it died")
+    stream.fail(EngineLost("it died"))
     assert stream.get_nowait() == Chunk("r", "a", 1)
     for _ in range(2):
         with pytest.raises(EngineLost, match="it died"):

@@ -22,6 +22,7 @@ from transformers.generation.logits_process import (
 
 from engine.execution.executor import LoadedModel, Runner
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import FinishReason, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
@@ -42,7 +43,7 @@ LIKELIEST = 10
 @pytest.fixture(scope="module")
 def engine(smollm2: Path) -> LoadedModel:
     """The model in the engine, in float32."""
-    return load(str(smollm2), device="cpu", dtype="float32", kv_bytes=2**29)
+    return load(EngineOptions(model=str(smollm2), device="cpu", dtype="float32", kv_bytes=2**29))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,12 @@ def test_bfloat16_drifts_no_further_than_transformers(
     exact = [_ten_likeliest(reference.logits(prompt, reply)) for prompt, reply in some]
     rounded = Reference(smollm2, torch.bfloat16)
     theirs = _drift(exact, [rounded.logits(prompt, reply) for prompt, reply in some])
-    ours = _drift(exact, _decoded(load(str(smollm2), device="cpu", dtype="bfloat16", kv_bytes=2**28), some))
+    ours = _drift(
+        exact,
+        _decoded(
+            load(EngineOptions(model=str(smollm2), device="cpu", dtype="bfloat16", kv_bytes=2**28)), some
+        ),
+    )
     figure(f"{ours:.4f} to {theirs:.4f}: {ours / theirs:.2f} times")
     assert ours <= 1.1 * theirs
 

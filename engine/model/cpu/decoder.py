@@ -17,7 +17,7 @@ from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.model.cpu import kernels as cpu_kernels
 from engine.model.cpu.kernels import CpuLinear, Matrix, has_tiles, matrix, serve_linear
-from engine.model.fused_decoder import FusedDecoder, FusedLayer, RMSNorm
+from engine.model.fused_decoder import FusedDecoder, FusedLayer
 from engine.step_layout import Span, block_tables
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
@@ -90,7 +90,7 @@ class CpuModel:
             heads=first.heads,
             kv_heads=first.kv_heads,
             size=first.size,
-            epsilon=decoder.norm.epsilon,
+            epsilon=decoder.norm.eps,
             scale=first.terms.scale,
             half=decoder.dtype is torch.bfloat16,
         )
@@ -187,7 +187,7 @@ def is_known(decoder: FusedDecoder) -> bool:
     alike = {(layer.heads, layer.kv_heads, layer.size, layer.terms) for layer in layers}
     return (
         all(_is_known(linear, decoder.embedding.weight) for linear in linears)
-        and {norm.epsilon for norm in norms} == {decoder.norm.epsilon}
+        and {norm.eps for norm in norms} == {decoder.norm.eps}
         and all(layer.is_silu for layer in layers)
         and alike
         == {(layers[0].heads, layers[0].kv_heads, layers[0].size, AttentionParams(layers[0].terms.scale))}
@@ -198,7 +198,7 @@ def _linears(layer: FusedLayer) -> tuple[nn.Module, ...]:
     return layer.qkv, layer.output, layer.gate_up, layer.down
 
 
-def _norms(layer: FusedLayer) -> tuple[RMSNorm | None, ...]:
+def _norms(layer: FusedLayer) -> tuple[nn.RMSNorm | None, ...]:
     return layer.before_attention, layer.before_mlp, layer.query_norm, layer.key_norm
 
 

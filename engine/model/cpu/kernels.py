@@ -137,7 +137,7 @@ def attend(
         *(queries.data_ptr(), queries.stride(0), queries.stride(1), layer.keys.data_ptr()),
         *(layer.values.data_ptr(), _whole(tables), places.buffer_info()[0], pages, tables.shape[1]),
         *(len(spans), heads, kv_heads, page, size, value_size, terms.scale, terms.softcap or 0.0),
-        *(terms.window or 0, terms.chunk or 0, _is_half(queries), mixed.data_ptr()),
+        *(terms.window or 0, terms.chunk or 0, queries.dtype is torch.bfloat16, mixed.data_ptr()),
     )
     if refusal:
         leads_out = BadTable("a block table leads out of the pages of the cache, or heads are too wide")
@@ -200,10 +200,6 @@ def _whole(numbers: Tensor) -> int:
     if numbers.dtype is not torch.int32 or not numbers.is_contiguous() or numbers.device.type != "cpu":
         raise BadTable(f"numbers of {numbers.dtype} on {numbers.device} with strides {numbers.stride()}")
     return numbers.data_ptr()
-
-
-def _is_half(tensor: Tensor) -> bool:
-    return tensor.dtype is torch.bfloat16
 
 
 class Cpu(Reference):

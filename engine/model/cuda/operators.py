@@ -49,14 +49,14 @@ BLOCK = 4096
 
 
 _library.define(
-    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor lengths, "
-    "Tensor(a!) out, float scale, int window, int chunk, float softcap, int processors) -> ()"
+    "attend_decode(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor lengths, "
+    "float scale, int window, int chunk, float softcap, int processors) -> ()"
 )
 
 
 _library.define(
-    "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor query_starts, Tensor lengths, "
-    "Tensor(a!) out, float scale, int window, int chunk, float softcap, int longest) -> ()"
+    "attend_prompts(Tensor queries, Tensor keys, Tensor values, Tensor tables, Tensor(a!) out, Tensor query_starts, "
+    "Tensor lengths, float scale, int window, int chunk, float softcap, int longest) -> ()"
 )
 
 
@@ -91,8 +91,8 @@ class Cuda:
                 queries[:rows],
                 *layer,
                 step.tables[:rows],
-                step.lengths[:rows],
                 out[:rows],
+                step.lengths[:rows],
                 *numbers,
                 self._processors,
             )
@@ -101,9 +101,9 @@ class Cuda:
                 queries,
                 *layer,
                 step.tables[rows:],
+                out,
                 step.query_starts[rows:],
                 step.lengths[rows:],
-                out,
                 *numbers,
                 step.longest_prompt,
             )
@@ -170,8 +170,8 @@ def _launch_decode(  # noqa: PLR0917 - the operator's parameters
     keys: Tensor,
     values: Tensor,
     tables: Tensor,
-    lengths: Tensor,
     out: Tensor,
+    lengths: Tensor,
     scale: float,
     window: int,
     chunk: int,
@@ -221,9 +221,9 @@ def _launch_prompts(  # noqa: PLR0917 - the operator's parameters
     keys: Tensor,
     values: Tensor,
     tables: Tensor,
+    out: Tensor,
     query_starts: Tensor,
     lengths: Tensor,
-    out: Tensor,
     scale: float,
     window: int,
     chunk: int,
@@ -285,16 +285,6 @@ def _check_store(keys: Tensor, values: Tensor, *rest: Tensor) -> None:
         raise ValueError(f"shapes do not fit together: {[tuple(one.shape) for one in (keys, values, *rest)]}")
 
 
-def _fake_decode(*given: Any) -> None:
-    queries, keys, values, tables, lengths, out, *_ = given
-    _check_attention(queries, keys, values, tables, out, lengths)
-
-
-def _fake_prompts(*given: Any) -> None:
-    queries, keys, values, tables, query_starts, lengths, out, *_ = given
-    _check_attention(queries, keys, values, tables, out, query_starts, lengths)
-
-
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
     """Draw a token of each row of scores, (rows, vocabulary) of float32, from its nucleus: (rows, 1) of int64.
 
@@ -332,10 +322,10 @@ def _register(name: str, launch: Callable[..., object], fake: Callable[..., obje
     torch.library.register_fake(f"midstream::{name}", fake, lib=_library)
 
 
-_register("attend_decode", _launch_decode, _fake_decode)
+_register("attend_decode", _launch_decode, _check_attention)
 
 
-_register("attend_prompts", _launch_prompts, _fake_prompts)
+_register("attend_prompts", _launch_prompts, _check_attention)
 
 
 _register("store_rows", _launch_store, _check_store)

@@ -21,6 +21,7 @@ import torch
 from engine.execution.executor import LoadedModel
 from engine.grammar import HERMES_FORM, GrammarSource, GrammarWriter
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import Chunk, JsonSchema, ReplySpec
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest, ReplyStep
@@ -57,7 +58,7 @@ def main() -> int:
     torch.set_num_threads(given.threads or torch.get_num_threads())
     with tempfile.TemporaryDirectory() as folder:
         save_wide(Path(folder), large_tokenizer(given.vocabulary))
-        model = load(folder, device="cpu", dtype="bfloat16", max_batch=2 * given.streams)
+        model = load(EngineOptions(model=folder, device="cpu", dtype="bfloat16", max_batch=2 * given.streams))
         return measured(model, rounds=given.rounds, streams=given.streams, tokens=given.tokens).conclude(
             given.out
         )

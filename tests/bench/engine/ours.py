@@ -13,6 +13,7 @@ from random import Random
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Output, Started
 from engine.scheduling.core import EngineCore
 from engine.text.detokenizer import Vocabulary, detokenizer_of
@@ -59,11 +60,13 @@ class MidstreamEngine:
 
     def __init__(self, worker: Worker) -> None:
         self.model: LoadedModel = load(
-            worker.folder,
-            device=worker.device,
-            dtype=worker.dtype,
-            max_batch=worker.most_at_once,
-            kv_bytes=worker.kv_bytes,
+            EngineOptions(
+                model=worker.folder,
+                device=worker.device,
+                dtype=worker.dtype,
+                max_batch=worker.most_at_once,
+                kv_bytes=worker.kv_bytes,
+            )
         )
         self.core = EngineCore(self.model)
         self._vocabulary = Vocabulary(self.model.tokenizer)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from tests.bench.engine import gpu, masks, weights
 from tests.bench.engine.__main__ import MEASURES, QUICK, Plan, run_measurements
 from tests.bench.engine.load import Load
@@ -72,6 +73,6 @@ def test_gaps_beside_masks_are_measured(tmp_path: Path, monkeypatch: pytest.Monk
     (texts := tmp_path / "texts").mkdir()
     (texts / "some.py").write_text(Path(masks.__file__).read_text())
     weights.save_wide(tmp_path / "model", weights.large_tokenizer(600, texts))
-    model = load(str(tmp_path / "model"), device="cpu", dtype="bfloat16", max_batch=4)
+    model = load(EngineOptions(model=str(tmp_path / "model"), device="cpu", dtype="bfloat16", max_batch=4))
     (found,) = masks.measured(model, rounds=1, streams=2, tokens=12).findings
     assert (found.value or 0) > 0

@@ -32,7 +32,10 @@ from tests.engine.tiny_models import make
 
 SHARES = Gemma4TextConfig(num_hidden_layers=12, num_kv_shared_layers=6)
 """As Gemma 4 E2B and E4B."""
-PRINTED = "import sys; from engine.loading.loader import load; load(sys.argv[1], device='cpu')"
+PRINTED = (
+    "import sys; from engine.loading.loader import load; from engine.machine import EngineOptions; "
+    "load(EngineOptions(model=sys.argv[1], device='cpu'))"
+)
 
 
 @pytest.mark.parametrize("kind", [LlamaConfig, Qwen3MoeConfig, Gemma3TextConfig, DeepseekV3Config])

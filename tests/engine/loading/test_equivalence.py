@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.loading.loader import load
 from engine.loading.probe import probe
+from engine.machine import EngineOptions
 from engine.messages import FinishReason
 from engine.scheduling.core import EngineCore
 from tests.engine.families import FAMILIES, VOCABULARY
@@ -100,7 +101,7 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
 
 @pytest.mark.skipif(not DEMO.is_dir(), reason="the demo model's checkpoint is not built")
 def test_the_demo_model_says_what_generate_says_alone_and_in_a_full_batch() -> None:
-    model = load(str(DEMO), device="cpu", dtype="float32", max_batch=6)
+    model = load(EngineOptions(model=str(DEMO), device="cpu", dtype="float32", max_batch=6))
     reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
     questions = [
         "Hello!",

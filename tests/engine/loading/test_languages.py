@@ -11,14 +11,18 @@ from transformers import AutoTokenizer
 
 from engine.errors import PromptRejected
 from engine.loading.loader import load
-from engine.loading.tokenizer import TranslationTokenizer, is_translator
+from engine.loading.tokenizer import TranslationTokenizer, generation_of, read_config
+from engine.machine import EngineOptions
 from tests.engine import translator_folders as folders
 
 TEXT = "My name is Anna."
 
 
 def language_codes(folder: Path) -> TranslationTokenizer:
-    return TranslationTokenizer.of(str(folder), AutoTokenizer.from_pretrained(folder))
+    config = read_config(str(folder))
+    return TranslationTokenizer(
+        AutoTokenizer.from_pretrained(folder), config, generation_of(str(folder), config)
+    )
 
 
 def test_a_model_of_one_pair_needs_no_languages(tmp_path: Path) -> None:
@@ -73,9 +77,8 @@ def test_an_unfinished_source_has_no_end_where_the_model_learned_what_that_means
 
 def test_a_loaded_translator_tells_what_it_is(tmp_path: Path) -> None:
     folder = folders.marian(tmp_path / "marian")
-    model = load(str(folder), device="cpu", dtype="float32")
+    model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
     facts = model.facts()
-    assert is_translator(str(folder))
     assert facts.languages is not None
     assert (facts.languages.sources, facts.languages.targets) == (("en",), ("zh",))
     assert facts.context_tokens == 2 * facts.languages.source_tokens

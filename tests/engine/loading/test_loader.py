@@ -47,7 +47,7 @@ def edit(path: Path, **values: object) -> None:
 
 def refusal(model: str | Path, **options: object) -> str:
     with pytest.raises(ModelNotUsable) as caught:
-        load(str(model), **({"device": "cpu", "dtype": "float32"} | options))
+        load(EngineOptions(model=str(model), **{"device": "cpu", "dtype": "float32"} | options))
     message = str(caught.value)
     assert "\n" not in message
     assert "Traceback" not in message
@@ -63,7 +63,7 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
         "max_new_tokens": 99,
     }
     (folder / "generation_config.json").write_text(json.dumps(generation))
-    model = load(str(folder), device="cpu", dtype="float32", max_batch=3)
+    model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32", max_batch=3))
     facts = model.facts()
     assert (facts.model, facts.device, facts.dtype, facts.max_batch) == (str(folder), "cpu", "float32", 3)
     assert facts.context_tokens == 4096
@@ -76,7 +76,10 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
 
 def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
     seen: list[tuple[str, float]] = []
-    load(str(tiny_llama), device="cpu", progress=lambda stage, share: seen.append((stage, share)))
+    load(
+        EngineOptions(model=str(tiny_llama), device="cpu"),
+        progress=lambda stage, share: seen.append((stage, share)),
+    )
     shares = [share for _, share in seen]
     assert shares == sorted(shares)
     assert (shares[0], seen[-1]) == (0.0, ("ready", 1.0))
@@ -86,8 +89,7 @@ def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
     """The start of a large model is no minute of silence."""
     seen: list[float] = []
     load(
-        str(tiny_llama),
-        device="cpu",
+        EngineOptions(model=str(tiny_llama), device="cpu"),
         progress=lambda stage, share: seen.append(share) if "weights" in stage else None,
     )
     assert len(seen) > 10
@@ -98,10 +100,7 @@ def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
 def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
     stages: list[str] = []
     model = load(
-        str(tiny_llama),
-        device="cpu",
-        dtype="bf16",
-        quantize="int8",
+        EngineOptions(model=str(tiny_llama), device="cpu", dtype="bf16", quantize="int8"),
         progress=lambda stage, _: stages.append(stage),
     )
     layers = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear | CpuLinear)]
@@ -112,15 +111,22 @@ def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
 
 def test_memory_for_keys_and_values_bounds_the_context(tiny_llama: Path) -> None:
     bytes_per_token = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, size, float32
-    model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token)
+    model = load(
+        EngineOptions(
+            model=str(tiny_llama), device="cpu", dtype="fp32", max_batch=4, kv_bytes=100 * bytes_per_token
+        )
+    )
     assert (model.context_tokens, model.kv.pages) == (64, 1)
     assert "MIDSTREAM_KV_MEMORY" in refusal(tiny_llama, kv_bytes=10 * bytes_per_token)
 
 
 def test_unless_it_is_set_memory_is_bounded_by_what_replies_can_use(tiny_llama: Path) -> None:
-    model = load(str(tiny_llama), device="cpu", dtype="fp32", max_batch=3)
+    model = load(EngineOptions(model=str(tiny_llama), device="cpu", dtype="fp32", max_batch=3))
     assert model.kv.pages * model.kv.page_size == 3.75 * 4096
-    assert load(str(tiny_llama), device="cpu", max_batch=3, kv_bytes=10**9).kv.total_bytes > 999_000_000
+    assert (
+        load(EngineOptions(model=str(tiny_llama), device="cpu", max_batch=3, kv_bytes=10**9)).kv.total_bytes
+        > 999_000_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,10 +280,10 @@ def test_too_little_memory_for_a_forward_pass_is_told(
 def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(folder: Path) -> None:
     """PyTorch unpickles them, and a flaw in that would run code of their author."""
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    load(str(folder), device="cpu", dtype="float32")
+    load(EngineOptions(model=str(folder), device="cpu", dtype="float32"))
     (folder / "model.safetensors").unlink()
     assert "safetensors: convert them" in refusal(folder)
     with pytest.raises(ModelNotUsable, match="--pickled-weights"):
         check_options(EngineOptions(model=str(folder), device="cpu"))
     check_options(EngineOptions(model=str(folder), device="cpu", pickled_weights=True))
-    load(str(folder), device="cpu", dtype="float32", pickled_weights=True)
+    load(EngineOptions(model=str(folder), device="cpu", dtype="float32", pickled_weights=True))

@@ -21,12 +21,13 @@ from transformers import AutoConfig
 from connections.images import image_from_bytes
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
-from engine.loading.tokenizer import read_tokenizer
+from engine.loading.tokenizer import read_config, read_tokenizer
+from engine.machine import EngineOptions
 from engine.messages import Message
 from engine.prompts.jobs import DecodeImage, Rejected
 from engine.prompts.prompt import PromptImages
 from engine.vision.image import NOT_SEEN, Image
-from engine.vision.processor import ImageNotDecodable, ImageProcessor, is_vision_model
+from engine.vision.processor import ImageNotDecodable, ImageProcessor
 from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, image, picture
 
 
@@ -100,11 +101,9 @@ def test_an_image_with_other_sizes_than_were_said_is_not_decoded(folder: Path) -
         ImageProcessor.of(str(folder)).size(other)
 
 
-def test_what_was_not_run_is_refused(folder: Path, tmp_path: Path) -> None:
-    assert is_vision_model(str(folder))
-    assert not is_vision_model(str(tmp_path))
+def test_what_was_not_run_is_refused(folder: Path) -> None:
     with pytest.raises(ModelNotUsable, match="--quantize is not offered"):
-        load(str(folder), device="cpu", quantize="int8", dtype="float32")
+        load(EngineOptions(model=str(folder), device="cpu", quantize="int8", dtype="float32"))
     image_processor = ImageProcessor.of(str(folder))
     image_processor._processor.do_resize = False
     with pytest.raises(ModelNotUsable, match="does not scale"):
@@ -116,9 +115,9 @@ def test_the_template_of_an_older_processor_is_found(folder: Path, tmp_path: Pat
     shutil.copytree(folder, older)
     (older / "chat_template.jinja").unlink()
     with pytest.raises(ModelNotUsable, match="no chat template"):
-        read_tokenizer(str(older))
+        read_tokenizer(str(older), read_config(str(older)))
     (older / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    assert read_tokenizer(str(older)).chat_template == TEMPLATE
+    assert read_tokenizer(str(older), read_config(str(older))).chat_template == TEMPLATE
 
 
 PEAK = """

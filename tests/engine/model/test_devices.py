@@ -10,6 +10,7 @@ import torch
 
 from engine.errors import ModelNotUsable
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.model.devices import choose_device, choose_dtype, has_fast_bf16
 
 CPU = torch.device("cpu")
@@ -44,7 +45,7 @@ def test_the_loader_warns_of_a_missing_c_compiler_on_cuda(
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ModelNotUsable, match="no-such-model"):
-        load("./no-such-model", device="cuda", dtype="bf16")
+        load(EngineOptions(model="./no-such-model", device="cuda", dtype="bf16"))
     assert "Install gcc and libc6-dev." in caplog.text
 
 
@@ -53,7 +54,7 @@ def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
     device: str, index: int, selected: list[int]
 ) -> None:
     with pytest.raises(ModelNotUsable, match="no-such-model"):
-        load("./no-such-model", device=device, dtype="bf16")
+        load(EngineOptions(model="./no-such-model", device=device, dtype="bf16"))
     assert selected == [index]
 
 

@@ -18,7 +18,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from engine.execution.executor import Runner
-from engine.model.fused_decoder import RMSNorm, fused_decoder
+from engine.model.fused_decoder import fused_decoder, rms_norm
 from engine.step_layout import Span
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prompt
@@ -89,4 +89,4 @@ def test_norms_are_the_module_s(dtype: torch.dtype) -> None:
     norm = LlamaRMSNorm(24, eps=1e-5).to(dtype)
     norm.weight.copy_(torch.randn(24))
     heads = torch.randn(7, 5, 24, dtype=dtype) * 3 + 1
-    torch.testing.assert_close(RMSNorm(norm)(heads[:, :3]), norm(heads[:, :3]))
+    torch.testing.assert_close(rms_norm(norm)(heads[:, :3]), norm(heads[:, :3]))

@@ -178,7 +178,7 @@ async def test_a_tokenizer_without_bytes_leaves_formats_out_and_says_why(
     without_bytes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        loaded = load(str(without_bytes), device="cpu", dtype="float32")
+        loaded = load(EngineOptions(model=str(without_bytes), device="cpu", dtype="float32"))
     assert loaded.grammars is None
     assert loaded.facts().features == ()
     assert "can't be held to formats" in caplog.text

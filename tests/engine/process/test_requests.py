@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.machine import EngineOptions
 from engine.messages import (
     Cancel,
     CancelCount,
@@ -19,10 +20,11 @@ from engine.messages import (
     Message,
     Request,
     Started,
+    StepOutputs,
     ToEngine,
     Unpacker,
 )
-from engine.process.client import PendingRequests
+from engine.process.client import EngineClient
 
 HELLO = (Message("user", "hello"),)
 END = Finished("r", FinishReason.STOP, 1, 0, 1)
@@ -46,56 +48,68 @@ def wire() -> RecordingChannel:
 
 
 @pytest.fixture
-def board() -> PendingRequests:
-    return PendingRequests()
+def board() -> EngineClient:
+    return EngineClient(EngineOptions(model="none"))
 
 
-def test_a_request_waits_until_a_process_is_ready(board: PendingRequests, wire: RecordingChannel) -> None:
+@pytest.fixture
+def other() -> EngineClient:
+    return EngineClient(EngineOptions(model="none"))
+
+
+def test_a_request_waits_until_a_process_is_ready(board: EngineClient, wire: RecordingChannel) -> None:
     request = Request("r", HELLO)
-    board.request(request)
-    assert board.waiting == 1
-    board.connect(wire)
-    assert (board.waiting, wire.sent) == (0, [request])
+    board.generate(request)
+    assert not wire.sent
+    board._connect(wire)
+    assert wire.sent == [request]
 
 
-def test_outputs_reach_their_stream_and_no_other(board: PendingRequests, wire: RecordingChannel) -> None:
-    board.connect(wire)
-    stream, other = board.request(Request("r", HELLO)), board.request(Request("s", HELLO))
-    board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
+def test_outputs_reach_their_stream_and_no_other(board: EngineClient, wire: RecordingChannel) -> None:
+    board._connect(wire)
+    stream, other = board.generate(Request("r", HELLO)), board.generate(Request("s", HELLO))
+    board._receive(
+        StepOutputs(
+            (
+                Started("r", 1),
+                Chunk("r", "hi", 1),
+                Chunk("unknown", "?", 1),
+                END,
+            )
+        )
+    )
     assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
     assert other.get_nowait() is None
 
 
-def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire: RecordingChannel) -> None:
-    board.connect(wire)
-    board.request(Request("r", HELLO))
+def test_an_id_may_be_used_again_after_its_end_only(board: EngineClient, wire: RecordingChannel) -> None:
+    board._connect(wire)
+    board.generate(Request("r", HELLO))
     with pytest.raises(ValueError, match="still open"):
-        board.request(Request("r", HELLO))
-    board.put([END])
-    board.request(Request("r", HELLO))
+        board.generate(Request("r", HELLO))
+    board._receive(StepOutputs((END,)))
+    board.generate(Request("r", HELLO))
 
 
 async def test_a_count_is_asked_again_of_the_next_process(
-    board: PendingRequests, wire: RecordingChannel
+    board: EngineClient, wire: RecordingChannel
 ) -> None:
-    requested = asyncio.ensure_future(board.count(HELLO))
+    requested = asyncio.ensure_future(board.count_tokens(HELLO))
     await asyncio.sleep(0)
-    board.connect(wire)
-    board.disconnect("it died")
-    board.connect(wire)
+    board._connect(wire)
+    board._disconnect("it died")
+    board._connect(wire)
     [first, again] = wire.sent
     assert isinstance(first, CountRequest)
     assert again == first == CountRequest(first.count_id, HELLO)
-    board.counted(CountResult(first.count_id, 5))
-    board.counted(CountResult(first.count_id, 6))
+    board._receive(CountResult(first.count_id, 5))
+    board._receive(CountResult(first.count_id, 6))
     assert await requested == 5
 
 
-async def test_a_count_that_nobody_waits_for_is_given_up(
-    board: PendingRequests, wire: RecordingChannel
-) -> None:
-    board.connect(wire)
-    requested = asyncio.ensure_future(board.count(HELLO, "client"))
+async def test_a_count_that_nobody_waits_for_is_given_up(board: EngineClient, wire: RecordingChannel) -> None:
+    board._connect(wire)
+    requested = asyncio.ensure_future(board.count_tokens(HELLO, client="client"))
     await asyncio.sleep(0)
     requested.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -105,58 +119,55 @@ async def test_a_count_that_nobody_waits_for_is_given_up(
     assert (sent, cancel) == (CountRequest(sent.count_id, HELLO, "client"), CancelCount(sent.count_id))
 
 
-async def test_closing_ends_what_is_open(board: PendingRequests, wire: RecordingChannel) -> None:
-    stream = board.request(Request("r", HELLO))
-    requested, gone = (asyncio.ensure_future(board.count(HELLO)) for _ in range(2))
+async def test_closing_ends_what_is_open(board: EngineClient, wire: RecordingChannel) -> None:
+    stream = board.generate(Request("r", HELLO))
+    requested, gone = (asyncio.ensure_future(board.count_tokens(HELLO)) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
-    board.close("the end")
+    board._close("the end")
     with pytest.raises(EngineLost):
         stream.get_nowait()
     with pytest.raises(EngineUnavailable):
         await requested
 
 
-async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: PendingRequests) -> None:
+async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: EngineClient) -> None:
     broken = (Message("user", "\ud800"),)
-    end = board.request(Request("r", broken)).get_nowait()
+    end = board.generate(Request("r", broken)).get_nowait()
     assert isinstance(end, Finished)
     assert end.reason is FinishReason.ERROR
     with pytest.raises(PromptRejected):
-        await board.count(broken)
+        await board.count_tokens(broken)
 
 
 def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
-    board: PendingRequests, wire: RecordingChannel
+    board: EngineClient, other: EngineClient, wire: RecordingChannel
 ) -> None:
-    other = PendingRequests()
-    stream = board.request(Request("r", HELLO))
+    stream = board.generate(Request("r", HELLO))
     board.move_waiting_to(other)
-    other.connect(wire)
+    other._connect(wire)
     stream.cancel()
     assert wire.sent[-1] == Cancel("r")
 
 
 def test_what_a_process_was_told_of_is_not_handed_over(
-    board: PendingRequests, wire: RecordingChannel
+    board: EngineClient, other: EngineClient, wire: RecordingChannel
 ) -> None:
-    other = PendingRequests()
-    board.connect(wire)
-    board.request(Request("r", HELLO))
+    board._connect(wire)
+    board.generate(Request("r", HELLO))
     board.move_waiting_to(other)
-    assert ("r" in board, "r" in other) == (True, False)
+    assert (board.has_open("r"), other.has_open("r")) == (True, False)
 
 
 async def test_a_count_may_be_asked_of_another_process(
-    board: PendingRequests, wire: RecordingChannel
+    board: EngineClient, other: EngineClient, wire: RecordingChannel
 ) -> None:
-    other = PendingRequests()
-    counting = asyncio.create_task(board.count(HELLO))
+    counting = asyncio.create_task(board.count_tokens(HELLO))
     await asyncio.sleep(0)
-    other.connect(wire)
+    other._connect(wire)
     board.move_waiting_to(other)
     [requested] = wire.sent
     assert isinstance(requested, CountRequest)
-    other.counted(CountResult(requested.count_id, 7))
+    other._receive(CountResult(requested.count_id, 7))
     assert await counting == 7
     assert not other._counts

@@ -13,6 +13,7 @@ import pytest
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
 from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
@@ -21,7 +22,7 @@ from engine.text.reply_text import PreparedRequest
 from engine.vision.image import PlacedImage
 from engine.vision.processor import ImageProcessor
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
-from tests.engine.vision_models import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
+from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, generated, image, inputs_of
 
 LENGTH = 10
 SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH, ignore_eos=True)
@@ -33,7 +34,9 @@ class VisionHarness:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.model: LoadedModel = load(str(folder), device="cpu", dtype="float32", kv_bytes=1 << 21)
+        self.model: LoadedModel = load(
+            EngineOptions(model=str(folder), device="cpu", dtype="float32", kv_bytes=1 << 21)
+        )
         self.prompt_images = PromptImages(ImageProcessor.of(str(folder)))
         self.prompts = PromptBuilder(self.model.tokenizer, None, self.prompt_images)
 
@@ -265,17 +268,6 @@ def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: Visio
     assert core.statistics().preemptions > 0
     for name, message in messages.items():
         assert tokens_of(outputs, name) == vision.expected(message, count=page + 30), name
-
-
-def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(vision: VisionHarness) -> None:
-    request = vision.request("a", QUESTION)
-    blind = EngineCore(replace(vision.model, vision_config=None))
-    blind.submit(request)
-    assert end_of(run_out(blind), "a").error == "This model does not take images."
-    for starts in ((), (-1,), (0,), (len(request.prompt) - 1,), (request.shown[0].starts[0] + TILE,)):
-        core = Watched(vision)
-        core.submit(replace(request, shown=[PlacedImage(QUESTION.images[0], starts)]))
-        assert "does not stand where" in (end_of(run_out(core), "a").error or "")
 
 
 def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(vision: VisionHarness) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from engine.execution.executor import LaunchedStep
 from engine.execution.sampler import VERY_UNLIKELY, scores_of
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import ChosenToken, Chunk, Message, Output
 from engine.prompts.prompt import PromptBuilder
 from engine.scheduling.core import EngineCore
@@ -186,7 +187,7 @@ def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
 
 
 def test_the_demo_models_scores_are_those_of_generate() -> None:
-    model = load(str(DEMO), device="cpu", dtype="float32", max_batch=2)
+    model = load(EngineOptions(model=str(DEMO), device="cpu", dtype="float32", max_batch=2))
     core = EngineCore(model)
     tokens = PromptBuilder(model.tokenizer).token_ids((Message("user", "Count from 1 to 300."),))
     core.submit(scored("a", tokens, GREEDY, 3))

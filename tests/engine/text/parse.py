@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from engine.messages import Tool
 from engine.text.formats import ReplyFormat, family_format
-from engine.text.parser import Openings, Parser, Segment
+from engine.text.parser import Parser, Segment
 from engine.text.reply_text import Call, Piece, Thought
 
 TOOLS = (Tool("add"), Tool("weather"))
@@ -33,7 +33,7 @@ FAMILIES = (HERMES, LLAMA, MISTRAL, THINKS, HERMES_THINKS)
 def parser_of(
     format_: ReplyFormat, *, tools: Sequence[Tool] = TOOLS, hidden: Sequence[str] = (), opened: str = ""
 ) -> Parser:
-    parser = Parser(Openings(format_.regions_for(tools), hidden), outside=format_.outside, tools=tools)
+    parser = Parser(format_.regions_for(tools), hidden, outside=format_.outside, tools=tools)
     parser.begin(opened)
     return parser
 

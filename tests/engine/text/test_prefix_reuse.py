@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.loading.loader import load
+from engine.machine import EngineOptions
 from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request
 from engine.process.dispatcher import RequestBuilder
 from engine.prompts.prompt import JobHandler, PromptBuilder
@@ -33,7 +34,7 @@ class Engine:
     """A core and what prepares its requests, on one thread."""
 
     def __init__(self, folder: Path) -> None:
-        model = load(str(folder), device="cpu", dtype="float32", max_batch=2)
+        model = load(EngineOptions(model=str(folder), device="cpu", dtype="float32", max_batch=2))
         model.tokenizer.chat_template = TEMPLATE
         self.window = model.context_tokens
         self.core = EngineCore(model)

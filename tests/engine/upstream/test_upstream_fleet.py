@@ -145,8 +145,8 @@ async def test_an_upstream_that_is_left_alone_takes_nothing_over(
     fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
 ) -> None:
     for _ in range(FAILURES):
-        fleet.parts[1].monitor._circuit.failed()
-    fleet.parts[1].monitor._circuit._until = math.inf
+        fleet.parts[1].monitor.circuit.failed()
+    fleet.parts[1].monitor.circuit._until = math.inf
     servers[0].answers = [Answer(status=429, error=BUSY, headers={"Retry-After": "9"})]
     _, error = await failing(fleet.generate(make_request()))
     assert isinstance(error, EngineBusy)

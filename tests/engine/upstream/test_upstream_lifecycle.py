@@ -136,14 +136,14 @@ async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried()
         server.answers = [Answer(status=500)] * FAILURES
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
-        engine.monitor._circuit._until = math.inf
+        engine.monitor.circuit._until = math.inf
         _, error = await failing(engine.generate(make_request()))
         assert isinstance(error, EngineUnavailable)
         assert (error.retry_after_s or 0) > 0
         with pytest.raises(EngineUnavailable, match="failed too often"):
             await engine.count_tokens(HELLO)
         assert (len(server.bodies), engine.statistics().circuit_open) == (FAILURES, 1)
-        engine.monitor._circuit._until = 0.0
+        engine.monitor.circuit._until = 0.0
         assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
         assert engine.statistics().circuit_open == 0
 
@@ -153,7 +153,7 @@ async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
         server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
-        engine.monitor._circuit._until = 0.0
+        engine.monitor.circuit._until = 0.0
         trial = engine.generate(make_request("trial"))
         await server.held.wait()
         _, error = await failing(engine.generate(make_request("beside")))

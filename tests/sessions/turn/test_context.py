@@ -13,12 +13,21 @@ from engine.messages import Message, ModelFacts, Params
 from engine.scripted import count_words
 from sessions.errors import ContextOverflow
 from sessions.records import MessageRecord
-from sessions.turn.prompt import ContextBudget, Prompt, exchanges, fit, prompt_messages, refuse_oversized
+from sessions.turn.prompt import (
+    LONGEST_TOKEN_BYTES,
+    ContextBudget,
+    Prompt,
+    exchanges,
+    fit,
+    prompt_messages,
+    refuse_oversized,
+)
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FACTS = ModelFacts(
-    model="none", context_tokens=10, token_bytes=4, defaults=Params(), device="none", dtype="none", max_batch=1, parameters=0
+    model="none", context_tokens=10, defaults=Params(), device="none", dtype="none", max_batch=1, parameters=0
 )  # fmt: skip
+MOST = FACTS.context_tokens * LONGEST_TOKEN_BYTES
 LENGTHS = st.tuples(st.integers(1, 30), st.integers(0, 30))
 
 
@@ -128,13 +137,13 @@ def test_a_branch_is_grouped_into_exchanges() -> None:
     assert exchanges(records[1:]) == [records[1:2], records[2:]]
 
 
-@pytest.mark.parametrize("text", ["x" * 41, " " * 81, "\u2003" * 27])
+@pytest.mark.parametrize("text", ["x" * (MOST + 1), " " * (2 * MOST + 1), "\u2003" * (2 * MOST // 3 + 1)])
 def test_what_no_window_holds_is_refused_before_it_is_tokenized(text: str) -> None:
     """White space too, which templates leave out only at the ends, and tokenizers are slow about."""
     with pytest.raises(ContextOverflow):
         refuse_oversized([Message("assistant", text), Message("user", "")], FACTS)
 
 
-@pytest.mark.parametrize("text", ["x" * 40, "x" * 40 + " " * 40])
+@pytest.mark.parametrize("text", ["x" * MOST, "x" * MOST + " " * MOST])
 def test_what_a_window_may_hold_is_counted_by_the_engine(text: str) -> None:
     refuse_oversized([Message("assistant", text)], FACTS)
