@@ -59,7 +59,6 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     assert (await back.next(Done)).seq == snapshot.seq + 1
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True
-    chat.leave(back)
 
 
 @asynccontextmanager

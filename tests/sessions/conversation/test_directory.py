@@ -64,7 +64,6 @@ async def test_a_title_is_the_first_message_until_it_is_another(chat: Chat) -> N
 
 async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     await store.unlink(*chat.keys.pair())
     for name in (CONVERSATION_ID, "nobodys"):
         with pytest.raises(NotFound):
@@ -74,7 +73,6 @@ async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redi
 
 async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     await store.unlink(*chat.keys.pair())
     for _ in range(2):
         page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
@@ -114,7 +112,6 @@ async def test_a_deleted_one_is_gone_and_all_attached_are_told(
         await chat.history()
     with pytest.raises(NotFound):
         await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
-    chat.sessions.disconnect(second)
 
 
 async def test_a_deletion_ends_the_running_turn_first(chat: Chat, reader: Recorder, store: Redis) -> None:

@@ -47,7 +47,6 @@ async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
 
 async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
     done = await chat.exchange("Hello?", "Hello.")
-    await chat.wait_idle()
     page = await chat.history()
     question, answer = page.messages
     assert (page.seq, page.epoch) == (done.seq, reader.events[0].epoch)  # type: ignore[attr-defined]
@@ -99,15 +98,12 @@ async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat
     again = await chat.send("Hello?", client_msg_id="msg-1", reader=late)
     assert again.duplicate
     assert len(late.of(Delta)) == 1
-    chat.sessions.disconnect(late)
-    chat.cancel()
 
 
 async def test_the_running_reply_counts_as_one_of_the_limit(chat: Chat) -> None:
     await chat.running("Hello?", "This")
     page = await chat.history(limit=1)
     assert ([message.content for message in page.messages], page.has_more) == (["This"], True)
-    chat.cancel()
 
 
 async def test_an_older_page_has_no_running_reply(chat: Chat) -> None:
@@ -115,7 +111,6 @@ async def test_an_older_page_has_no_running_reply(chat: Chat) -> None:
     accepted = await chat.running("And now?", "This")
     page = await chat.history(before=accepted.message_id)
     assert [message.content for message in page.messages] == ["Hello?", "Hello."]
-    chat.cancel()
 
 
 async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
@@ -150,7 +145,6 @@ async def test_a_branch_begins_where_its_parent_says(chat: Chat, engine: Scripte
     assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
     branch = await chat.history()
     assert branch.messages[2].siblings == [page.messages[2].message_id, accepted.message_id]
-    chat.cancel()
 
 
 async def test_a_new_root_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:

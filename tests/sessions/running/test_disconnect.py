@@ -21,7 +21,6 @@ async def test_a_turn_goes_on_while_another_connection_looks_on(chat: Chat) -> N
     chat.engine.step(20)
     done = await other.next(Done)
     assert done.reason is Reason.STOP
-    leave(chat, other)
 
 
 async def test_what_the_one_who_left_was_handed_counts_at_a_later_cancel(chat: Chat) -> None:
@@ -34,7 +33,6 @@ async def test_what_the_one_who_left_was_handed_counts_at_a_later_cancel(chat: C
     chat.cancel()
     done = await slow.next(Done)
     assert done.chars == len("This reply")
-    leave(chat, slow)
 
 
 async def test_what_was_replayed_to_a_returning_reader_counts_at_a_later_cancel(chat: Chat) -> None:
@@ -45,7 +43,6 @@ async def test_what_was_replayed_to_a_returning_reader_counts_at_a_later_cancel(
     leave(chat, chat.reader)
     chat.cancel()
     assert (await returned.next(Done)).chars == len("This reply")
-    leave(chat, returned)
 
 
 async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(chat: Chat) -> None:

@@ -32,7 +32,6 @@ async def test_one_who_comes_back_within_the_grace_keeps_the_turn(chat: Chat) ->
     assert chat.live_conversation.turns[0].grace is None
     chat.engine.step(20)
     assert (await returned.next(Done)).reason is Reason.STOP
-    chat.leave(returned)
 
 
 async def test_a_reply_goes_on_during_the_grace(chat: Chat) -> None:
@@ -66,7 +65,6 @@ async def test_each_leave_gives_the_whole_grace_anew(chat: Chat) -> None:
     assert second is not None
     assert first.cancelled()
     assert first.when() < second.when() <= loop.time() + LONG_S
-    chat.cancel()
 
 
 async def test_a_cancel_during_the_grace_is_the_clients(chat: Chat) -> None:
@@ -96,7 +94,6 @@ async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(cha
     returned = Recorder()
     await chat.resume(returned, accepted.seq)
     assert returned.text(accepted.turn_id) == chat.engine._reply
-    chat.leave(returned)
 
 
 async def test_a_turn_that_continues_keeps_nothing_of_its_sender(chat: Chat, reader: Recorder) -> None:
@@ -106,7 +103,6 @@ async def test_a_turn_that_continues_keeps_nothing_of_its_sender(chat: Chat, rea
     (live,) = chat.live_conversation.turns
     assert reader not in gc.get_referents(live)
     chat.engine.step(20)
-    await chat.wait_idle()
 
 
 async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) -> None:

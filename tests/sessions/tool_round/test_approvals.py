@@ -62,16 +62,12 @@ async def test_the_same_decision_again_is_answered_as_before_and_another_is_a_co
     with pytest.raises(Conflict):
         await chat.decide(second)
     assert len(reader.of(ToolState)) == 2
-    chat.cancel()
-    await chat.wait_idle()
 
 
 async def test_a_call_that_needs_no_approval_takes_no_decision(chat: Chat, reader: Recorder) -> None:
     await chat.play("Weather?", BERN, tools=TOOLS)
     with pytest.raises(Conflict, match="approval"):
         await chat.decide(reader.of(ToolCall)[0])
-    chat.cancel()
-    await chat.wait_idle()
 
 
 async def test_another_device_allows_it(chat: Chat, reader: Recorder) -> None:
@@ -83,7 +79,6 @@ async def test_another_device_allows_it(chat: Chat, reader: Recorder) -> None:
     assert phone.of(ToolState) == reader.of(ToolState)
     await chat.result(done.open[0], "Paid.")
     await chat.follow("Done.")
-    chat.leave(phone)
 
 
 async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(

@@ -223,7 +223,6 @@ async def test_a_cancel_may_name_the_turn_that_called(chat: Chat, reader: Record
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     assert not chat.cancel(done.turn_id).already
     assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
-    await chat.wait_idle()
 
 
 @pytest.mark.parametrize("by", ["turn", "message"])
@@ -294,7 +293,6 @@ async def test_a_call_behind_what_was_seen_is_not_kept(
     assert back.of(ToolCall) == []
     assert back.text(done.turn_id) == "I look"
     assert continuous(back.events[1:])
-    chat.leave(back)
 
 
 async def test_a_reply_that_ends_by_its_length_calls_nobody(chat: Chat, reader: Recorder) -> None:
@@ -322,7 +320,6 @@ async def test_calls_stay_open_with_nobody_there_where_that_was_asked_for(
     phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
     await phones.result(done.open[0], "Rain.")
     assert (await phones.follow("Rain.")).reason is Reason.STOP
-    chat.leave(phone)
 
 
 async def test_a_deleted_conversation_takes_its_open_calls_along(
@@ -388,7 +385,6 @@ async def test_an_ended_exchange_is_taken_back_with_all_its_rounds(chat: Chat, r
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
     end = await chat.follow("Rain.")
-    await chat.wait_idle()
     with pytest.raises(Conflict):
         await chat.sessions.take_back(chat.owner, "room", done.turn_id)
     await chat.sessions.take_back(chat.owner, "room", end.turn_id)
@@ -478,7 +474,6 @@ async def test_another_device_sees_the_calls_and_brings_the_result(chat: Chat, r
     assert [state.content for state in reader.of(ToolState)] == ["Rain."]
     assert phone.of(ToolState) == reader.of(ToolState)
     assert continuous(phone.events)
-    chat.leave(phone)
 
 
 async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat, reader: Recorder) -> None:
@@ -502,9 +497,6 @@ async def test_a_conversation_whose_calls_are_open_shows_them_in_its_snapshot(ch
     snapshot = back.of(Snapshot)[0]
     assert (snapshot.turn_id, snapshot.text) == (None, "")
     assert [call.call_id for call in snapshot.calls] == list(done.open)
-    chat.leave(back)
-    chat.cancel()
-    await chat.wait_idle()
 
 
 async def test_another_reply_to_the_same_results_is_asked_for_by_the_last_one(
@@ -532,8 +524,6 @@ async def test_a_result_has_a_bound_and_so_have_all_of_a_reply(chat: Chat) -> No
         await chat.result(call_id, "x" * 32_000)
     with pytest.raises(ContentTooLong):
         await chat.result(done.open[-1], "x" * 32_000)
-    chat.cancel()
-    await chat.wait_idle()
 
 
 async def test_results_that_do_not_fit_the_window_end_the_turn_with_the_reason(chat: Chat) -> None:
@@ -574,7 +564,6 @@ async def test_the_context_shrinks_in_whole_exchanges(chat: Chat, engine: Script
         done = await chat.play(f"Weather {number}?", BERN, tools=(WEATHER,))
         await chat.result(done.open[0], "word " * 20)
         await chat.follow("Rain.")
-        await chat.wait_idle()
     messages = engine.requests[-1].messages
     assert messages[0].role == "user"
     assert [message.role for message in messages].count("user") < 4
@@ -589,5 +578,3 @@ async def test_deltas_and_calls_are_in_the_journal_with_a_seq_each(chat: Chat, r
     assert [event.seq for event in journal] == list(range(1, len(journal) + 1))
     assert [type(event) for event in journal] == [type(event) for event in reader.events]
     assert len(reader.of(Delta)) == 1
-    chat.cancel()
-    await chat.wait_idle()

@@ -142,7 +142,6 @@ async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
     requested = other.engine.requests[-1]
     assert (requested.params.max_new_tokens, requested.spec.tools) == (7, ())
     assert requested.messages[0].content == "Be brief."
-    await chat.wait_idle()
 
 
 async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
@@ -153,7 +152,6 @@ async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
     await die(chat, store)
     await other.result(done.open[0], "Rain.")
     assert (await other.follow("Rain.")).reason is Reason.STOP
-    await chat.wait_idle()
 
 
 async def test_what_a_replica_that_stood_still_writes_late_is_refused(
@@ -269,7 +267,6 @@ async def test_clients_have_time_to_come_back_where_the_replica_died(
     page = await other.history()
     assert isinstance(page.messages[1].calls, tuple)
     assert page.messages[1].calls[0].state is CallState.CANCELLED
-    await chat.wait_idle()
 
 
 async def test_a_service_that_comes_back_alone_goes_on_with_what_it_left(
@@ -308,8 +305,6 @@ async def test_a_message_that_came_while_nobody_had_the_calls_is_busy_then(
         await other.send("Hello?", client_msg_id="other-1")
     other.cancel()
     await other.reader.next(Done)
-    await other.wait_idle()
-    await chat.wait_idle()
 
 
 async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
@@ -324,7 +319,6 @@ async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
     assert end is Reason.STOP
     assert other.reader.of(Done)[0].reason is Reason.CANCELLED
     await asyncio.sleep(0)
-    await chat.wait_idle()
 
 
 async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(

@@ -152,7 +152,6 @@ async def test_another_device_sees_the_question_and_answers(served: Chat, bench:
     assert await answer == Accepted({"zone": "UTC"})
     bench.ends(call_id, "Noon.")
     await served.follow("So.")
-    served.leave(phone)
 
 
 async def test_nobody_else_may_answer(served: Chat, bench: Bench) -> None:
@@ -160,8 +159,6 @@ async def test_nobody_else_may_answer(served: Chat, bench: Bench) -> None:
     stranger = Chat(served.sessions, served.engine, Owner("stranger", "web"), Recorder())
     with pytest.raises(NotFound):
         await answer_question(stranger, call_id, which)
-    served.cancel()
-    await served.wait_idle()
 
 
 async def test_a_cancel_takes_the_question_back_and_a_late_answer_is_refused(

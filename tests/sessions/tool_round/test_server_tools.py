@@ -231,8 +231,6 @@ async def test_nobody_brings_a_result_in_a_tools_place(served: Chat, bench: Benc
     done = await served.play("Time?", TICK, tools=[CLOCK])
     with pytest.raises(Exception, match="server runs"):
         await served.result(done.open[0], "Midnight.")
-    served.cancel()
-    await served.wait_idle()
 
 
 async def test_progress_is_shown_and_not_kept(served: Chat, bench: Bench) -> None:

@@ -87,4 +87,3 @@ async def test_who_comes_back_is_told_of_a_turn_that_the_store_does_not_have_so_
     assert [one.follows for one in back.of(Accepted)] == [done.turn_id]
     await chat.follow("Rain.")
     assert continuous(back.events)
-    chat.leave(back)

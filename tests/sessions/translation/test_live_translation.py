@@ -256,7 +256,6 @@ async def test_a_death_loses_and_doubles_nothing(
     ]
     chat.engine.step()
     await reader.next(Done)
-    await chat.wait_idle()
 
 
 async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> None:

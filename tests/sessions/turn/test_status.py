@@ -46,7 +46,6 @@ async def test_the_place_in_the_queue_then_the_prefill_then_text(
         ("prefill", None, 0.5),
     ]
     assert {status.turn_id for status in reader.of(Status)} == {accepted.turn_id}
-    chat.cancel()
 
 
 async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorder) -> None:
@@ -68,9 +67,6 @@ async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
     assert (shown.wait, shown.page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
     await chat.send("one two three four", client_msg_id="mine", reader=phone)
     assert [type(event) for event in phone.events] == [Accepted, Status]
-    for device in (tablet, phone):
-        chat.sessions.disconnect(device)
-    chat.cancel()
 
 
 async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
@@ -83,8 +79,6 @@ async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
         await chat.step()
     phone = Recorder()
     assert (await chat.shown(phone)).wait is None
-    chat.sessions.disconnect(phone)
-    chat.cancel()
 
 
 async def test_nothing_is_told_of_a_wait_that_was_cancelled(
