@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine, Thought
-from sessions import replica, tool_round
+from sessions import tool_round
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
@@ -28,11 +28,7 @@ from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS
 from tests.store_faults import refusing_writes
 
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked at now and then is looked at often."""
-    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+pytestmark = pytest.mark.usefixtures("often")
 
 
 async def die(chat: Chat, store: Redis) -> None:
