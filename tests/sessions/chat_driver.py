@@ -24,6 +24,7 @@ from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
 from sessions.store.codec import Keys
+from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,
@@ -289,11 +290,12 @@ async def serving(
     *,
     alone: bool = True,
     observer: Observer | None = None,
+    registry: ToolRegistry | None = None,
     **policy: Any,
 ) -> AsyncIterator[Chat]:
     """A chat of alice on a replica with a policy of its own."""
     rules = Policy(**({"ttl_s": 60, "max_turns": 10} | policy))
-    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer)
+    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer, tools=registry)
     async with sessions.running(alone=alone):
         yield Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     assert sessions.statistics().turns == 0
