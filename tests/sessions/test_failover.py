@@ -46,7 +46,7 @@ async def store(group: Watched) -> AsyncIterator[Redis]:
 
 @asynccontextmanager
 async def chatting(store: Redis) -> AsyncIterator[Chat]:
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    engine = ScriptedEngine(by_hand=True, context_tokens=20_000)
     sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
     chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     async with sessions.running(alone=False):

@@ -59,6 +59,7 @@ async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
     assert page.messages[-1].calls[0].state is CallState.WAITING
     await other.sessions.resume(other.owner, late, "room", ReaderPosition("another", 0), ref=None)
     assert [call.call_id for call in late.of(Snapshot)[0].calls] == list(done.open)
+    other.leave(late)
     reported = await other.result(done.open[0], "Rain.", place=None)
     assert (reported.state, reported.already) == (CallState.DONE, False)
     assert (await other.result(done.open[0], "Rain.")).already

@@ -151,8 +151,8 @@ async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
     more = await grow(chat, 5, "morning")
     assert (first.already, again.already, more.already) == (False, True, False)
     assert more.chars == 12
-    with pytest.raises(ContentTooLong, match=r"100000 characters; 32000 are allowed\. Begin another"):
-        await grow(chat, 0, "x" * 100_000)
+    with pytest.raises(ContentTooLong, match=r"100012 characters; 32000 are allowed\. Begin another"):
+        await grow(chat, 12, "x" * 100_000)
     for off, text, final in ((20, "x", False), (0, "Bad", False), (0, "Good", True), (0, "", True)):
         with pytest.raises(Conflict):
             await grow(chat, off, text, final=final)
