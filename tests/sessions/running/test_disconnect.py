@@ -35,6 +35,7 @@ async def test_whatever_was_handed_to_anybody_counts_at_a_later_cancel(chat: Cha
     assert (await other.next(Done)).chars == len("This reply")
 
 
+@pytest.mark.usefixtures("often")
 async def test_one_who_leaves_while_queued_cancels_before_the_engine_is_asked(chat: Chat) -> None:
     """Nobody may wait for a reply that nobody will read: the queued turn ends without a request."""
     chat.engine.hold_cancels = True
