@@ -297,8 +297,6 @@ async def test_looking_for_the_nodes_anew_cuts_off_no_command(nodes: list[Node],
     assert now <= set(before)  # those of earlier tests may be over
     await clustered.lpush("room", "")
     assert await waiting
-    await clustered.aclose()
-    gc.collect()  # it would say so of a connection that nobody closed
 
 
 async def _waits_at(nodes: list[Node]) -> bool:
@@ -309,6 +307,13 @@ async def _who_wait_at(nodes: list[Node]) -> list[bytes]:
     """The ids of connections on which a command waits."""
     lists: list[bytes] = [await node.ask("CLIENT", "LIST") for node in nodes]
     return [line.split()[0] for listing in lists for line in listing.splitlines() if b"cmd=blpop" in line]
+
+
+async def test_a_client_that_was_to_look_anew_leaves_no_connection(nodes: list[Node]) -> None:
+    async with connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
+        await client.exists("room")
+        await client.aclose()
+    gc.collect()  # it would say so of a connection that nobody closed
 
 
 async def test_leases_are_found_on_all_nodes(clustered: Redis) -> None:

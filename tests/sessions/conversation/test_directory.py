@@ -30,14 +30,15 @@ async def test_the_newest_comes_first_with_the_head_of_its_first_message(chat: C
     await chat.exchange("Later.", conversation_id="one")
     row = await chat.sessions.rename(chat.owner, "three", "About trees")
     assert (row.title, row.messages) == ("About trees", 2)
+    await chat.exchange("And now?", conversation_id="three")
     page = await chat.sessions.conversations(chat.owner, limit=2, before=None)
     assert [(row.conversation_id, row.title, row.messages) for row in page.conversations] == [
+        ("three", "About trees", 4),
         ("one", "Hello? And much more.", 4),
-        ("three", "About trees", 2),
     ]
     assert page.conversations[0].updated_at >= page.conversations[1].updated_at
     assert page.has_more
-    page = await chat.sessions.conversations(chat.owner, limit=2, before="three")
+    page = await chat.sessions.conversations(chat.owner, limit=2, before="one")
     assert ([row.title for row in page.conversations], page.has_more) == (["x" * 80], False)
     with pytest.raises(NotFound):
         await chat.sessions.conversations(chat.owner, limit=2, before="nowhere")
