@@ -166,7 +166,7 @@ async def test_a_cancel_settles_every_open_call_and_the_next_prompt_is_well_form
     """A result that comes late is refused with a clear word."""
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
-    met = chat.cancel()
+    met = chat.cancel(done.turn_id)  # it may name the turn that called
     with pytest.raises(Conflict, match="cancelled"):
         await chat.result(done.open[1], "Sun.")
     end = await reader.next(Done, count=2)

@@ -35,8 +35,7 @@ async def queued_message(chat: Chat, *others: str) -> Accepted:
 async def test_the_place_in_the_queue_then_the_prefill_then_text(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
-    """A status takes no seq and is not kept. How much of the prompt was kept is told with the end."""
-    engine.cached_tokens = 5
+    """A status takes no seq and is not kept. How much of the prompt the engine had is told with the end."""
     accepted = await queued_message(chat, "ann", "bob")
     for name in ("ann", "bob"):
         chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id=name))
@@ -50,8 +49,10 @@ async def test_the_place_in_the_queue_then_the_prefill_then_text(
     assert continuous(reader.events)
     journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert journal[1:] == [event for event in reader.events if not isinstance(event, Accepted | Status)]
-    assert (done.usage.prompt_tokens, done.usage.cached_tokens) == (8, 5)
-    assert (await chat.history()).messages[-1].usage == done.usage
+    engine.cached_tokens = 5
+    next_done = await chat.exchange("five six")
+    assert (done.usage.cached_tokens, next_done.usage.cached_tokens) == (0, 5)
+    assert (await chat.history()).messages[-1].usage == next_done.usage
 
 
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
