@@ -40,7 +40,7 @@ from engine.served_models import ServedModels
 from sessions.errors import StoreDown
 from sessions.events import Cause, Done, Reason
 from sessions.limits.slots import as_service
-from sessions.observer import NullObserver
+from sessions.observer import Observer
 from sessions.records import Client
 from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory, ServerMemory
@@ -58,7 +58,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _FULL = "The store has no room for new messages and uploads. Delete something, or raise its maxmemory."
 
 
-class Metrics(NullObserver, Collector):
+class Metrics(Observer, Collector):
     """Observes turns (`sessions.observer.Observer`) and renders `/metrics`."""
 
     def __init__(self) -> None:

@@ -53,8 +53,8 @@ class _Begun(msgspec.Struct, frozen=True):
 _begun: ContextVar[_Begun | None] = ContextVar("begun", default=None)
 
 
-class Spans:
-    """Observes turns (`sessions.observer.Observer`), and sends their spans to a collector, from a separate thread.
+class Spans(Observer):
+    """Observes turns, and sends their spans to a collector, from a separate thread.
 
     At most `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait; beyond that the oldest are dropped.
     """
@@ -62,8 +62,8 @@ class Spans:
     def __init__(self, observer: Observer, *, version: str) -> None:
         """Pass everything on to `observer`, too; events of deltas go to it directly."""
         self._observer = observer
-        self.first_token = observer.first_token
-        self.gap = observer.gap
+        self.first_token = observer.first_token  # type: ignore[method-assign]
+        self.gap = observer.gap  # type: ignore[method-assign]
         self._provider = TracerProvider(
             resource=_resource(version),
             shutdown_on_exit=False,

@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from sessions.events import Done
 from sessions.records import Client
 
 
-class Observer(Protocol):
-    """Called on the event loop, synchronously; must not raise."""
+class Observer:
+    """Called on the event loop, synchronously; must not raise. This one measures nothing: derive from it."""
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
         """A turn is about to ask the engine, in the task that runs it. `accepted_at`: by the monotonic clock."""
-        ...
 
     def first_token(self, seconds: float) -> None:
         """A turn's first delta was published this long after it was accepted."""
-        ...
 
     def gap(self, seconds: float) -> None:
         """Two deltas of a turn were published this far apart."""
-        ...
 
     def ended(self, done: Done, client: Client) -> None:
         """A turn of this client ended. If it never ran, `began` was not called for it."""
-        ...
 
     def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
         """A server tool ran for this time. `failure`: the kind of failure, one word; None: it succeeded."""
-        ...
 
 
-class NullObserver:
-    """An observer that measures nothing."""
-
-    def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Ignore it."""
-
-    def first_token(self, seconds: float) -> None:
-        """Ignore it."""
-
-    def gap(self, seconds: float) -> None:
-        """Ignore it."""
-
-    def ended(self, done: Done, client: Client) -> None:
-        """Ignore it."""
-
-    def tool_ended(self, name: str, call_id: str, seconds: float, failure: str | None) -> None:
-        """Ignore it."""
-
-
-class CompositeObserver:
+class CompositeObserver(Observer):
     """Passes everything on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:

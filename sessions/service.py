@@ -19,7 +19,7 @@ from sessions.embedding import Embedding
 from sessions.errors import NotFound, NotShared, Overloaded
 from sessions.limits.shares import AGAIN_MS, Subject
 from sessions.limits.slots import FairSlots
-from sessions.observer import NullObserver, Observer
+from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.replica import Replica
 from sessions.replicas.rpc import ScatterGather
@@ -98,7 +98,7 @@ class Sessions:
             client=client,
             engine=engine,
             policy=policy,
-            observer=observer or NullObserver(),
+            observer=observer or Observer(),
             replica=replica,
             priority_client=priority_client,
             tools=self.tools,

@@ -376,7 +376,7 @@ class MessageAcceptor:
         try:
             others = conversation.others
             async with conversation.write_lock:
-                _refuse_revoked(live)
+                live.refuse_revoked()
                 attached, news = bool(conversation.subscribers), others.news
                 watched = await self._history.begin(conversation.keys, beginning, attached=attached)
                 others.entered(watched=watched, watching=attached, news=news)
@@ -472,17 +472,7 @@ def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None
     if live.wait is not None:
         reader.publish(live.wait)
     after, until = live.record.accepted_seq, conversation.published.seq
-    published_events = [
-        *live.turn.pieces.merged_after(after, until=until),
-        *live.call_events(after, until=until),
-    ]
-    _replay(
-        reader,
-        sorted(published_events, key=lambda event: event.seq),
-        after=after,
-        until=until,
-        sent=live.sent,
-    )
+    _replay(reader, live.published_after(after, until=until), after=after, until=until, sent=live.sent)
 
 
 def _replay_remote(conversation: Conversation, record: TurnRecord, since: Since, arrival: Turn) -> None:
@@ -549,8 +539,3 @@ def _title(message: MessageRecord, titled_by: Languages | None) -> str:
     if titled_by is None:
         return first_title(message.content)
     return f"{titled_by.source} → {titled_by.target}"
-
-
-def _refuse_revoked(live: Turn) -> None:
-    if live.revoked:
-        raise NotFound("The conversation was deleted before this message was accepted.")

@@ -123,10 +123,7 @@ def _replayed_events(
 def _from_memory(conversation: Conversation, live: Turn, since: Since, after_seq: int) -> list[Journalled]:
     """Return what the running turn has published since the store was read."""
     after, until = max(since.seq, after_seq), conversation.published.seq
-    published_events: list[Journalled] = [
-        *live.turn.pieces.merged_after(after, until=until),
-        *live.call_events(after, until=until),
-    ]
+    published_events = live.published_after(after, until=until)
     if live.record.follows and after < live.record.accepted_seq <= until:  # the store may not have it yet
         published_events.append(accepted_event(conversation, live.record, live.send, since.epoch))
     return covered(sorted(published_events, key=lambda event: event.seq), after)

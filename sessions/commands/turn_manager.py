@@ -266,19 +266,23 @@ class TurnManager:
         for conversation, live in self._directory.unfinished():
             if not live.waits:
                 runner.cancel(conversation, live, Cause.DRAIN)
+        self._cancel_waits()
         try:
             async with asyncio.timeout(DRAIN_CANCEL_S):
                 await self._all_ended()
         except TimeoutError:
             _log.warning("turns without an end", turns=len(self._directory.unfinished()))
-        # another replica continues them, or this one after its restart
-        for task in list(self._waits.values()):
-            task.cancel()
+        self._cancel_waits()  # a turn that was just ending may have called
 
     async def _all_ended(self) -> None:
         while unfinished := self._directory.unfinished():
             _, live = unfinished[0]
             await (live.tool_round.idle if live.waits else live.ended).wait()
+
+    def _cancel_waits(self) -> None:
+        """Stop waiting for calls: another replica continues those turns, or this one after its restart."""
+        for task in self._waits.values():
+            task.cancel()
 
     async def saved(self, *, within_s: float) -> None:
         """Wait for published ends that are not in the store yet. A reaper closes what is not saved then."""

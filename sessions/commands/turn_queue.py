@@ -138,8 +138,7 @@ class TurnQueue:
                 raise StoreDown(LATE)
             if _head(conversation) is not journal:
                 return False
-            if live.revoked:
-                raise NotFound("The conversation was deleted before this message was accepted.")
+            live.refuse_revoked()
             position = len(_queued(conversation)) + 1
             if placement.continued is not None:
                 live.continue_from(placement.continued)

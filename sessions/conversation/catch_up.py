@@ -67,7 +67,12 @@ def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> 
         reasoning=reply.reasoning,
         calls=tuple(call.shown() for call in calls),
     )
-    return [Gap(conversation_id=conversation_id, ref=ref, epoch=since.epoch, min_seq=since.first), snapshot]
+    return _gap(since, snapshot, ref)
+
+
+def _gap(since: Since, snapshot: Snapshot, ref: str | None = None) -> list[Event]:
+    gap_event = Gap(conversation_id=snapshot.conversation_id, ref=ref, epoch=since.epoch, min_seq=since.first)
+    return [gap_event, snapshot]
 
 
 def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Event]:
@@ -81,10 +86,7 @@ def gap_before(done: Done, since: Since, reply: MessageRecord | None) -> list[Ev
         reasoning=reply.reasoning if reply is not None else "",
         calls=tuple(call.shown() for call in reply.calls) if reply is not None else (),
     )
-    return [
-        Gap(conversation_id=done.conversation_id, ref=None, epoch=since.epoch, min_seq=since.first),
-        snapshot,
-    ]
+    return _gap(since, snapshot)
 
 
 class PartialReply(msgspec.Struct, frozen=True):

@@ -371,10 +371,16 @@ def _is_word(char: str) -> bool:
 
 
 class PatternSet:
-    """Compiled patterns, with the transitions that scans have used so far. Raises UnsupportedPattern as Program does."""
+    """The automaton of several patterns: the edges of each state and of `ROOT`, and the transitions that scans have used so far.
+
+    Raises UnsupportedPattern if a pattern is invalid, may match nothing, or has matches of unbounded length or
+    above `max_chars`.
+    """
 
     def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
-        self._states = Program(patterns, max_chars=max_chars).states
+        self._states: list[Edges] = [()]
+        for pattern in patterns:
+            self._states[ROOT] += _Builder(self._states).build(_parsed(pattern, max_chars))
         self._has_guards = [any(edge.guards for edge in edges) for edges in self._states]
         self._known: dict[tuple[int, Before, str], Transition] = {}
 
@@ -422,19 +428,6 @@ class Edge(msgspec.Struct, frozen=True):
 
 Edges = tuple[Edge, ...]
 MATCH = Edge(frozenset(), None, -1)
-
-
-class Program:
-    """The automaton of several patterns: the edges of each state, and `ROOT`.
-
-    Raises UnsupportedPattern if a pattern is invalid, may match nothing, or has matches of unbounded length or
-    above `max_chars`.
-    """
-
-    def __init__(self, patterns: Iterable[str], *, max_chars: int) -> None:
-        self.states: list[Edges] = [()]
-        for pattern in patterns:
-            self.states[ROOT] += _Builder(self.states).build(_parsed(pattern, max_chars))
 
 
 def _parsed(pattern: str, max_chars: int) -> Any:

@@ -25,7 +25,7 @@ from sessions.events import Done
 from sessions.limits.bounds import NEAR_LIMIT_FRACTION
 from sessions.limits.rates import RateLimited
 from sessions.limits.slots import never_heavy, with_heaviness
-from sessions.observer import NullObserver
+from sessions.observer import Observer
 from sessions.records import ANONYMOUS_PRINCIPAL, KEY, Client
 from sessions.store_errors import store_errors
 
@@ -136,7 +136,7 @@ def usage_quotas(client: Client) -> tuple[Quota, ...]:
     return tuple(Quota(kind.value, kind, key, UNLIMITED) for kind in (QuotaKind.REPLIES, QuotaKind.TOKENS))
 
 
-class QuotaLimiter(NullObserver):
+class QuotaLimiter(Observer):
     """The limits of messages and tokens, for every connection of this replica. `quotas` may change at any time.
 
     It observes turns, to count their tokens.

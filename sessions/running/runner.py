@@ -66,7 +66,22 @@ def client_of(owner: Owner, client_id: str) -> Client:
 def report_end(observer: Observer, done: Done, client: Client) -> None:
     """Tell the observer and the log, once for each turn."""
     observer.ended(done, client)
-    _log_end(done)
+    _log.info(
+        "turn ended",
+        conversation_id=done.conversation_id,
+        turn_id=done.turn_id,
+        reason=done.reason.value,
+        model=done.model,
+        requested_model=done.requested_model,
+        cause=done.cancel.cause.value if done.cancel else None,
+        steps_after=done.cancel.steps_after if done.cancel else None,
+        generated_tokens=done.usage.generated_tokens,
+        wasted_tokens=done.usage.wasted_tokens,
+        first_token_ms=done.timing.first_token_ms,
+        total_ms=done.timing.total_ms,
+        open_calls=len(done.open),
+        error=done.error.code if done.error else None,
+    )
 
 
 def reply_of(live: Turn, done: Done) -> MessageRecord:
@@ -127,25 +142,6 @@ def following_of(live: Turn) -> WaitingTurn:
         send=msgspec.structs.replace(live.send, content="", ref=None),
         generation=live.tool_round.generation,
         then=None if live.tool_round.generation.given is None else GenerationConfig(given=ProvidedReply()),
-    )
-
-
-def _log_end(done: Done) -> None:
-    _log.info(
-        "turn ended",
-        conversation_id=done.conversation_id,
-        turn_id=done.turn_id,
-        reason=done.reason.value,
-        model=done.model,
-        requested_model=done.requested_model,
-        cause=done.cancel.cause.value if done.cancel else None,
-        steps_after=done.cancel.steps_after if done.cancel else None,
-        generated_tokens=done.usage.generated_tokens,
-        wasted_tokens=done.usage.wasted_tokens,
-        first_token_ms=done.timing.first_token_ms,
-        total_ms=done.timing.total_ms,
-        open_calls=len(done.open),
-        error=done.error.code if done.error else None,
     )
 
 

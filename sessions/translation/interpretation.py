@@ -235,12 +235,7 @@ class Target:
         """Take more of a hypothesis; return what is published of it."""
         segment_decode = self._current_decode()
         self._hypothesis = self._hypothesis + text if self._hypothesis else text.lstrip()
-        end = (
-            len(self._hypothesis.rstrip())
-            if segment_decode.is_closed
-            else self._open_end(segment_decode, finished=False)
-        )
-        return self._commit(segment_decode, end, source)
+        return self._commit(segment_decode, self._stable_end(segment_decode, finished=False), source)
 
     def end(self, source: GrowingText, *, finished: bool, enough: bool = False) -> str:
         """End the hypothesis, at its own end if `finished`; return what is published after it.
@@ -248,11 +243,7 @@ class Target:
         `enough`: it was cut off at the most tokens that it may have.
         """
         segment_decode = self._current_decode()
-        end = (
-            len(self._hypothesis.rstrip())
-            if segment_decode.is_closed
-            else self._open_end(segment_decode, finished=finished)
-        )
+        end = self._stable_end(segment_decode, finished=finished)
         committed = self._commit(segment_decode, end, source)
         if not segment_decode.is_closed:
             is_whole = finished or enough or self.is_enough
@@ -270,7 +261,9 @@ class Target:
         self._before = []
         self.src_off = max(self.src_off, segment_decode.src_end)
 
-    def _open_end(self, segment_decode: SegmentDecode, *, finished: bool) -> int:
+    def _stable_end(self, segment_decode: SegmentDecode, *, finished: bool) -> int:
+        if segment_decode.is_closed:
+            return len(self._hypothesis.rstrip())
         committed = len(self._segment)
         if self._policy == "agreement":
             return agreed_end(self._before, self._hypothesis, committed, finished=finished)

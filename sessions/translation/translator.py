@@ -40,7 +40,7 @@ from sessions.languages import AUTO, language_code, language_name
 from sessions.records import MessageRecord, SourceState
 from sessions.translation.interpretation import Alignment, GrowingText, SegmentDecode, Target
 from sessions.turn.message_request import GenerationConfig
-from sessions.turn.turn import Turn
+from sessions.turn.turn import Turn, first_of
 from sessions.turn.turn_state import EngineCount
 
 PROMPT = "Translate into {target}: {text}"
@@ -377,7 +377,8 @@ class Translator:
             ask = interpretation.translation.next(interpretation.source, paused=paused)
             if ask is not None or interpretation.is_done:
                 return ask
-            if await _set_within(self._idle_s if paused else self._pause_s, interpretation.news, stopping):
+            within_s = self._idle_s if paused else self._pause_s
+            if await first_of(interpretation.news, stopping, within_s=within_s):
                 paused = False
             elif paused:
                 return None
@@ -481,14 +482,3 @@ def _interpretation(run: Generation) -> Interpretation:
     if (interpretation := interpretation_of(run.live)) is None:
         raise RuntimeError("The turn translates nothing.")
     return interpretation
-
-
-async def _set_within(within_s: float, *events: asyncio.Event) -> bool:
-    """Return whether one of the events is set in time."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    return bool(done)

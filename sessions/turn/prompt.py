@@ -248,40 +248,23 @@ async def fit(
     budget: ContextBudget,
     count: Count,
     inputs: ModelInputs = ALL_INPUTS,
+    keeps_all: bool = False,
 ) -> Prompt:
     """Return the newest exchanges of a branch that fit; the new user message, or the results of calls, come last.
 
-    Raises ContextOverflow if the last exchange alone does not fit the window.
+    `keeps_all`: all of them. Raises ContextOverflow if the last exchange alone, or all of them, do not fit the window.
     """
     groups = exchanges(records)
 
     def without(dropped: int) -> tuple[Message, ...]:
         return prompt_messages(system, _flat(groups[dropped:]), inputs=inputs)
 
-    async def tokens_without(dropped: int) -> int:
-        return await count(without(dropped))
-
-    dropped = await _dropped_count(tokens_without, len(groups) - 1, budget)
+    dropped = await _dropped_count(without, 0 if keeps_all else len(groups) - 1, budget, count)
     return Prompt(without(dropped), groups[dropped][0].message_id)
 
 
-async def fit_all(
-    system: str,
-    records: Sequence[MessageRecord],
-    *,
-    budget: ContextBudget,
-    count: Count,
-    inputs: ModelInputs = ALL_INPUTS,
-) -> Prompt:
-    """Return all of a branch. Raises ContextOverflow if it does not fit the window."""
-    messages = prompt_messages(system, records, inputs=inputs)
-    if (tokens := await count(messages)) >= budget.window:
-        raise ContextOverflow(tokens=tokens, limit=budget.window - 1)
-    return Prompt(messages, records[0].message_id)
-
-
 async def shortened(
-    messages: tuple[Message, ...], *, budget: ContextBudget, count: Count
+    messages: tuple[Message, ...], *, budget: ContextBudget, count: Count, keeps_all: bool
 ) -> tuple[Message, ...]:
     """Shorten a prompt that was made for another window. Raises ContextOverflow as `fit` does."""
     system = messages[:1] if messages[0].role == "system" else ()
@@ -290,34 +273,25 @@ async def shortened(
     def without(dropped: int) -> tuple[Message, ...]:
         return (*system, *messages[begins[dropped - 1] :]) if dropped else messages
 
-    async def tokens_without(dropped: int) -> int:
-        return await count(without(dropped))
-
-    return without(await _dropped_count(tokens_without, len(begins), budget))
+    return without(await _dropped_count(without, 0 if keeps_all else len(begins), budget, count))
 
 
 async def _dropped_count(
-    tokens_without: Callable[[int], Awaitable[int]], most: int, budget: ContextBudget
+    without: Callable[[int], Sequence[Message]], most: int, budget: ContextBudget, count: Count
 ) -> int:
     """Return how many of the oldest exchanges have to go. Raises ContextOverflow if the rest does not fit either."""
     limit = budget.window - budget.reply
-    if await tokens_without(0) <= limit:
+    if (tokens := await count(without(0))) <= limit:
         return 0
-    dropped = await _fewest(tokens_without, limit * 3 // 4, most)
-    if dropped == most and (alone := await tokens_without(dropped)) >= budget.window:
-        raise ContextOverflow(tokens=alone, limit=budget.window - 1)
-    return dropped
-
-
-async def _fewest(tokens_without: Callable[[int], Awaitable[int]], limit: int, most: int) -> int:
-    """Return the least number of dropped exchanges that leaves at most `limit` tokens, or `most`; by bisection."""
-    low, high = 0, most
+    low, high = 0, most  # the fewest that leave at most three quarters of it
     while low < high:
         middle = (low + high) // 2
-        if await tokens_without(middle) <= limit:
+        if await count(without(middle)) <= limit * 3 // 4:
             high = middle
         else:
             low = middle + 1
+    if low == most and (alone := await count(without(low)) if low else tokens) >= budget.window:
+        raise ContextOverflow(tokens=alone, limit=budget.window - 1)
     return low
 
 
@@ -422,9 +396,13 @@ class HistoryPromptBuilder:
                 if is_cut:
                     raise ContextOverflow(tokens=None, limit=budget.window - 1)
                 count = partial(model.engine.count_tokens, client=client, spec=spec)
-                fitting = fit_all if generation.keeps_all else fit
-                prompt = await fitting(
-                    system, records, budget=budget, count=count, inputs=ModelInputs.of(facts)
+                prompt = await fit(
+                    system,
+                    records,
+                    budget=budget,
+                    count=count,
+                    inputs=ModelInputs.of(facts),
+                    keeps_all=generation.keeps_all,
                 )
             return msgspec.structs.replace(prompt, model=model.name)
 
@@ -462,11 +440,7 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
     refuse_unsupported(request.params, facts, request.spec, request.messages)
     budget = ContextBudget.of(facts.context_tokens, new_tokens(request.params, facts))
     count = partial(engine.count_tokens, client=request.client, spec=request.spec)
-    if shortens:
-        return await shortened(request.messages, budget=budget, count=count)
-    if (tokens := await count(request.messages)) >= budget.window:
-        raise ContextOverflow(tokens=tokens, limit=budget.window - 1)
-    return request.messages
+    return await shortened(request.messages, budget=budget, count=count, keeps_all=not shortens)
 
 
 def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from engine.api import Streamer
-from sessions.events import Cause, Done, Event, Failure, Status, ToolCall, ToolState
+from sessions.errors import NotFound
+from sessions.events import Cause, Done, Event, Failure, Journalled, Status, ToolCall, ToolState
 from sessions.limits.shares import Admitted
 from sessions.records import CallRecord, ContinuedReply, MessageRecord, TurnRecord
 from sessions.store.journal import TurnJournal
@@ -64,14 +65,15 @@ class EngineWait:
             self.stream.cancel()
 
 
-async def first_of(*events: asyncio.Event, within_s: float | None = None) -> None:
-    """Wait until one of the events is set, or the time is up."""
+async def first_of(*events: asyncio.Event, within_s: float | None = None) -> bool:
+    """Wait until one of the events is set, or the time is up; return whether one is set."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
     finally:
         for wait in waits:
             wait.cancel()
+    return bool(done)
 
 
 class SentOffsets:
@@ -345,6 +347,11 @@ class Turn:
             self.tool_round.generation = then
             self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
 
+    def refuse_revoked(self) -> None:
+        """Raise NotFound if its conversation was deleted before it was accepted."""
+        if self.revoked:
+            raise NotFound("The conversation was deleted before this message was accepted.")
+
     def seen(self, seen_off: int | None) -> int | None:
         """Return how much of its text was seen, or heard if it is played; None: only the transports know."""
         if (player := self.player) is None:
@@ -377,8 +384,13 @@ class Turn:
             self.record, reply_id=reply.message_id, continues=ContinuedReply.of(reply)
         )
 
-    def call_events(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
-        """Return the events of its calls, and of awaited ones, with seqs after `after` up to `until`."""
+    def published_after(self, after: int, *, until: int) -> list[Journalled]:
+        """Return its events with seqs after `after` up to `until`, in order; neighboring text is merged."""
+        events = [*self.turn.pieces.merged_after(after, until=until), *self._call_events(after, until=until)]
+        return sorted(events, key=lambda event: event.seq)
+
+    def _call_events(self, after: int, *, until: int) -> list[ToolCall | ToolState]:
+        """Return the events of its calls, and of awaited ones."""
         conversation_id, events = self.turn.ids.conversation_id, list[ToolCall | ToolState | None]()
         for call in self.tool_round.calls.records:
             events += (

@@ -22,7 +22,7 @@ from app.settings import SettingsError
 from app.tracing import CLOSE_S, Spans, _named
 from engine.messages import Trace
 from engine.scripted import Call, ScriptedEngine, Thought
-from sessions.observer import NullObserver
+from sessions.observer import Observer
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.otlp_collector import Collector, ExportedSpan, running_collector
 from tests.app.raw_http import peer
@@ -286,7 +286,7 @@ async def test_off_the_observer_is_what_it_was(
         enable_export(monkeypatch, "http://127.0.0.1:1")
     for name, value in unwanted.items():
         monkeypatch.setenv(name, value)
-    silent = NullObserver()
+    silent = Observer()
     async with traced(silent, version="1") as observer:
         assert observer is silent
 
@@ -305,7 +305,7 @@ async def test_what_can_not_be_followed_stops_the_start(
     enable_export(monkeypatch, "http://127.0.0.1:4318")
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=f"{name}.*{complaint}"):
-        async with traced(NullObserver(), version="1"):
+        async with traced(Observer(), version="1"):
             pass
 
 
@@ -313,7 +313,7 @@ async def test_the_protocol_of_traces_goes_before_the_one_of_all(monkeypatch: py
     enable_export(monkeypatch, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    silent = NullObserver()
+    silent = Observer()
     async with traced(silent, version="1") as observer:
         assert observer is not silent
 
@@ -328,5 +328,5 @@ async def test_without_the_optional_part_it_is_told_what_to_install(monkeypatch:
     monkeypatch.delitem(sys.modules, "app.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(SettingsError, match=r'pip install "midstream-server\[otel\]"'):
-        async with traced(NullObserver(), version="1"):
+        async with traced(Observer(), version="1"):
             pass

@@ -24,6 +24,7 @@ from sessions.observer import Observer
 from sessions.records import Owner
 from sessions.service import CallOutcome, Sessions
 from sessions.store.codec import Keys
+from sessions.tools.tool_registry import ToolRegistry
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,
@@ -126,7 +127,7 @@ class Chat:
         self.engine.script(reply)
         await self.running(content, reply, **options)
         self.engine.step()
-        return await reader.next(Done, count=ended + 1)
+        return await self._settled(await reader.next(Done, count=ended + 1))
 
     async def play(self, content: str, *script: Step, **options: Unpack[Options]) -> Done:
         """One message and its whole reply, whatever pieces that has."""
@@ -155,7 +156,29 @@ class Chat:
         """Steps the engine until a turn has its end."""
         reader = reader or self.reader
         while (done := next((one for one in reader.of(Done) if one.turn_id == turn_id), None)) is None:
-            await self.step(reader)
+            engine = self.engine.statistics()
+            await (self.step(reader) if engine.running or engine.queued else asyncio.sleep(0))
+        return await self._settled(done)
+
+    async def stop(self, turn_id: str | None = None, **cancel: Any) -> Done:
+        """Cancels, and gives the end of the turn that this meets."""
+        met = self.cancel(turn_id, **cancel)
+        assert not met.already
+
+        def ends() -> list[Done]:
+            return [done for done in self.reader.of(Done) if done.turn_id == met.turn_id]
+
+        await self.reader.until(lambda: bool(ends()))
+        return await self._settled(ends()[0])
+
+    async def _settled(self, done: Done) -> Done:
+        """Waits until a turn that has ended is stored, and its place is free."""
+
+        def is_free() -> bool:
+            conversation = self.sessions.parts.directory.get(self.owner, done.conversation_id)
+            return conversation is None or conversation.turn(done.turn_id) is None
+
+        await eventually(is_free)
         return done
 
     async def result(
@@ -267,11 +290,12 @@ async def serving(
     *,
     alone: bool = True,
     observer: Observer | None = None,
+    registry: ToolRegistry | None = None,
     **policy: Any,
 ) -> AsyncIterator[Chat]:
     """A chat of alice on a replica with a policy of its own."""
     rules = Policy(**({"ttl_s": 60, "max_turns": 10} | policy))
-    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer)
+    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer, tools=registry)
     async with sessions.running(alone=alone):
         yield Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     assert sessions.statistics().turns == 0

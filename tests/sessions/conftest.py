@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
+from sessions import replica
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store import ownership
@@ -21,6 +22,12 @@ from tests.sessions.recorder import Recorder
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stores of tests have worked for long: a replica without a lease is dead."""
     monkeypatch.setattr(ownership, "SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a replica looks at now and then it looks at often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
 
 
 @pytest.fixture

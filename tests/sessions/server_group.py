@@ -67,8 +67,8 @@ async def happened(so: Callable[[], Awaitable[bool]]) -> None:
 async def node(folder: Path, *arguments: str, **options: str | int) -> AsyncIterator[Node]:
     """A server while the context lasts. `arguments` come before the options."""
     folder.mkdir(parents=True)  # noqa: ASYNC240 - one small folder
-    port = free_port()
-    settings = {"port": port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"} | options
+    port = int(options.get("port") or free_port())
+    settings = options | {"port": port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log"}
     named = (part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value)))
     command = (os.environ.get("STORE_BINARY") or binary(), *arguments, *named)
     found = Node(port, await _start(command), command)
@@ -253,17 +253,22 @@ async def watched_by_sentinel(
         node(folder / "replica", replicaof=f"127.0.0.1 {master.port}", **options) as replica,
     ):
         await happened(lambda: _is_linked(replica))
-        quorum = sentinels // 2 + 1
-        lines = (
-            f"monitor {MASTER} 127.0.0.1 {master.port} {quorum}",
+        # They know one another and the replica from the start, as after a restart; else they take seconds to meet.
+        ports = [free_port() for _ in range(sentinels)]
+        names = {port: f"{port:040x}" for port in ports}
+        lines = [
+            f"monitor {MASTER} 127.0.0.1 {master.port} {sentinels // 2 + 1}",
             *(line.format(MASTER) for line in watch),
-        )
+            f"known-replica {MASTER} 127.0.0.1 {replica.port}",
+        ]
         watching = []
         async with AsyncExitStack() as stack:
-            for number in range(sentinels):
-                written = folder / f"sentinel-{number}.conf"
-                written.write_text("".join(f"sentinel {line}\n" for line in lines))
-                starting = node(folder / f"sentinel-{number}", str(written), "--sentinel")
+            for port, name in names.items():
+                others = [one for one in ports if one != port]
+                known = [f"known-sentinel {MASTER} 127.0.0.1 {one} {names[one]}" for one in others]
+                written = folder / f"sentinel-{port}.conf"
+                written.write_text("".join(f"sentinel {line}\n" for line in [f"myid {name}", *lines, *known]))
+                starting = node(folder / f"sentinel-{port}", str(written), "--sentinel", port=port)
                 watching.append(await stack.enter_async_context(starting))
             for one in watching:
                 await happened(lambda one=one: _knows_group(one, sentinels - 1))  # type: ignore[misc]

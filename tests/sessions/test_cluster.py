@@ -75,11 +75,14 @@ async def clustered(nodes: list[Node]) -> AsyncIterator[Redis]:
 
 
 async def test_conversations_on_all_nodes_are_written_with_one_pipeline_a_step(clustered: Redis) -> None:
+    """Each node that forgot its scripts gets them again."""
     async with chatting(clustered) as chat:
         for room in ROOMS:
             chat.engine.script("One two three")
+            await clustered.script_flush()
             await chat.send("Hello?", conversation_id=room)
         await eventually(lambda: len(chat.engine.requests) == len(ROOMS))
+        await clustered.script_flush()
         chat.engine.step(20)
         await chat.reader.next(Done, count=len(ROOMS))
         await chat.wait_idle()
@@ -136,19 +139,7 @@ async def test_a_restored_cluster_begins_another_epoch_in_each_conversation(clus
     assert len(epochs) == len(ROOMS)
 
 
-async def test_each_node_that_forgot_its_scripts_gets_them_again(clustered: Redis) -> None:
-    async with chatting(clustered) as chat:
-        for room in ROOMS[:3]:
-            await clustered.script_flush()
-            await chat.send("Hello?", conversation_id=room)
-        await eventually(lambda: len(chat.engine.requests) == 3)
-        await clustered.script_flush()
-        chat.engine.step(20)
-        await chat.reader.next(Done, count=3)
-        assert all(done.saved for done in chat.reader.of(Done))
-
-
-async def test_events_reach_the_other_replica_whichever_node_they_come_from(
+async def test_events_and_cancels_reach_the_other_replica_whichever_node_they_come_from(
     clustered: Redis, nodes: list[Node]
 ) -> None:
     async with (
@@ -159,7 +150,9 @@ async def test_events_reach_the_other_replica_whichever_node_they_come_from(
         for room in ROOMS[:4]:
             await chat.exchange("Hi!", "Hi.", conversation_id=room)
             await other.sessions.history(other.owner, other.reader, room, limit=50)
-            await chat.exchange("Hello?", "Hello.", conversation_id=room)
+            accepted = await chat.running("Hello?", "This", conversation_id=room)
+            met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=room))
+            assert met == Cancelled(accepted.turn_id, already=False)
         await other.reader.next(Done, count=4)
         await chat.exchange("Hi!")
         accepted = await chat.running("Hello?", "This")
@@ -321,15 +314,6 @@ async def test_a_client_that_was_to_look_anew_leaves_no_connection(nodes: list[N
         await client.exists("room")
         await client.aclose()
     gc.collect()  # it would say so of a connection that nobody closed
-
-
-async def test_a_cancel_reaches_the_replica_that_runs_the_turn(clustered: Redis) -> None:
-    async with chatting(clustered) as chat, chatting(clustered) as other:
-        for room in ROOMS[:4]:
-            accepted = await chat.send("Hello?", conversation_id=room)
-            met = await other.sessions.cancel_elsewhere(other.owner, Cancel(conversation_id=room))
-            assert met == Cancelled(accepted.turn_id, already=False)
-        await chat.reader.next(Done, count=4)
 
 
 async def test_leases_are_found_on_all_nodes(clustered: Redis) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
+from sessions.commands import turn_manager
 from sessions.events import Accepted, Cause, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -56,6 +58,18 @@ async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) 
     draining.cancel()
     await chat.sessions.drain(0)
     assert reader.of(Done)[0].reason is Reason.INTERRUPTED
+
+
+async def test_a_reply_whose_end_does_not_come_holds_up_no_drain(
+    chat: Chat, reader: Recorder, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_manager, "DRAIN_CANCEL_S", 0.01)
+    engine.hold_cancels = True
+    await chat.running("Hello?", "This")
+    await chat.sessions.drain(0)
+    assert reader.of(Done) == []
+    engine.step()
+    assert (await reader.next(Done)).reason is Reason.INTERRUPTED
 
 
 async def test_leaving_ends_what_runs(store: Redis, engine: ScriptedEngine, owner: Owner) -> None:

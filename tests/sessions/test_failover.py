@@ -46,7 +46,7 @@ async def store(group: Watched) -> AsyncIterator[Redis]:
 
 @asynccontextmanager
 async def chatting(store: Redis) -> AsyncIterator[Chat]:
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
+    engine = ScriptedEngine(by_hand=True, context_tokens=20_000)
     sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
     chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     async with sessions.running(alone=False):
@@ -112,7 +112,7 @@ async def listens_to(store: Redis, sentinels: int) -> None:
 
 
 async def test_a_command_to_a_sentinel_ends_when_it_is_cancelled(group: Watched, store: Redis) -> None:
-    """Wherever the cancellation comes: or following Sentinels would not end."""
+    """Wherever the cancellation comes: or following Sentinels would not end. A group that they do not know is an outage."""
     async with sentinels_of(store).client_of(("127.0.0.1", group.sentinel.port)) as client:
         for turns in range(1, 12):
             await client.ping()
@@ -122,11 +122,18 @@ async def test_a_command_to_a_sentinel_ends_when_it_is_cancelled(group: Watched,
             if ping.cancel():
                 await asyncio.wait([ping], timeout=60)
                 assert ping.cancelled()
+    async with connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/other") as unknown:
+        with pytest.raises(RedisError, match="No such master"):
+            await unknown.ping()
 
 
-async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, store: Redis) -> None:
+async def test_a_planned_failover_loses_no_acknowledged_message_and_replies_continue(
+    group: Watched, store: Redis
+) -> None:
     async with chatting(store) as chat:
         await listens_to(store, 3)
+        chat.engine.script("word " * 5000)
+        await chat.running("Hello?", "word", conversation_id="another")
         talking = Talking(chat)
         await talking.goes_on()
         await group.promote()
@@ -136,21 +143,12 @@ async def test_a_planned_failover_loses_no_acknowledged_message(group: Watched, 
         await talking.end()
         kept = [content for role, content in await chat.messages() if role == "user"]
         assert [content for content in talking.acknowledged if content not in kept] == []
-
-
-async def test_a_reply_continues_through_a_planned_failover(group: Watched, store: Redis) -> None:
-    async with chatting(store) as chat:
-        await listens_to(store, 3)
-        accepted = await chat.running("Hello?", "This")
-        await group.promote()
-        await chat.step()
-        await group.demote()
-        await happened(lambda: writes(store))
-        chat.engine.step(20)
-        done = await chat.reader.next(Done)
-        assert (done.reason, chat.reader.text(accepted.turn_id)) == (Reason.STOP, chat.engine._reply)
+        chat.engine.step(5000)
         await chat.wait_idle()
-        assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
+        done = chat.reader.of(Done)[-1]
+        assert (done.conversation_id, done.reason, done.saved) == ("another", Reason.STOP, True)
+        page = await chat.sessions.history(chat.owner, chat.reader, "another", limit=5)
+        assert page.page.messages[-1].content == "word " * 5000 == chat.reader.text(done.turn_id)
 
 
 async def test_a_write_before_a_failover_is_not_confirmed_after_it_began(
@@ -205,9 +203,3 @@ async def test_a_failover_that_is_given_up_leaves_the_primary(group: Watched, st
         await happened(lambda: moved(store, term))
         assert await writes(store)
     assert await group.master.ask("EXISTS", "written") == 1
-
-
-async def test_sentinels_that_know_no_such_group_are_an_outage(group: Watched) -> None:
-    async with connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/other") as store:
-        with pytest.raises(RedisError, match="No such master"):
-            await store.ping()

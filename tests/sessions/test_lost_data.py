@@ -59,7 +59,6 @@ async def test_an_end_that_the_store_lost_comes_once_more_in_another_epoch(
     assert (await back.next(Done)).seq == snapshot.seq + 1
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This")]
     back.closed = True
-    chat.leave(back)
 
 
 @asynccontextmanager
@@ -114,20 +113,12 @@ async def test_so_does_the_same_message_once_more_which_is_told_of_its_end(chat:
         assert await ends_of(chat) == LEFT
 
 
-async def test_so_does_a_cancel(chat: Chat, store: Redis) -> None:
+@pytest.mark.parametrize("at", ["here", "another replica"])
+async def test_so_does_a_cancel(chat: Chat, other: Chat, store: Redis, at: str) -> None:
     async with orphaned_turn(chat, store) as turn_id:
         assert chat.cancel().already
-        await chat.sessions.cancel_elsewhere(
-            chat.owner, Cancel(turn_id=turn_id, conversation_id=CONVERSATION_ID)
-        )
-        assert await ends_of(chat) == LEFT
-
-
-async def test_so_does_a_cancel_at_another_replica(chat: Chat, other: Chat, store: Redis) -> None:
-    async with orphaned_turn(chat, store) as turn_id:
-        await other.sessions.cancel_elsewhere(
-            other.owner, Cancel(turn_id=turn_id, conversation_id=CONVERSATION_ID)
-        )
+        cancel = Cancel(turn_id=turn_id, conversation_id=CONVERSATION_ID)
+        await (chat if at == "here" else other).sessions.cancel_elsewhere(chat.owner, cancel)
         assert await ends_of(chat) == LEFT
 
 

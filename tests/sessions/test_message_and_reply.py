@@ -83,7 +83,6 @@ async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEng
 
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     await chat.sessions.parts.storage.ledger.settle()
     keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
     assert len(keys) == 6
@@ -93,7 +92,6 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, own
 
 async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     assert await running_turns_in_store(store) == 0
 
 
@@ -123,7 +121,6 @@ async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
     chat: Chat, reader: Recorder
 ) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     chat.sessions.disconnect(reader)
     await eventually(lambda: chat.sessions.statistics().conversations == 0)
     assert chat.sessions.statistics().turns == 0

@@ -14,7 +14,7 @@ from connections.api.requests import Problem
 from engine.messages import ToolCall
 from sessions.events import Done, Failure, Reason, Timing, Usage
 from sessions.generation import TokenLatency
-from sessions.observer import NullObserver
+from sessions.observer import Observer
 from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.turn.turn_state import EngineCount, TurnIds, TurnState
 
@@ -30,7 +30,7 @@ def ended(
 ) -> EphemeralReply:
     turn = TurnState(TurnIds(conversation_id="", turn_id="turn_1", reply_id="msg_1"))
     turn.count = EngineCount(prompt_tokens=9, cached_tokens=4, generated_tokens=7)
-    reply = EphemeralReply(turn, TokenLatency(NullObserver(), turn))
+    reply = EphemeralReply(turn, TokenLatency(Observer(), turn))
     reply.model = "m"
     usage = Usage(
         prompt_tokens=9,

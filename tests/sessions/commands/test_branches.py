@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -15,9 +14,7 @@ from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
-from sessions.records import MessageRecord
 from sessions.service import Sessions
-from sessions.store.codec import encode_message
 from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
@@ -40,52 +37,44 @@ async def count(chat: Chat) -> int:
     return page.conversations[0].messages
 
 
+def prompt(engine: ScriptedEngine) -> list[str]:
+    return [message.content for message in engine.requests[-1].messages]
+
+
 async def regenerate(chat: Chat, reply_id: str, reply: str) -> Done:
     return await chat.exchange("", reply, place=Regenerate(reply_id))
 
 
-async def test_an_edit_stands_beside_the_old_message(chat: Chat, engine: ScriptedEngine) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await chat.exchange("One?", "One.")
-    _, answer, one, _ = await ids(chat)
-    await chat.exchange("Two?", "Two.", place=Edit(one))
-    assert await history_texts(chat) == ["Hello?", "Hello.", "Two?", "Two."]
-    assert chat.reader.of(Accepted)[-1].parent_id == answer
-    two = (await chat.history()).messages[2]
-    assert two.siblings == [one, two.message_id]
-    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
-    assert await count(chat) == 6
-
-
-async def test_another_reply_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:
-    """No message of the user's is written; the prompt ends with the one that is answered again."""
-    await chat.exchange("Hello?", "Hello.")
+async def test_an_edit_and_another_reply_stand_beside_the_old_ones(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    """For another reply no message of the user's is written; the prompt ends with the one that is answered again."""
+    first = await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     _, answer, one, old = await ids(chat)
     await regenerate(chat, old, "Uno.")
     accepted = chat.reader.of(Accepted)[-1]
     assert (accepted.message_id, accepted.parent_id) == (one, answer)
-    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "One?"]
+    assert prompt(engine) == ["Hello?", "Hello.", "One?"]
     assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "Uno."]
     new = (await chat.history()).messages[-1]
     assert (new.siblings, new.parent_id) == ([old, new.message_id], one)
-    assert await count(chat) == 5
-    assert continuous(chat.reader.events)
-
-
-async def test_the_conversation_goes_on_from_the_new_reply(chat: Chat, engine: ScriptedEngine) -> None:
-    done = await chat.exchange("Hello?", "Hello.")
-    await regenerate(chat, done.message_id, "Hi.")
+    await chat.exchange("Two?", "Two.", place=Edit(one))
+    assert await history_texts(chat) == ["Hello?", "Hello.", "Two?", "Two."]
+    assert chat.reader.of(Accepted)[-1].parent_id == answer
+    two = (await chat.history()).messages[2]
+    assert two.siblings == [one, two.message_id]
+    assert prompt(engine) == ["Hello?", "Hello.", "Two?"]
+    assert await count(chat) == 7
+    await regenerate(chat, first.message_id, "Hi.")  # further up
     await chat.exchange("And now?", "Now.")
     assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
-    assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hi.", "And now?"]
-
-
-async def test_a_reply_further_up_begins_another_branch(chat: Chat) -> None:
-    first = await chat.exchange("Hello?", "Hello.")
-    await chat.exchange("And now?", "Now.")
-    await regenerate(chat, first.message_id, "Hi.")
-    assert await history_texts(chat) == ["Hello?", "Hi."]
+    assert prompt(engine) == ["Hello?", "Hi.", "And now?"]
+    page = await chat.history(leaf=one)  # down to its newest reply
+    assert [message.content for message in page.messages] == ["Hello?", "Hello.", "One?", "Uno."]
+    await chat.exchange("Go on.", "On.")
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "Uno.", "Go on.", "On."]
+    assert continuous(chat.reader.events)
 
 
 async def test_another_last_reply_is_refused_once_something_follows(chat: Chat) -> None:
@@ -105,34 +94,6 @@ async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
     assert reply.siblings == [done.message_id, reply.message_id]
     older = await chat.history(before=reply.message_id)
     assert [message.message_id for message in older.messages] == [question.message_id]
-    chat.cancel()
-
-
-async def test_a_running_reply_stands_behind_its_message_where_others_wait_behind_it(
-    chat: Chat, store: Redis
-) -> None:
-    await chat.running("Hello?", "This")
-    live = chat.live_conversation.turns[0].record
-    waits = encode_message(
-        MessageRecord(
-            message_id="msg_q",
-            parent_id=live.reply_id,
-            turn_id="turn_q",
-            role="user",
-            content="And then?",
-            status="complete",
-            created_at=1,
-        )
-    )
-    below: dict[Any, Any] = {"message:msg_q": waits, "parent:msg_q": live.reply_id, "leaf": "msg_q"}
-    await store.hset(chat.keys.conversation, mapping=below | {f"children:{live.reply_id}": "msg_q"})
-    page = await chat.history()
-    assert [message.content for message in page.messages] == ["Hello?", "This", "And then?"]
-    assert page.messages[1].siblings == [live.reply_id]
-    older = await chat.history(before="msg_q")
-    assert [message.content for message in older.messages] == ["Hello?", "This"]
-    chat.cancel()
-    assert await history_texts(chat) == ["Hello?", "This", "And then?"]
 
 
 async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> None:
@@ -144,18 +105,25 @@ async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> No
     accepted = second.of(Accepted)[-1]
     assert (accepted.message_id, accepted.content) == (question, "Hello?")
     assert chat.reader.of(Accepted)[-1].content is None
-    chat.sessions.disconnect(second)
 
 
-async def test_a_rollback_of_a_running_reply_takes_that_alone(chat: Chat, reader: Recorder) -> None:
+async def test_another_reply_that_is_stopped_is_kept_and_one_that_is_rolled_back_goes_alone(
+    chat: Chat, reader: Recorder
+) -> None:
     await chat.exchange("Hello?", "Hello.")
     done = await chat.exchange("One?", "One.")
     await chat.running("", "This", place=Regenerate(done.message_id))
-    chat.cancel(rollback=True)
-    assert (await reader.next(Done, count=3)).removed
+    assert (await chat.stop(rollback=True)).removed
     assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "One."]
     assert (await chat.history()).messages[-1].siblings == [done.message_id]
     assert await count(chat) == 4
+    question = (await ids(chat))[0]
+    await chat.running("Hi?", "This", place=Edit(question))
+    await chat.stop(rollback=True)
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "One."]
+    await chat.running("", "This", place=Regenerate(done.message_id))
+    assert (await chat.stop()).reason is Reason.CANCELLED
+    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "This"]
 
 
 async def test_an_ended_reply_is_taken_back_alone_and_the_message_with_the_last_one(chat: Chat) -> None:
@@ -179,23 +147,6 @@ async def test_a_reply_that_was_followed_stays_and_its_sibling_may_go(chat: Chat
     assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
 
 
-async def test_a_rollback_of_an_edit_shows_the_message_before_it(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    question, _ = await ids(chat)
-    await chat.running("Hi?", "This", place=Edit(question))
-    chat.cancel(rollback=True)
-    await reader.next(Done, count=2)
-    assert await history_texts(chat) == ["Hello?", "Hello."]
-
-
-async def test_a_reply_that_is_cut_off_is_kept_beside_the_others(chat: Chat, reader: Recorder) -> None:
-    done = await chat.exchange("Hello?", "Hello.")
-    await chat.running("", "This", place=Regenerate(done.message_id))
-    chat.cancel()
-    assert (await reader.next(Done, count=2)).reason is Reason.CANCELLED
-    assert await history_texts(chat) == ["Hello?", "This"]
-
-
 @pytest.mark.parametrize("mode", ["regenerate", "edit"])
 async def test_an_interrupt_can_be_an_edit_or_another_reply(mode: str, chat: Chat) -> None:
     """Also of the message whose reply is being written."""
@@ -215,7 +166,6 @@ async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a
     first = await chat.exchange("Hello?", "Hello.")
     question, _ = await ids(chat)
     done = await chat.exchange("", "Hi.", place=Regenerate(first.message_id), client_msg_id="again")
-    await chat.wait_idle()
     again = await chat.send("", place=Regenerate(first.message_id), client_msg_id="again")
     assert (again.duplicate, again.turn_id, again.message_id) == (True, done.turn_id, question)
     for content, place in (
@@ -227,25 +177,15 @@ async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a
             await chat.send(content, place=place, client_msg_id="again")
 
 
-@pytest.mark.parametrize(
-    ("of_user", "of_assistant", "nobodys"),
-    [(BadParams, None, NotFound), (None, BadParams, NotFound)],
-    ids=["regenerate", "edit"],
-)
-async def test_a_place_must_be_a_message_of_the_right_kind(
-    of_user: type[Exception] | None,
-    of_assistant: type[Exception] | None,
-    nobodys: type[Exception],
-    chat: Chat,
-) -> None:
+async def test_a_place_must_be_a_message_of_the_right_kind(chat: Chat) -> None:
     await chat.exchange("Hello?", "Hello.")
     question, answer = await ids(chat)
-    wanted = Regenerate if of_assistant is None else Edit
-    refused = question if of_user else answer
-    with pytest.raises(of_user or of_assistant or BadParams):
-        await chat.send("x", place=wanted(refused))
-    with pytest.raises(nobodys):
-        await chat.send("x", place=wanted("msg_x"))
+    for place in (Regenerate(question), Edit(answer)):
+        with pytest.raises(BadParams):
+            await chat.send("x", place=place)
+    for place in (Regenerate("msg_x"), Edit("msg_x")):
+        with pytest.raises(NotFound):
+            await chat.send("x", place=place)
     assert await history_texts(chat) == ["Hello?", "Hello."]
 
 
@@ -268,22 +208,10 @@ async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
     assert (reply.status, reply.siblings) == ("interrupted", [done.message_id, record.reply_id])
 
 
-async def test_a_branch_is_shown_down_to_its_newest_leaf_and_stays_active(chat: Chat) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await chat.exchange("One?", "One.")
-    _, _, one, _ = await ids(chat)
-    await chat.exchange("Two?", "Two.", place=Edit(one))
-    page = await chat.history(leaf=one)
-    assert [message.content for message in page.messages] == ["Hello?", "Hello.", "One?", "One."]
-    await chat.exchange("Go on.", "On.")
-    assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "One.", "Go on.", "On."]
-
-
 async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Chat, reader: Recorder) -> None:
     second = Recorder()
     first = await chat.exchange("Hello?", "Hello.")
     await regenerate(chat, first.message_id, "Hi.")
-    await chat.wait_idle()
     await chat.history(second)
     for _ in range(2):  # the second time, nothing changes
         await chat.history(leaf=first.message_id)
@@ -293,7 +221,6 @@ async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Cha
     assert not reader.of(HistoryPage)
     await chat.sessions.parts.brancher.publish(chat.live_conversation)
     assert len(reader.of(HistoryPage)) == 1
-    chat.sessions.disconnect(second)
 
 
 async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_for(chat: Chat) -> None:
@@ -308,7 +235,6 @@ async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_f
     )
     await chat.sessions.parts.brancher.publish(chat.live_conversation)
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
-    chat.cancel()
 
 
 async def test_no_other_branch_becomes_active_under_a_running_reply(
@@ -335,7 +261,6 @@ async def test_a_leaf_must_be_a_message_of_the_conversation(chat: Chat) -> None:
     with pytest.raises(NotFound):
         await chat.history(leaf="msg_x")
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     with pytest.raises(NotFound):
         await chat.history(leaf="msg_x")
 
@@ -344,7 +269,6 @@ async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: C
     """Another replica made it active after this one had looked."""
     first = await chat.exchange("Hello?", "Hello.")
     await regenerate(chat, first.message_id, "Hi.")
-    await chat.wait_idle()
     counting = asyncio.Event()
     count_tokens = chat.engine.count_tokens
 

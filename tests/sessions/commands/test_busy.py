@@ -10,7 +10,7 @@ from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done
 from sessions.turn.message_request import BUSY_POLICIES, OnBusy
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, Options, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
 
 
@@ -25,7 +25,6 @@ async def test_a_refused_sender_is_not_attached(chat: Chat) -> None:
         await chat.send("And now?", reader=stranger)
     await chat.step()
     assert stranger.events == []
-    chat.cancel()
 
 
 async def test_of_two_at_once_the_first_wins(chat: Chat, reader: Recorder) -> None:
@@ -33,31 +32,26 @@ async def test_of_two_at_once_the_first_wins(chat: Chat, reader: Recorder) -> No
     assert await first is None
     assert isinstance(await second, Busy)
     assert await chat.messages() == [("user", "One?"), ("assistant", "")]
-    chat.cancel()
 
 
 @pytest.mark.parametrize(
-    ("seen", "kept"), [({"seen_off": 2}, "Th"), ({"seen_off": 99}, "This"), ({}, "This")]
+    ("seen", "turn", "chars"),
+    [(2, "named", 2), (2, "", 2), (99, "", 4), (None, "named", 4), (1, "ended before", 4)],
 )
-@pytest.mark.parametrize("named", [True, False])
 async def test_an_interrupted_reply_ends_where_its_reader_saw_it_end(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine, seen: dict[str, int], kept: str, *, named: bool
+    chat: Chat, reader: Recorder, seen: int | None, turn: str, chars: int
 ) -> None:
+    """What was seen of another turn cuts none."""
     first = await chat.running("Hello?", "This")
-    name = {"seen_turn_id": first.turn_id} if named else {}
-    await chat.send("No, wait!", on_busy="interrupt", **seen, **name)  # type: ignore[arg-type]
+    options: Options = {"on_busy": "interrupt"}
+    if seen is not None:
+        options["seen_off"] = seen
+    if turn:
+        options["seen_turn_id"] = first.turn_id if turn == "named" else turn
+    await chat.send("No, wait!", **options)
     done = await reader.next(Done)
-    assert (done.turn_id, done.chars) == (first.turn_id, len(kept))
-    assert (await chat.messages())[1] == ("assistant", kept)
-    chat.cancel()
-
-
-async def test_what_was_seen_of_another_turn_cuts_none(chat: Chat, reader: Recorder) -> None:
-    first = await chat.running("Hello?", "This")
-    await chat.send("No, wait!", on_busy="interrupt", seen_off=1, seen_turn_id="ended-before")
-    done = await reader.next(Done)
-    assert (done.turn_id, done.chars) == (first.turn_id, 4)
-    chat.cancel()
+    assert (done.turn_id, done.chars) == (first.turn_id, chars)
+    assert (await chat.messages())[1] == ("assistant", "This"[:chars])
 
 
 async def test_an_interruption_of_an_interruption_clears_the_queue(
@@ -72,8 +66,7 @@ async def test_an_interruption_of_an_interruption_clears_the_queue(
     assert [await second, await third] == [None, None]
     await eventually(lambda: len(engine.requests) == 2)
     engine.hold_cancels = False
-    chat.cancel()
-    await reader.next(Done, count=3)
+    await chat.stop()
     assert [done.cancel and done.cancel.cause for done in reader.of(Done)] == [
         Cause.INTERRUPT,
         Cause.INTERRUPT,
@@ -94,12 +87,10 @@ async def test_a_message_behind_a_cancel_is_never_busy(
     assert await sending is None
     assert reader.of(Accepted)[-1].seq == reader.of(Done)[0].seq + 1
     engine.hold_cancels = False
-    chat.cancel()
 
 
 async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     await chat.sessions.parts.client.hset(chat.keys.conversation, "running", "turn_elsewhere")
     with pytest.raises(Busy):
         await chat.send("And now?")
@@ -109,10 +100,8 @@ async def test_another_replicas_reply_makes_the_conversation_busy(chat: Chat) ->
 async def test_stale_facts_are_read_again(chat: Chat) -> None:
     """Another replica wrote to the conversation since this one looked."""
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     meta = await chat.sessions.parts.storage.history.load(chat.keys)
     assert meta is not None
     chat.live_conversation.know(meta)
     await chat.sessions.parts.client.hset(chat.keys.conversation, "seq", meta.seq + 1)
     assert (await chat.send("And now?")).seq == meta.seq + 2
-    chat.cancel()

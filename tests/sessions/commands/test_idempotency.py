@@ -5,21 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
-from sessions.errors import Conflict
 from sessions.events import Accepted, Delta, Done
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat
 from tests.sessions.recorder import Recorder
-
-
-async def test_of_a_turn_that_has_no_text_yet(chat: Chat) -> None:
-    await chat.running("Hello?", client_msg_id="one")
-    second = Recorder()
-    await chat.send("Hello?", client_msg_id="one", reader=second)
-    assert second.of(Delta) == []
-    await chat.step(second)
-    assert [delta.text for delta in second.of(Delta)] == ["This"]
-    chat.sessions.disconnect(second)
-    chat.cancel()
 
 
 async def test_from_two_sockets_at_once(chat: Chat, engine: ScriptedEngine) -> None:
@@ -33,7 +21,6 @@ async def test_from_two_sockets_at_once(chat: Chat, engine: ScriptedEngine) -> N
     assert second.text(done.turn_id) == engine._reply
     assert [accepted.duplicate for accepted in second.of(Accepted)] == [True]
     assert len(engine.requests) == 1
-    chat.sessions.disconnect(second)
 
 
 async def test_behind_a_refused_one_it_is_taken_itself(chat: Chat, engine: ScriptedEngine) -> None:
@@ -44,59 +31,35 @@ async def test_behind_a_refused_one_it_is_taken_itself(chat: Chat, engine: Scrip
     assert await one is not None
     assert await two is None
     assert not chat.reader.of(Accepted)[-1].duplicate
-    chat.cancel()
-
-
-async def test_of_an_ended_turn_that_was_taken_back(chat: Chat, reader: Recorder) -> None:
-    """Its end says so: there is no text of it any more."""
-    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-    second = Recorder()
-    await chat.send("Hello?", client_msg_id="one", reader=second)
-    again = await second.next(Done)
-    assert (again.turn_id, again.removed) == (done.turn_id, True)
-    assert second.of(Delta) == []
-    chat.sessions.disconnect(second)
-
-
-async def test_of_an_ended_turn_while_the_engine_is_away(chat: Chat, engine: ScriptedEngine) -> None:
-    """What is known needs no model: the reply is there at once."""
-    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
-    await chat.wait_idle()
-    engine.fail()
-    await chat.send("Hello?", client_msg_id="one")
-    assert chat.reader.of(Done) == [done, done]
-
-
-async def test_of_an_ended_turn_while_another_runs(chat: Chat, engine: ScriptedEngine) -> None:
-    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
-    await chat.running("And now?", "This")
-    again = await chat.send("Hello?", client_msg_id="one", on_busy="interrupt")
-    assert again.duplicate
-    assert chat.reader.of(Done) == [done, done]
-    assert len(chat.live_conversation.blocking()) == 1
-    chat.cancel()
-
-
-async def test_of_a_turn_that_was_taken_back(chat: Chat, engine: ScriptedEngine) -> None:
-    await chat.running("Hello?", "This", client_msg_id="one")
-    chat.cancel(rollback=True)
-    await chat.reader.next(Done)
-    await chat.wait_idle()
-    again = await chat.send("Hello?", client_msg_id="one")
-    assert again.duplicate
-    assert chat.reader.of(Done)[-1].removed
-    assert len(engine.requests) == 1
-    assert await chat.messages() == []
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_other_content_under_the_same_id_is_a_conflict(chat: Chat, *, ended: bool) -> None:
+async def test_of_a_turn_that_was_taken_back(chat: Chat, engine: ScriptedEngine, *, ended: bool) -> None:
+    """Its end says so: there is no text of it any more."""
     if ended:
-        await chat.exchange("Hello?", client_msg_id="one")
-        await chat.wait_idle()
+        done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     else:
         await chat.running("Hello?", "This", client_msg_id="one")
-    with pytest.raises(Conflict):
-        await chat.send("Goodbye?", client_msg_id="one")
-    chat.cancel()
+        done = await chat.stop(rollback=True)
+    second = Recorder()
+    assert (await chat.send("Hello?", client_msg_id="one", reader=second)).duplicate
+    again = await second.next(Done)
+    assert (again.turn_id, again.removed) == (done.turn_id, True)
+    assert second.of(Delta) == []
+    assert (await chat.messages(), len(engine.requests)) == ([], 1)
+
+
+async def test_of_an_ended_turn_while_another_runs_or_the_engine_is_away(
+    chat: Chat, engine: ScriptedEngine
+) -> None:
+    """What is known needs no model: the reply is there at once, and interrupts none."""
+    done = await chat.exchange("Hello?", "Hello there.", client_msg_id="one")
+    await chat.running("And now?", "This")
+    assert (await chat.send("Hello?", client_msg_id="one", on_busy="interrupt")).duplicate
+    assert chat.reader.of(Done) == [done, done]
+    assert len(chat.live_conversation.blocking()) == 1
+    engine.fail()
+    await chat.wait_idle()
+    assert (await chat.send("Hello?", client_msg_id="one")).duplicate
+    assert chat.reader.of(Done)[-1] == done

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from redis.asyncio import Redis
 
@@ -17,7 +15,7 @@ from sessions.service import Sessions
 from sessions.turn.message_request import Edit
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, running_turns_in_store, serving
-from tests.sessions.recorder import WAIT_S, Recorder, continuous
+from tests.sessions.recorder import Recorder, continuous
 
 
 async def queued(chat: Chat, content: str, *, place: int = 1, **options: str) -> Accepted:
@@ -29,21 +27,14 @@ async def queued(chat: Chat, content: str, *, place: int = 1, **options: str) ->
     return accepted
 
 
-async def end(chat: Chat, turn_id: str) -> Done:
-    """Steps the engine until a turn has its end."""
-    async with asyncio.timeout(WAIT_S):
-        while not (ends := [done for done in chat.reader.of(Done) if done.turn_id == turn_id]):
-            chat.engine.step()
-            await asyncio.sleep(0)
-    return ends[0]
-
-
-async def test_only_so_many_wait(store: Redis, engine: ScriptedEngine) -> None:
+async def test_only_so_many_wait_and_each_once(store: Redis, engine: ScriptedEngine) -> None:
     async with serving(store, engine, max_queued=1) as chat:
         await chat.running("One?", "This")
-        await queued(chat, "Two?")
+        two = await queued(chat, "Two?", client_msg_id="two")
         with pytest.raises(QueueFull):
             await chat.send("Three?", on_busy="enqueue")
+        again = await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
+        assert (again.duplicate, again.turn_id) == (True, two.turn_id)
         chat.cancel()
 
 
@@ -52,7 +43,6 @@ async def test_a_message_that_never_fits_is_refused_before_it_waits(chat: Chat, 
     with pytest.raises(ContextOverflow):
         await chat.send("word " * 300, on_busy="enqueue")
     assert len(reader.of(Accepted)) == 1
-    chat.cancel()
 
 
 async def test_a_message_that_is_cancelled_before_it_waits_does_not_wait_for_an_engine_that_restarts(
@@ -68,7 +58,7 @@ async def test_a_message_that_is_cancelled_before_it_waits_does_not_wait_for_an_
     assert [done.reason for done in reader.of(Done)] == [Reason.CANCELLED] * 2
 
 
-async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the_history(
+async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_what_comes_behind_it_follows_it(
     chat: Chat, reader: Recorder
 ) -> None:
     first = await chat.running("One?", "This")
@@ -79,36 +69,20 @@ async def test_a_waiting_message_that_is_cancelled_ends_at_once_and_stays_in_the
     assert (done.turn_id, done.reason, done.chars) == (second.turn_id, Reason.CANCELLED, 0)
     assert done.cancel is not None
     assert done.cancel.steps_after == 0
-    await chat.step()
-    await end(chat, first.turn_id)
-    await end(chat, third.turn_id)
-    await chat.wait_idle()
+    page = await chat.history(Recorder())
+    assert [message.content for message in page.messages] == ["One?", "This", "Two?", "", "Three?"]
+    assert page.messages[1].siblings == [page.messages[1].message_id]
+    older = await chat.history(Recorder(), before=page.messages[2].message_id)
+    assert [message.content for message in older.messages] == ["One?", "This"]
+    chat.cancel(third.turn_id)
+    await reader.next(Done, count=2)
+    fourth = await queued(chat, "Four?")
+    for accepted in (first, fourth):
+        await chat.finish(accepted.turn_id)
+    reply = chat.engine._reply
+    contents = ["One?", reply, "Two?", "", "Three?", "", "Four?", reply]
+    assert [content for _, content in await chat.messages()] == contents
     assert continuous(reader.events)
-    reply = chat.engine._reply
-    assert await chat.messages() == [
-        ("user", "One?"),
-        ("assistant", reply),
-        ("user", "Two?"),
-        ("assistant", ""),
-        ("user", "Three?"),
-        ("assistant", reply),
-    ]
-
-
-async def test_a_message_behind_one_that_was_cancelled_while_it_waited_comes_after_it(
-    chat: Chat, reader: Recorder
-) -> None:
-    first = await chat.running("One?", "This")
-    second = await queued(chat, "Two?")
-    chat.cancel(second.turn_id)
-    await reader.next(Done)
-    third = await queued(chat, "Three?")
-    await chat.step()
-    await end(chat, first.turn_id)
-    await end(chat, third.turn_id)
-    await chat.wait_idle()
-    reply = chat.engine._reply
-    assert [content for _, content in await chat.messages()] == ["One?", reply, "Two?", "", "Three?", reply]
 
 
 async def test_a_cancel_of_the_conversation_takes_the_queue_too(chat: Chat, reader: Recorder) -> None:
@@ -122,16 +96,6 @@ async def test_a_cancel_of_the_conversation_takes_the_queue_too(chat: Chat, read
     await chat.exchange("Three?", "Yes.")
 
 
-async def test_an_interrupt_clears_the_queue(chat: Chat, reader: Recorder) -> None:
-    await chat.running("One?", "This")
-    await queued(chat, "Two?")
-    await chat.running("Stop!", "", on_busy="interrupt")
-    causes = {done.cancel.cause for done in reader.of(Done) if done.cancel}
-    assert (causes, len(reader.of(Done))) == ({Cause.INTERRUPT}, 2)
-    assert continuous(reader.events)
-    chat.cancel()
-
-
 async def test_a_rollback_takes_the_running_exchange_and_the_queue_out(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("Hello?", "Hello.")
     await chat.running("One?")
@@ -143,7 +107,6 @@ async def test_a_rollback_takes_the_running_exchange_and_the_queue_out(chat: Cha
     ] * 2
     assert continuous(reader.events)
     assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Instead?", ""]
-    chat.cancel()
 
 
 async def test_a_waiting_message_can_be_rolled_back_alone(chat: Chat, reader: Recorder) -> None:
@@ -152,7 +115,7 @@ async def test_a_waiting_message_can_be_rolled_back_alone(chat: Chat, reader: Re
     chat.cancel(second.turn_id, rollback=True)
     assert (await reader.next(Done)).removed
     await chat.step()
-    await end(chat, first.turn_id)
+    await chat.finish(first.turn_id)
     assert [content for _, content in await chat.messages()] == ["One?", chat.engine._reply]
     assert continuous(reader.events)
     assert not reader.of(Removed)
@@ -168,17 +131,8 @@ async def test_what_is_sent_behind_a_waiting_edit_that_was_rolled_back_follows_t
     chat.cancel(edit.turn_id, rollback=True)
     await reader.next(Done)
     behind = await queued(chat, "Two?")
-    done = await end(chat, first.turn_id)
+    done = await chat.finish(first.turn_id)
     assert behind.parent_id == done.message_id
-    chat.cancel()
-
-
-async def test_a_duplicate_of_a_waiting_message_is_told_so(chat: Chat) -> None:
-    await chat.running("One?", "This")
-    accepted = await queued(chat, "Two?", client_msg_id="two")
-    again = await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
-    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
-    chat.cancel()
 
 
 async def test_whoever_leaves_takes_the_waiting_messages_along(
@@ -213,17 +167,6 @@ async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
         await chat.wait_idle()
 
 
-async def test_a_reader_that_comes_back_is_told_of_the_queue(chat: Chat, reader: Recorder) -> None:
-    first = await chat.running("One?", "This")
-    second = await queued(chat, "Two?")
-    await chat.step()
-    page = await chat.history(Recorder())
-    assert [message.content for message in page.messages][::2] == ["One?", "Two?"]
-    await end(chat, first.turn_id)
-    await end(chat, second.turn_id)
-    assert continuous(reader.events)
-
-
 async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_come_again(
     chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +176,7 @@ async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_com
     first = await chat.running("One?", "This")
     await queued(chat, "Two?")
     monkeypatch.setattr(chat.engine, "count_tokens", full)
-    await end(chat, first.turn_id)
+    await chat.finish(first.turn_id)
     error = (await reader.next(Done, count=2)).error
     assert error is not None
     assert (error.code, error.retry_after_ms) == ("overloaded", 7000)

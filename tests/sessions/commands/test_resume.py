@@ -64,113 +64,67 @@ def slow(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 async def test_what_is_sent_behind_a_resume_is_told_behind_it(
     chat: Chat, reader: Recorder, witness: Recorder, slow: asyncio.Event
 ) -> None:
-    accepted = await chat.running("Hello?", "This")
-    chat.leave()
-    returned = Recorder()
-    resuming = asyncio.create_task(chat.resume(returned, accepted.seq, epoch=accepted.epoch))
-    await asyncio.sleep(0)
-    sending = chat.begin_send("And now?", on_busy="interrupt", reader=returned)
-    await chat.exchange("Hi!", "Hi.", conversation_id="another", reader=witness)
-    assert returned.events == []
-    slow.set()
-    await resuming
-    assert await sending is None
-    await returned.next(Accepted)
-    assert isinstance(returned.events[0], Resumed)
-    assert continuous(returned.events)
-    chat.cancel()
-    chat.leave(returned)
-
-
-async def test_what_is_sent_behind_a_resume_and_again_by_another_connection_is_answered_to_both(
-    chat: Chat, reader: Recorder, witness: Recorder, slow: asyncio.Event
-) -> None:
+    """Another connection that sends the same is answered, too."""
     accepted = await chat.running("Hello?", "This")
     chat.leave()
     returned, second = Recorder(), Recorder()
     resuming = asyncio.create_task(chat.resume(returned, accepted.seq, epoch=accepted.epoch))
     await asyncio.sleep(0)
-    for connection in (returned, second):
+    sending = [
         chat.begin_send("And now?", client_msg_id="two", on_busy="interrupt", reader=connection)
+        for connection in (returned, second)
+    ]
     await chat.exchange("Hi!", "Hi.", conversation_id="another", reader=witness)
+    assert returned.events == []
     slow.set()
     await resuming
+    assert [await send for send in sending] == [None, None]
     assert (await second.next(Accepted)).duplicate
     assert (await returned.next(Accepted)).client_msg_id == "two"
-    chat.cancel()
-    for connection in (returned, second, witness):
-        chat.leave(connection)
+    assert isinstance(returned.events[0], Resumed)
+    assert continuous(returned.events)
 
 
-async def test_whole_turns_are_told_again_with_what_was_asked(
+async def test_whole_turns_and_removals_are_told_again(
     chat: Chat, reader: Recorder, witness: Recorder
 ) -> None:
+    """With what was asked; and nothing missed is told as nothing."""
     chat.leave()
     await chat.exchange("Hello?", "Hello.", reader=witness)
     await chat.exchange("And now?", "Now.", reader=witness)
+    done = await chat.exchange("And then?", "Then.", reader=witness)
+    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
     returned = await back(chat, reader)
-    assert [event.content for event in returned.of(Accepted)] == ["Hello?", "And now?"]
+    assert [event.content for event in returned.of(Accepted)] == ["Hello?", "And now?", "And then?"]
     assert returned.of(Resumed)[0].live is None
+    assert returned.of(Removed)[0].turn_id == done.turn_id
     assert continuous(all_of(reader, returned))
-    assert len(returned.of(Done)) == 2
-    for connection in (returned, witness):
-        chat.leave(connection)
+    assert len(returned.of(Done)) == 3
+    again = await back(chat, returned)
+    assert [type(event) for event in again.events] == [Resumed]
+    assert again.of(Resumed)[0].replayed == 0
 
 
 async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
     chat: Chat, reader: Recorder, witness: Recorder
 ) -> None:
-    """What the cancel took back is not told; the end covers its seqs."""
+    """What the cancel took back is not told; the end covers its seqs. One who saw more learns where the cut is."""
+    saw_more = Recorder()
+    await chat.history(saw_more)
     chat.leave()
     accepted = await chat.running("Hello?", "This reply was", reader=witness)
+    chat.leave(saw_more)
     chat.cancel(seen_off=7)
-    await witness.next(Done, count=1)
+    await witness.next(Done)
     await chat.wait_idle()
     returned = await back(chat, reader)
     done = returned.of(Done)[0]
     assert returned.text(accepted.turn_id) == "This re"
     assert (done.chars, done.first_seq) == (7, done.seq - 1)
     assert continuous(all_of(reader, returned))
-    for connection in (returned, witness):
-        chat.leave(connection)
-
-
-async def test_one_who_saw_more_than_the_cut_learns_where_it_is(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
-    accepted = await chat.running("Hello?", "This reply")
-    chat.leave()
-    chat.cancel(seen_off=4)
-    await witness.next(Done)
-    await chat.wait_idle()
-    returned = await back(chat, reader)
-    done = returned.of(Done)[0]
-    events = all_of(reader, returned)
+    events = all_of(saw_more, await back(chat, saw_more))
     assert continuous(events)
     assert digest(text(events, accepted.turn_id)[: done.chars]) == done.text_sha256
-    for connection in (returned, witness):
-        chat.leave(connection)
-
-
-async def test_an_exchange_that_left_the_history_is_told(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
-    chat.leave()
-    done = await chat.exchange("Hello?", "Hello.", reader=witness)
-    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
-    returned = await back(chat, reader)
-    assert returned.of(Removed)[0].turn_id == done.turn_id
-    assert continuous(all_of(reader, returned))
-    for connection in (returned, witness):
-        chat.leave(connection)
-
-
-async def test_nothing_missed_is_told_as_nothing(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    returned = await back(chat, reader)
-    assert [type(event) for event in returned.events] == [Resumed]
-    assert returned.of(Resumed)[0].replayed == 0
-    chat.leave(returned)
 
 
 async def test_a_wait_without_text_is_told_again(chat: Chat, reader: Recorder, witness: Recorder) -> None:
@@ -183,8 +137,6 @@ async def test_a_wait_without_text_is_told_again(chat: Chat, reader: Recorder, w
     assert returned.of(Resumed)[0].live == accepted.turn_id
     chat.cancel()
     await returned.next(Done)
-    for connection in (returned, witness):
-        chat.leave(connection)
 
 
 async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
@@ -203,8 +155,6 @@ async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
     await resuming
     assert returned.text(accepted.turn_id) == "This"
     assert returned.of(Resumed)[0].live is None
-    for connection in (returned, witness):
-        chat.leave(connection)
 
 
 async def test_a_delta_that_is_journalled_but_not_published_comes_once(
@@ -226,7 +176,6 @@ async def test_a_delta_that_is_journalled_but_not_published_comes_once(
         assert continuous(one.events)
         assert digest(one.text(accepted.turn_id)) == done.text_sha256
         chat.leave(one)
-    chat.leave(witness)
 
 
 async def test_a_turn_that_begins_meanwhile_comes_once(chat: Chat, reader: Recorder) -> None:
@@ -263,31 +212,20 @@ async def test_a_reader_that_leaves_while_it_comes_back_is_not_attached(chat: Ch
     assert await store.hget(chat.keys.conversation, "watchers") == b""
 
 
-async def test_another_epoch_is_a_gap(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    returned = Recorder()
-    await chat.resume(returned, last_seq(reader), epoch="another")
-    gap, snapshot = returned.of(Gap)[0], returned.of(Snapshot)[0]
-    assert [type(event) for event in returned.events] == [Gap, Snapshot]
-    assert (gap.ref, gap.epoch, gap.min_seq) == ("back", reader.of(Accepted)[0].epoch, 1)
-    assert (snapshot.seq, snapshot.turn_id, snapshot.text) == (last_seq(reader), None, "")
-    chat.leave(returned)
-
-
 async def test_the_snapshot_of_a_running_reply_goes_on_live(
     chat: Chat, reader: Recorder, witness: Recorder
 ) -> None:
     accepted = await chat.running("Hello?", "This reply")
     returned = Recorder()
     await chat.resume(returned, 1, epoch="another")
-    snapshot = returned.of(Snapshot)[0]
+    assert [type(event) for event in returned.events] == [Gap, Snapshot]
+    gap, snapshot = returned.of(Gap)[0], returned.of(Snapshot)[0]
+    assert (gap.ref, gap.epoch, gap.min_seq) == ("back", accepted.epoch, 1)
     assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
     chat.engine.step(20)
     done = await returned.next(Done)
     assert returned.of(Delta)[0].first_seq == snapshot.seq + 1
     assert digest(f"{snapshot.text}{returned.text(accepted.turn_id)}") == done.text_sha256
-    for connection in (returned, witness):
-        chat.leave(connection)
 
 
 async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
@@ -299,7 +237,6 @@ async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     kept = Recorder()
     await chat.resume(kept, 3)
     assert [event.seq for event in kept.of(Accepted)] == [4]
-    chat.leave(kept)
 
 
 async def test_more_than_a_connection_can_take_at_once_is_a_gap(
@@ -314,8 +251,6 @@ async def test_more_than_a_connection_can_take_at_once_is_a_gap(
     await chat.resume(reported, 3)
     assert [type(event) for event in lost.events] == [Gap, Snapshot]
     assert isinstance(reported.events[0], Resumed)
-    for connection in (lost, reported):
-        chat.leave(connection)
 
 
 async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
@@ -330,7 +265,6 @@ async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
     assert [type(event) for event in lost.events] == [Gap, Snapshot]
     assert await _net_output(store) - sent < 64 * 1024
     assert await _xrange_calls(store) - calls < 2 * READ_BYTES // 4096 // 16
-    chat.leave(lost)
 
 
 async def _lengthen_beginning(store: Redis, journal: str, *, rows: int) -> None:
@@ -363,8 +297,6 @@ async def test_a_journal_without_events_is_told_from_the_history(
     await chat.resume(level, last_seq(reader))
     assert [type(event) for event in behind.events] == [Resumed, Delta, Done]
     assert [type(event) for event in level.events] == [Resumed]
-    for connection in (behind, level):
-        chat.leave(connection)
 
 
 async def test_someone_elses_conversation_is_not_found_nor_one_that_is_not_there(

@@ -16,19 +16,16 @@ from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
-async def test_one_that_is_not_accepted_yet(chat: Chat, reader: Recorder) -> None:
+async def test_one_that_is_not_accepted_yet(chat: Chat) -> None:
     sending = chat.begin_send("Hello?")
-    chat.cancel(rollback=True)
+    assert (await chat.stop(rollback=True)).removed
     assert await sending is None
-    assert (await reader.next(Done)).removed
-    await chat.wait_idle()
     assert await chat.messages() == []
 
 
 async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader: Recorder) -> None:
     await chat.exchange("Hello?", "Hello.")
     done = await chat.exchange("And now?")
-    await chat.wait_idle()
     second = Recorder()
     await chat.history(second)
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
@@ -37,7 +34,6 @@ async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader:
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
     await chat.exchange("And then?")
     assert continuous(reader.events)
-    chat.sessions.disconnect(second)
 
 
 async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> None:
@@ -48,19 +44,14 @@ async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> No
     assert await chat.messages() == [("user", "Hello again?"), ("assistant", "Hello.")]
 
 
-async def test_an_exchange_that_was_followed_stays(chat: Chat) -> None:
-    done = await chat.exchange("Hello?")
-    await chat.exchange("And now?")
-    with pytest.raises(Conflict):
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-
-
-async def test_an_exchange_under_a_running_reply_stays(chat: Chat) -> None:
+async def test_an_exchange_that_was_followed_stays_also_under_a_running_reply(chat: Chat) -> None:
     done = await chat.exchange("Hello?")
     await chat.running("And now?", "This")
     with pytest.raises(Conflict):
         await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-    chat.cancel()
+    await chat.stop()
+    with pytest.raises(Conflict):
+        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
 
 
 async def test_what_is_not_there_is_no_error(chat: Chat, reader: Recorder) -> None:
@@ -102,8 +93,7 @@ async def test_the_sibling_before_becomes_active(chat: Chat) -> None:
     await chat.exchange("Two?", "Two.", parent_id=page.messages[1].message_id)
     assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
     await chat.running("Three?", parent_id=page.messages[1].message_id)
-    chat.cancel(rollback=True)
-    await chat.reader.next(Done, count=4)
+    await chat.stop(rollback=True)
     assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
 
 
@@ -112,7 +102,6 @@ async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(
 ) -> None:
     """Between the look and the write another replica was faster."""
     done = await chat.exchange("Hello?")
-    await chat.wait_idle()
     looked = chat.sessions.parts.storage.history.load
 
     async def changed_behind(keys: Keys) -> Meta | None:

@@ -26,60 +26,38 @@ async def content_of(store: Redis) -> list[bytes]:
 async def test_the_newest_comes_first_with_the_head_of_its_first_message(chat: Chat) -> None:
     await chat.exchange("Hello?\n  And much more.", conversation_id="one")
     await chat.exchange("x" * 200, conversation_id="two")
+    await chat.exchange("Hello?", conversation_id="three")
     await chat.exchange("Later.", conversation_id="one")
-    page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
+    row = await chat.sessions.rename(chat.owner, "three", "About trees")
+    assert (row.title, row.messages) == ("About trees", 2)
+    await chat.exchange("And now?", conversation_id="three")
+    page = await chat.sessions.conversations(chat.owner, limit=2, before=None)
     assert [(row.conversation_id, row.title, row.messages) for row in page.conversations] == [
+        ("three", "About trees", 4),
         ("one", "Hello? And much more.", 4),
-        ("two", "x" * 80, 2),
     ]
     assert page.conversations[0].updated_at >= page.conversations[1].updated_at
-    assert not page.has_more
-
-
-async def test_pages_follow_each_other(chat: Chat) -> None:
-    for name in "abc":
-        await chat.exchange("Hello?", conversation_id=name)
-    first = await chat.sessions.conversations(chat.owner, limit=2, before=None)
-    assert ([row.conversation_id for row in first.conversations], first.has_more) == (["c", "b"], True)
-    second = await chat.sessions.conversations(chat.owner, limit=2, before="b")
-    assert ([row.conversation_id for row in second.conversations], second.has_more) == (["a"], False)
+    assert page.has_more
+    page = await chat.sessions.conversations(chat.owner, limit=2, before="one")
+    assert ([row.title for row in page.conversations], page.has_more) == (["x" * 80], False)
     with pytest.raises(NotFound):
         await chat.sessions.conversations(chat.owner, limit=2, before="nowhere")
-
-
-async def test_nobody_sees_anothers(chat: Chat) -> None:
-    await chat.exchange("Hello?")
     page = await chat.sessions.conversations(Owner("anonymous", "mallory"), limit=10, before=None)
     assert page.conversations == []
 
 
-async def test_a_title_is_the_first_message_until_it_is_another(chat: Chat) -> None:
-    await chat.exchange("Hello?", conversation_id="one")
-    row = await chat.sessions.rename(chat.owner, "one", "About trees")
-    await chat.exchange("And now?", conversation_id="one")
-    page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
-    assert (row.title, row.messages) == ("About trees", 2)
-    assert [(listed.title, listed.messages) for listed in page.conversations] == [("About trees", 4)]
-
-
-async def test_a_name_does_not_bring_an_expired_one_back(chat: Chat, store: Redis) -> None:
+async def test_an_expired_one_leaves_the_list_and_a_name_does_not_bring_it_back(
+    chat: Chat, store: Redis
+) -> None:
     await chat.exchange("Hello?")
-    await chat.wait_idle()
     await store.unlink(*chat.keys.pair())
     for name in (CONVERSATION_ID, "nobodys"):
         with pytest.raises(NotFound):
             await chat.sessions.rename(chat.owner, name, "About trees")
-    assert await store.exists(chat.keys.conversation) == 0
-
-
-async def test_an_expired_one_leaves_the_list(chat: Chat, store: Redis) -> None:
-    await chat.exchange("Hello?")
-    await chat.wait_idle()
-    await store.unlink(*chat.keys.pair())
     for _ in range(2):
         page = await chat.sessions.conversations(chat.owner, limit=10, before=None)
         assert page.conversations == []
-    assert await store.exists("ms:conversations:{anonymous/alice}") == 0
+    assert await store.exists(chat.keys.conversation, "ms:conversations:{anonymous/alice}") == 0
 
 
 async def test_expired_ones_leave_the_list_of_an_owner_who_never_looks(chat: Chat, store: Redis) -> None:
@@ -104,27 +82,25 @@ async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store
 async def test_a_deleted_one_is_gone_and_all_attached_are_told(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
-    await chat.exchange("Hello?")
+    """It ends the running turn first, and may begin anew."""
+    first = await chat.running("Hello?", "This", client_msg_id="one")
     second = Recorder()
     await chat.history(second)
     await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
+    assert [type(event) for event in reader.events[-2:]] == [Done, Deleted]
+    assert reader.of(Done)[0].reason is Reason.CANCELLED
     assert (reader.of(Deleted)[0].ref, second.of(Deleted)[0].ref) == ("r", None)
+    await chat.wait_idle()
     assert await content_of(store) == []
+    assert await running_turns_in_store(store) == 0
     with pytest.raises(NotFound):
         await chat.history()
     with pytest.raises(NotFound):
         await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
-    chat.sessions.disconnect(second)
-
-
-async def test_a_deletion_ends_the_running_turn_first(chat: Chat, reader: Recorder, store: Redis) -> None:
-    await chat.running("Hello?", "This")
-    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
-    assert [type(event) for event in reader.events[-2:]] == [Done, Deleted]
-    assert reader.of(Done)[0].reason is Reason.CANCELLED
-    await chat.wait_idle()
-    assert await content_of(store) == []
-    assert await running_turns_in_store(store) == 0
+    again = await chat.exchange("Hello?", "Hello again.", client_msg_id="one")
+    assert again.turn_id != first.turn_id
+    assert reader.of(Accepted)[-1].epoch != first.epoch
+    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello again.")]
 
 
 async def test_a_message_that_waits_is_refused_by_a_deletion(
@@ -156,15 +132,6 @@ async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Rec
     deletion.cancel()
     await reader.next(Deleted)
     assert await content_of(store) == []
-
-
-async def test_a_deleted_one_may_begin_anew(chat: Chat, reader: Recorder) -> None:
-    first = await chat.exchange("Hello?")
-    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
-    second = await chat.exchange("Hello?", "Hello again.", client_msg_id="msg-1")
-    assert second.turn_id != first.turn_id
-    assert reader.of(Accepted)[0].epoch != reader.of(Accepted)[1].epoch
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello again.")]
 
 
 async def test_a_connection_that_deletes_twice_at_once_is_answered_twice(

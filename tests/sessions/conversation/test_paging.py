@@ -17,13 +17,10 @@ from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
 
-async def test_what_nobody_began_is_not_found(chat: Chat) -> None:
+async def test_someone_elses_is_not_found_nor_what_nobody_began(chat: Chat) -> None:
     with pytest.raises(NotFound):
         await chat.history()
     assert chat.sessions.statistics().conversations == 0
-
-
-async def test_someone_elses_is_not_found(chat: Chat) -> None:
     await chat.exchange("Hello?")
     mallory = Chat(chat.sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
     with pytest.raises(NotFound):
@@ -31,11 +28,12 @@ async def test_someone_elses_is_not_found(chat: Chat) -> None:
 
 
 async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
+    """The running reply is one of the newest page's messages, and of no older one's."""
     for number in range(3):
-        await chat.exchange(f"{number}?", f"{number}.")
+        done = await chat.exchange(f"{number}?", f"{number}.")
     newest = await chat.history(limit=4)
     assert [message.content for message in newest.messages] == ["1?", "1.", "2?", "2."]
-    assert newest.has_more
+    assert (newest.has_more, newest.seq, newest.messages[-1].usage) == (True, done.seq, done.usage)
     older = await chat.history(limit=4, before=newest.messages[0].message_id)
     assert [message.content for message in older.messages] == ["0?", "0."]
     assert not older.has_more
@@ -43,49 +41,31 @@ async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
     assert (nothing.messages, nothing.has_more) == ([], False)
     with pytest.raises(NotFound):
         await chat.history(before="msg_x")
+    accepted = await chat.running("3?", "This")
+    page = await chat.history(limit=1)
+    assert ([message.content for message in page.messages], page.has_more) == (["This"], True)
+    page = await chat.history(before=accepted.message_id)
+    assert [message.content for message in page.messages] == ["0?", "0.", "1?", "1.", "2?", "2."]
 
 
-async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
-    done = await chat.exchange("Hello?", "Hello.")
-    await chat.wait_idle()
-    page = await chat.history()
-    question, answer = page.messages
-    assert (page.seq, page.epoch) == (done.seq, reader.events[0].epoch)  # type: ignore[attr-defined]
-    assert (question.role, question.parent_id, question.status) == ("user", None, "complete")
-    assert (answer.role, answer.parent_id, answer.status) == ("assistant", question.message_id, "complete")
-    assert (answer.message_id, answer.turn_id, answer.usage) == (done.message_id, done.turn_id, done.usage)
-    assert (question.siblings, answer.siblings) == ([question.message_id], [answer.message_id])
-
-
-async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
-    """However much of the text JSON has to escape; one message always fits."""
-    for letter in "a", '"', "\n", "\u00e9":
+async def test_a_page_has_a_bound_in_bytes(chat: Chat, store: Redis) -> None:
+    """However much of the text JSON has to escape; one message always fits. No more is read than fits."""
+    for letter in ("a", "b", "a", '"', "\n", "\u00e9"):
         await chat.exchange(letter * 60_000, letter * 60_000)
-    page = await chat.history()
+    before = await _store_output_bytes(store)
+    page = await chat.history(limit=100)
+    assert await _store_output_bytes(store) - before < 1.5 * MAX_PAGE_BYTES
     assert len(msgspec.json.encode(page)) <= MAX_PAGE_BYTES
     assert page.has_more
     older = await chat.history(before=page.messages[0].message_id)
     assert older.messages[-1].message_id == page.messages[0].parent_id
-
-
-async def test_no_more_is_read_for_a_page_than_fits_it(chat: Chat, store: Redis) -> None:
-    """A hundred long messages are megabytes, of which a page of the newest needs some."""
-    for _ in range(8):
-        await chat.exchange("a" * 60_000, "b" * 60_000)
-    before = await _store_output_bytes(store)
-    page = await chat.history(limit=100)
-    assert (len(page.messages), page.has_more) == (4, True)
-    assert await _store_output_bytes(store) - before < 1.5 * MAX_PAGE_BYTES
+    await chat.exchange("Write a lot.", "a" * (MAX_PAGE_BYTES + 1))
+    page = await chat.history()
+    assert (len(page.messages), page.has_more) == (1, True)
 
 
 async def _store_output_bytes(store: Redis) -> int:
     return int((await store.info("stats"))["total_net_output_bytes"])
-
-
-async def test_one_message_larger_than_a_page_is_a_page(chat: Chat) -> None:
-    await chat.exchange("Write a lot.", "a" * (MAX_PAGE_BYTES + 1))
-    page = await chat.history()
-    assert (len(page.messages), page.has_more) == (1, True)
 
 
 async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat: Chat) -> None:
@@ -99,23 +79,6 @@ async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat
     again = await chat.send("Hello?", client_msg_id="msg-1", reader=late)
     assert again.duplicate
     assert len(late.of(Delta)) == 1
-    chat.sessions.disconnect(late)
-    chat.cancel()
-
-
-async def test_the_running_reply_counts_as_one_of_the_limit(chat: Chat) -> None:
-    await chat.running("Hello?", "This")
-    page = await chat.history(limit=1)
-    assert ([message.content for message in page.messages], page.has_more) == (["This"], True)
-    chat.cancel()
-
-
-async def test_an_older_page_has_no_running_reply(chat: Chat) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    accepted = await chat.running("And now?", "This")
-    page = await chat.history(before=accepted.message_id)
-    assert [message.content for message in page.messages] == ["Hello?", "Hello."]
-    chat.cancel()
 
 
 async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
@@ -126,7 +89,7 @@ async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
         await chat.running(f"Hello {turns}?", "This reply", max_new_tokens=3)
         engine.step()
         for _ in range(turns):
-            await chat.sessions.parts.client.ping() if turns % 3 == 0 else await _turn()
+            await (chat.sessions.parts.client.ping() if turns % 3 == 0 else asyncio.sleep(0))
         late = Recorder()
         page = await chat.history(late)
         await eventually(lambda: chat.sessions.statistics().turns == 0)
@@ -137,11 +100,8 @@ async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
         chat.sessions.disconnect(late)
 
 
-async def _turn() -> None:
-    await asyncio.sleep(0)
-
-
 async def test_a_branch_begins_where_its_parent_says(chat: Chat, engine: ScriptedEngine) -> None:
+    """Which must be an answer of this conversation, or none: then a new root stands beside the old one."""
     await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     page = await chat.history()
@@ -150,22 +110,12 @@ async def test_a_branch_begins_where_its_parent_says(chat: Chat, engine: Scripte
     assert [message.content for message in engine.requests[-1].messages] == ["Hello?", "Hello.", "Two?"]
     branch = await chat.history()
     assert branch.messages[2].siblings == [page.messages[2].message_id, accepted.message_id]
-    chat.cancel()
-
-
-async def test_a_new_root_stands_beside_the_old_one(chat: Chat, engine: ScriptedEngine) -> None:
-    await chat.exchange("Hello?", "Hello.")
+    await chat.stop()
     await chat.exchange("Anew!", "Anew.", parent_id=None)
-    page = await chat.history()
-    assert [message.content for message in page.messages] == ["Anew!", "Anew."]
-    assert len(page.messages[0].siblings) == 2
+    root = await chat.history()
+    assert [message.content for message in root.messages] == ["Anew!", "Anew."]
+    assert len(root.messages[0].siblings) == 2
     assert len(engine.requests[-1].messages) == 1
-
-
-async def test_a_parent_must_be_an_answer_of_this_conversation(chat: Chat) -> None:
-    await chat.exchange("Hello?")
-    page = await chat.history()
-    with pytest.raises(BadParams):
-        await chat.send("And now?", parent_id=page.messages[0].message_id)
-    with pytest.raises(NotFound):
-        await chat.send("And now?", parent_id="msg_x")
+    for parent_id, refusal in ((page.messages[0].message_id, BadParams), ("msg_x", NotFound)):
+        with pytest.raises(refusal):
+            await chat.send("And now?", parent_id=parent_id)

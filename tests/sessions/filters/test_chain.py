@@ -57,14 +57,11 @@ async def test_a_message_with_a_listed_word_or_pattern_is_refused() -> None:
         assert "arn" not in str(refused.value)
 
 
-async def test_a_long_message_is_read_over_the_edges_of_its_slices() -> None:
-    filters = Filters([listed(incoming=["darn"])])
-    await filters.check("x " * SLICE_CHARS)
+async def test_messages_replies_that_go_on_and_arguments_are_read_over_the_edges_of_slices() -> None:
+    incoming = Filters([listed(incoming=["darn"])])
+    await incoming.check("x " * SLICE_CHARS)
     with pytest.raises(Filtered):
-        await filters.check("x" * (SLICE_CHARS - 3) + " darn it")
-
-
-async def test_what_a_reply_goes_on_with_and_long_arguments_are_read_over_the_edges_of_slices() -> None:
+        await incoming.check("x" * (SLICE_CHARS - 3) + " darn it")
     filters = Filters([listed(outgoing=["darn it"])])
     started = filters.reply()
     await started.begin("x" * (SLICE_CHARS - 2) + " darn")
@@ -85,36 +82,27 @@ async def test_others_work_while_a_long_text_is_read(reads: str) -> None:
     assert turns >= 50
 
 
-async def test_lists_of_one_direction_say_nothing_to_the_other() -> None:
-    filters = Filters([listed(outgoing=["darn"])])
-    await filters.check("darn")
-    assert Filters([listed(incoming=["darn"])]).reply() is None
-
-
 async def test_without_filters_everything_passes_as_it_is() -> None:
+    """Lists of one direction say nothing to the other."""
     await NO_FILTERS.check("darn")
-    assert NO_FILTERS.reply() is None
+    await Filters([listed(outgoing=["darn"])]).check("darn")
+    assert NO_FILTERS.reply() is Filters([listed(incoming=["darn"])]).reply() is None
 
 
 def test_tokens_leave_with_the_first_character_that_they_made() -> None:
-    reply = Filters([listed(outgoing=["darn"])]).reply()
+    filters = Filters([listed(outgoing=["darn"])])
+    reply = filters.reply()
     assert reply.feed("oh da", 2) == ReleasedText("oh ", 2)
     assert reply.feed("r", 1) == ReleasedText("", 0)
     assert reply.feed("es d", 1) == ReleasedText("dares ", 2)
     assert reply.feed("a", 1) == ReleasedText("", 0)
     assert reply.finish() == ReleasedText("da", 1)
-
-
-def test_a_reply_ends_before_the_match() -> None:
-    reply = Filters([listed(outgoing=["darn"])]).reply()
+    reply = filters.reply()
     assert reply.feed("oh da", 2) == ReleasedText("oh ", 2)
-    assert reply.feed("rn it", 1) == ReleasedText("", 0, filtered=True)
-
-
-def test_the_end_of_a_reply_may_complete_a_match() -> None:
-    reply = Filters([listed(outgoing=["darn"])]).reply()
+    assert reply.feed("rn it", 1) == ReleasedText("", 0, filtered=True)  # it ends before the match
+    reply = filters.reply()
     assert reply.feed("oh darn", 2) == ReleasedText("oh ", 2)
-    assert reply.finish() == ReleasedText("", 0, filtered=True)
+    assert reply.finish() == ReleasedText("", 0, filtered=True)  # its end may complete a match
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -1,46 +1,65 @@
-"""Turns without a conversation: one reader, one end, nothing kept."""
+"""Turns without a conversation: a reader, an end for each reply, and nothing kept."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from engine.messages import Message, Params
-from engine.scripted import Call, ScriptedEngine, Step, Thought
-from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered
+from engine.messages import ChosenToken, Message, Params, Regex, ReplySpec, TokenLogprob, Tool, ToolCall
+from engine.scripted import Call, ScriptedEngine, Step, Thought, words_of
+from sessions.errors import BadParams, ContextOverflow, Draining, EngineDown, Filtered, Overloaded
 from sessions.events import Cause, Done, Reason
-from sessions.filters.chain import Filters
+from sessions.filters.chain import Filters, ReleasedText
 from sessions.records import Owner
-from sessions.running.ephemeral import AFFINITY_CHARS, EphemeralReply, EphemeralRequest, TextPiece
+from sessions.running.ephemeral import (
+    AFFINITY_CHARS,
+    MAX_PIECE_LOGPROBS,
+    MAX_WAITING_BYTES,
+    EphemeralReply,
+    EphemeralRequest,
+    Piece,
+    ReasoningPiece,
+    ReplyBuffer,
+    ReplySet,
+    TextPiece,
+)
 from sessions.service import Sessions
+from sessions.turn.policy import ToolLimits
 from tests.sessions.broken_filter import Broken
 from tests.sessions.chat_driver import eventually, filtering, serving
 
 ALICE = Owner("anonymous", "alice")
-HELLO = EphemeralRequest((Message("user", "Hello!"),))
+MESSAGES = (Message("user", "Hello!"),)
+HELLO = EphemeralRequest(MESSAGES)
+LOOK = Tool("look", "Looks around.")
+FREE = ReplySpec(tools=(LOOK,))
+ROUND = (
+    Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),)),
+    Message("tool", "A tree.", call_id="c1"),
+)
 
 
 async def start_reply(
-    sessions: Sessions, engine: ScriptedEngine, reply: str = "One two three."
+    sessions: Sessions, engine: ScriptedEngine, *script: Step, **options: Any
 ) -> EphemeralReply:
     """A turn that the engine has."""
-    engine.script(reply)
-    started = await sessions.ephemeral.answer(ALICE, HELLO)
-    await eventually(lambda: bool(engine.requests))
-    return started
+    engine.script(script or words_of("One two three."))
+    begun = len(engine.requests)
+    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest(MESSAGES, **options))
+    await eventually(lambda: len(engine.requests) > begun)
+    return reply
 
 
-async def conversation_of(sessions: Sessions, engine: ScriptedEngine, content: str) -> str:
-    """What an engine that keeps caches knows the chat of a message by."""
-    engine.script("Well.")
-    reply = await sessions.ephemeral.answer(ALICE, EphemeralRequest((Message("user", content),)))
-    await eventually(lambda: bool(engine.requests))
-    place = engine.requests.pop().conversation
-    reply.cancel()
-    await end_of(reply)
-    return place
+async def start_replies(sessions: Sessions, engine: ScriptedEngine, *requests: EphemeralRequest) -> ReplySet:
+    replies = await sessions.ephemeral.answers(ALICE, requests)
+    await eventually(lambda: len(engine.requests) == len(replies))
+    return replies
 
 
 async def end_of(reply: EphemeralReply) -> Done:
@@ -49,8 +68,18 @@ async def end_of(reply: EphemeralReply) -> Done:
     return reply.ended
 
 
-async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: ScriptedEngine) -> None:
+def text_and_tokens(piece: Piece | None) -> tuple[str, list[str]]:
+    """A text, and the names of the tokens that came with it."""
+    assert isinstance(piece, TextPiece)
+    return piece.text, [one.chosen.token for one in piece.logprobs]
+
+
+async def test_text_merges_while_the_reader_is_late_and_nothing_of_it_is_stored(
+    sessions: Sessions, engine: ScriptedEngine, store: Redis
+) -> None:
+    before = set(await store.keys())
     reply = await start_reply(sessions, engine)
+    assert sessions.statistics().turns == 1
     with pytest.raises(RuntimeError):
         _ = reply.ended
     engine.step(2)
@@ -59,6 +88,34 @@ async def test_text_merges_while_the_reader_is_late(sessions: Sessions, engine: 
     assert [piece async for piece in reply] == [TextPiece(" three.")]
     assert (reply.ended.reason, reply.ended.chars) == (Reason.STOP, 14)
     assert (reply.ended.usage.prompt_tokens, reply.ended.usage.generated_tokens) == (5, 4)
+    assert set(await store.keys()) == before
+
+
+async def test_neighbours_of_one_kind_merge(sessions: Sessions, engine: ScriptedEngine) -> None:
+    call = Call("look", '{"at":1}', "c1")
+    script = (Thought("Let me"), Thought(" see."), "I", " look:", call, "Well.")
+    reply = await start_reply(sessions, engine, *script, spec=FREE)
+    engine.step(7)
+    await eventually(lambda: reply.done is not None)
+    assert [piece async for piece in reply] == [
+        ReasoningPiece("Let me see."),
+        TextPiece("I look:"),
+        ToolCall("c1", "look", '{"at":1}'),
+        TextPiece("Well."),
+    ]
+    assert (reply.ended.reason, reply.ended.chars) == (Reason.TOOLS, 12)
+    assert (reply.ended.usage.generated_tokens, reply.ended.usage.reasoning_tokens) == (7, 2)
+
+
+async def test_a_call_without_a_name_of_its_own_is_given_one(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    reply = await start_reply(sessions, engine, Call("look"), Call("look"), spec=FREE)
+    engine.step(3)
+    await eventually(lambda: reply.done is not None)
+    ids = [piece.call_id async for piece in reply if isinstance(piece, ToolCall)]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch("call_[0-9a-f]{24}", one) for one in ids)
 
 
 async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedEngine) -> None:
@@ -69,15 +126,6 @@ async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedE
         await asyncio.sleep(0)
     assert [piece async for piece in reply] == [TextPiece("One.")]
     assert reply.ended.timing.queued_ms is not None
-
-
-async def test_nothing_of_it_is_stored(sessions: Sessions, engine: ScriptedEngine, store: Redis) -> None:
-    before = set(await store.keys())
-    reply = await start_reply(sessions, engine)
-    assert sessions.statistics().turns == 1
-    engine.step(4)
-    await end_of(reply)
-    assert set(await store.keys()) == before
 
 
 async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: ScriptedEngine) -> None:
@@ -92,29 +140,23 @@ async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: Scripte
     assert (done.cancel.cause, done.cancel.steps_after) == (Cause.DISCONNECT, 0)
 
 
+@pytest.mark.parametrize("filtered", [False, True])
 async def test_an_engine_that_does_not_confirm_holds_no_end_up(
-    sessions: Sessions, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.01)
-    engine.hold_cancels = True
-    reply = await start_reply(sessions, engine)
-    reply.cancel()
-    done = await end_of(reply)
-    assert done.cancel is not None
-    assert done.cancel.steps_after is None
-    engine.step()
-
-
-async def test_nor_the_end_that_a_filter_makes(
-    store: Redis, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    store: Redis, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, *, filtered: bool
 ) -> None:
     monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.01)
     engine.hold_cancels = True
     async with serving(store, engine, filters=filtering(outgoing=["two"])) as chat:
         reply = await start_reply(chat.sessions, engine)
-        engine.step(3)
-        assert [piece async for piece in reply] == [TextPiece("One ")]
-        assert reply.ended.reason is Reason.FILTERED
+        if filtered:
+            engine.step(3)
+            assert [piece async for piece in reply] == [TextPiece("One ")]
+            assert reply.ended.reason is Reason.FILTERED
+        else:
+            reply.cancel()
+            done = await end_of(reply)
+            assert done.cancel is not None
+            assert done.cancel.steps_after is None
         engine.step()
 
 
@@ -163,22 +205,11 @@ async def test_an_engine_that_dies_before_the_first_word_is_asked_again(
     assert (await end_of(reply)).reason is Reason.STOP
 
 
-async def test_one_that_dies_behind_it_is_not(sessions: Sessions, engine: ScriptedEngine) -> None:
-    reply = await start_reply(sessions, engine)
-    engine.step()
-    await anext(reply)
-    engine.die()
-    assert (await end_of(reply)).reason is Reason.INTERRUPTED
-    assert len(engine.requests) == 1
-
-
-@pytest.mark.parametrize("first", [Thought("Let me see."), Call("look")])
-async def test_nor_is_one_that_dies_behind_its_first_thought_or_call(
+@pytest.mark.parametrize("first", ["One", Thought("Let me see."), Call("look")])
+async def test_one_that_dies_behind_the_first_word_thought_or_call_is_not(
     first: Step, sessions: Sessions, engine: ScriptedEngine
 ) -> None:
-    engine.script([first, "One."])
-    reply = await sessions.ephemeral.answer(ALICE, HELLO)
-    await eventually(lambda: bool(engine.requests))
+    reply = await start_reply(sessions, engine, first, "One.")
     engine.step()
     await anext(reply)
     engine.die()
@@ -226,6 +257,293 @@ async def test_chats_meet_by_how_their_first_message_begins(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
     """Megabytes of it would be read while everybody's text waits."""
-    one = await conversation_of(sessions, engine, "a" * AFFINITY_CHARS)
-    assert await conversation_of(sessions, engine, "a" * AFFINITY_CHARS + "b") == one
-    assert await conversation_of(sessions, engine, "b" + "a" * AFFINITY_CHARS) != one
+    begins = "a" * AFFINITY_CHARS
+    asks = [EphemeralRequest((Message("user", text),)) for text in (begins, f"{begins}b", f"b{begins}")]
+    await start_replies(sessions, engine, *asks)
+    one, same, other = [request.conversation for request in engine.requests]
+    assert one == same != other
+
+
+# ---- tokens, and what waits
+
+
+async def test_a_late_reader_gets_the_tokens_of_the_text_that_it_takes(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    reply = await start_reply(sessions, engine, "One", " two", " three.", params=Params(top_logprobs=1))
+    engine.step(2)
+    assert text_and_tokens(await anext(reply)) == ("One two", ["One", " two"])
+    engine.step(2)
+    assert text_and_tokens(await anext(reply)) == (" three.", [" three."])
+    plain = await start_reply(sessions, engine)  # who does not ask is told of none
+    engine.step(4)
+    assert text_and_tokens(await anext(plain)) == ("One two three.", [])
+
+
+async def test_a_token_that_a_filter_ends_is_not_told(store: Redis, engine: ScriptedEngine) -> None:
+    """Its space left, and its name would tell the rest."""
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
+        reply = await start_reply(
+            chat.sessions, engine, "One", " two", " darn.", params=Params(top_logprobs=0)
+        )
+        engine.step(4)
+        pieces = [text_and_tokens(piece) async for piece in reply]
+    assert "".join(text for text, _ in pieces) == "One two "
+    assert [name for _, some in pieces for name in some] == ["One", " two"]
+    assert reply.ended.reason is Reason.FILTERED
+
+
+async def test_no_more_tokens_are_told_at_once_than_may_be(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    script = ["x"] * (MAX_PIECE_LOGPROBS + 2)
+    reply = await start_reply(sessions, engine, *script, params=Params(top_logprobs=20))
+    engine.step(MAX_PIECE_LOGPROBS + 3)
+    await eventually(lambda: reply.done is not None)
+    pieces = [text_and_tokens(piece) async for piece in reply]
+    assert [(len(text), len(some)) for text, some in pieces] == [
+        (MAX_PIECE_LOGPROBS + 2, MAX_PIECE_LOGPROBS),
+        (0, 2),
+    ]
+
+
+LONG = "x" * 16_384
+
+
+@pytest.mark.parametrize(
+    "step", [LONG, Thought(LONG), Call("look", f'"{LONG}"')], ids=["text", "thought", "call"]
+)
+async def test_a_reader_that_is_too_late_is_cut_off(
+    sessions: Sessions, engine: ScriptedEngine, step: Step
+) -> None:
+    reply = await start_reply(sessions, engine, *[step] * 100, spec=FREE)
+    cut: list[str] = []
+    reply.cut_off = lambda: cut.append("off")
+    for _ in range(100):
+        engine.step()
+        await asyncio.sleep(0)
+    await eventually(lambda: reply.done is not None)
+    assert (cut, reply.ended.reason) == (["off"], Reason.CANCELLED)
+    assert [piece async for piece in reply] == []
+
+
+def test_what_is_told_of_tokens_counts_for_what_may_wait() -> None:
+    likely = TokenLogprob("x", -1.0, b"x")
+    token = ChosenToken(likely, (likely,) * 20, 1)
+    waiting = ReplyBuffer()
+    for _ in range(1000):
+        waiting.add_text(ReleasedText("x", 1, logprobs=(token,)))
+    assert waiting.bytes > MAX_WAITING_BYTES
+    assert sum(len(text_and_tokens(piece)[1]) for piece in iter(waiting.take, None)) == 1000
+    assert waiting.bytes == 0
+
+
+async def test_filters_read_thoughts_and_the_arguments_of_calls(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, filters=filtering(outgoing=["darn"])) as chat:
+        for step in (Thought("Oh darn."), Call("look", '{"at":"darn"}')):
+            reply = await start_reply(chat.sessions, engine, "So:", step, "More.", spec=FREE)
+            engine.step(4)
+            pieces = [piece async for piece in reply]
+            assert "darn" not in str(pieces)
+            assert "More." not in str(pieces)
+            assert reply.ended.reason is Reason.FILTERED
+
+
+@given(st.lists(st.sampled_from(["text", "thought", "call", "take"])))
+def test_pieces_keep_their_order_and_their_memory_is_accounted_for(steps: list[str]) -> None:
+    waiting, put, taken = ReplyBuffer(), [], []
+    for number, step in enumerate(steps):
+        text = f"{number} "
+        match step:
+            case "text":
+                waiting.add_text(ReleasedText(text, 1))
+            case "thought":
+                waiting.add_reasoning(ReleasedText(text, 1))
+            case "call":
+                waiting.call(ToolCall(text, "look", "{}"))
+            case _:
+                taken.append(waiting.take())
+                continue
+        put.append((step, text))
+    taken += iter(waiting.take, None)
+    assert waiting.bytes == 0
+    assert "".join(map(_text_of, taken)) == "".join(text for _, text in put)
+    assert waiting.take() is None
+
+
+def _text_of(piece: Piece | None) -> str:
+    match piece:
+        case TextPiece(text) | ReasoningPiece(text):
+            return text
+        case ToolCall(call_id):
+            return call_id
+        case _:
+            return ""
+
+
+def test_a_million_small_thoughts_are_too_many() -> None:
+    waiting = ReplyBuffer()
+    while waiting.bytes <= MAX_WAITING_BYTES:
+        waiting.add_reasoning(ReleasedText("x", 1))
+    assert waiting.take() == ReasoningPiece("x" * (MAX_WAITING_BYTES // 50 + 1))
+
+
+# ---- several replies of one request, and what a request may ask
+
+
+async def test_they_are_read_as_one_and_take_turns(sessions: Sessions, engine: ScriptedEngine) -> None:
+    for reply in ("One two", "Three four"):
+        engine.script(reply)
+    replies = await start_replies(sessions, engine, EphemeralRequest(MESSAGES, replies=2))
+    reported: list[tuple[int, Piece | None]] = []
+    for _ in range(3):
+        engine.step()
+        reported += [await anext(replies), await anext(replies)]
+    assert reported == [
+        (0, TextPiece("One")),
+        (1, TextPiece("Three")),
+        (0, TextPiece(" two")),
+        (1, TextPiece(" four")),
+        (0, None),
+        (1, None),
+    ]
+    with pytest.raises(StopAsyncIteration):
+        await anext(replies)
+    assert [replies[number].ended.reason for number in range(2)] == [Reason.STOP, Reason.STOP]
+
+
+async def test_a_seed_makes_each_another_one_and_who_leaves_ends_them_all(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    largest = 2**63 - 1
+    ask = EphemeralRequest(MESSAGES, Params(seed=largest), replies=2)
+    replies = await start_replies(sessions, engine, ask)
+    assert [request.params.seed for request in engine.requests] == [largest, 0]
+    assert engine.requests[0].cache_salt == engine.requests[1].cache_salt
+    engine.step()
+    replies.cancel()
+    async for _ in replies:
+        pass
+    assert [replies[number].ended.reason for number in range(2)] == [Reason.CANCELLED] * 2
+    assert sessions.statistics().turns == 0
+
+
+async def test_each_takes_a_place_and_a_request_that_is_refused_leaves_nothing_of_any(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    large = EphemeralRequest((Message("user", "word " * 200),), replies=1)
+    async with serving(store, engine) as chat:
+        for requests, refusal in (
+            ([EphemeralRequest(MESSAGES, replies=11)], Overloaded),
+            ([HELLO, large], ContextOverflow),
+        ):
+            with pytest.raises(refusal):
+                await chat.sessions.ephemeral.answers(ALICE, requests)
+            assert (chat.sessions.statistics().turns, engine.requests) == (0, [])
+
+
+async def test_a_raw_prompt_has_no_system_prompt(store: Redis, engine: ScriptedEngine) -> None:
+    async with serving(store, engine, system_prompt="Be kind.") as chat:
+        await start_replies(chat.sessions, engine, EphemeralRequest(MESSAGES, spec=ReplySpec(raw=True)))
+        (request,) = engine.requests
+    assert (request.messages, request.spec.raw, request.shares_system) == (MESSAGES, True, False)
+
+
+async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the_operator_says(
+    store: Redis,
+) -> None:
+    engine = ScriptedEngine(features=())
+    for unsupported in ("ignore", "refuse"):
+        async with serving(store, engine, unsupported_tools=unsupported) as chat:
+            for choice in ("required", "named"):
+                spec = ReplySpec(tools=(LOOK,), tool_choice=choice, tool_name="look")  # type: ignore[arg-type]
+                with pytest.raises(BadParams) as refused:
+                    await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(MESSAGES, spec=spec))
+                assert refused.value.field == "tools"
+            free = EphemeralRequest(MESSAGES, spec=ReplySpec(tools=(LOOK,)))
+            if unsupported == "refuse":
+                with pytest.raises(BadParams):
+                    await chat.sessions.ephemeral.answer(ALICE, free)
+            else:
+                reply = await chat.sessions.ephemeral.answer(ALICE, free)
+                assert reply.ignored == ("tools",)
+                assert [request.spec for request in engine.requests] in ([], [ReplySpec()])
+
+
+async def test_a_clients_loop_of_calls_ends_in_words(store: Redis, engine: ScriptedEngine) -> None:
+    """The rounds of one message of the user count, and begin anew with the next one."""
+    requested = (MESSAGES + ROUND, MESSAGES + ROUND + ROUND + MESSAGES, MESSAGES + ROUND + ROUND)
+    async with serving(store, engine, max_turns=99, tools=ToolLimits(max_rounds=2)) as chat:
+        replies = [
+            await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(messages, spec=FREE))
+            for messages in requested
+        ]
+        await eventually(lambda: len(engine.requests) == len(requested))
+    assert [reply.ignored for reply in replies] == [(), (), ("tools",)]
+    assert [request.spec.tool_choice for request in engine.requests] == ["auto", "auto", "none"]
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "spec"),
+    [("refuse", FREE), ("ignore", ReplySpec(tools=(LOOK,), tool_choice="required"))],
+)
+async def test_a_loop_that_can_not_end_in_words_is_refused(
+    store: Redis, engine: ScriptedEngine, unsupported: Literal["ignore", "refuse"], spec: ReplySpec
+) -> None:
+    limits = ToolLimits(max_rounds=2)
+    async with serving(store, engine, tools=limits, unsupported_tools=unsupported) as chat:
+        with pytest.raises(BadParams, match="2 replies to the last message of the user did") as refused:
+            await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(MESSAGES + ROUND + ROUND, spec=spec))
+    assert (refused.value.field, engine.requests) == ("tools", [])
+
+
+async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Redis) -> None:
+    engine = ScriptedEngine(features=())
+    called = Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),))
+    async with serving(store, engine) as chat:
+        for messages, field in (
+            ((*MESSAGES, called), "tool_calls"),
+            ((*MESSAGES, Message("tool", "A tree.", call_id="c1")), "role"),
+        ):
+            with pytest.raises(BadParams) as refused:
+                await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(messages))
+            assert refused.value.field == field
+    assert engine.requests == []
+
+
+async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_window(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    called = Message("assistant", "", calls=(ToolCall("c1", "look", '{"at":"darn"}'),))
+    async with serving(store, engine, filters=filtering(incoming=["darn"])) as chat:
+        for ask in (
+            EphemeralRequest((*MESSAGES, called)),
+            EphemeralRequest((Message("assistant", "", reasoning="Oh darn."), *MESSAGES)),
+            EphemeralRequest(MESSAGES, spec=ReplySpec(tools=(Tool("look", "A darn tool."),))),
+        ):
+            with pytest.raises(Filtered):
+                await chat.sessions.ephemeral.answer(ALICE, ask)
+        with pytest.raises(ContextOverflow):
+            await chat.sessions.ephemeral.answer(
+                ALICE, EphemeralRequest(MESSAGES, spec=ReplySpec(tools=(Tool("look", "word " * 200),)))
+            )
+        with pytest.raises(BadParams) as refused:
+            await chat.sessions.ephemeral.answer(
+                ALICE, EphemeralRequest(MESSAGES, spec=ReplySpec(format=Regex("(")))
+            )
+        assert refused.value.field == "format"
+    assert engine.requests == []
+
+
+async def test_a_reply_that_calls_waits_for_its_tools_and_others_do_not(
+    sessions: Sessions, engine: ScriptedEngine
+) -> None:
+    engine.script([Call("look")])
+    engine.script("One.")
+    replies = await start_replies(
+        sessions, engine, EphemeralRequest(MESSAGES, spec=ReplySpec(tools=(LOOK,)), replies=2)
+    )
+    engine.step(3)
+    async for _ in replies:
+        pass
+    assert [replies[number].ended.reason for number in range(2)] == [Reason.TOOLS, Reason.STOP]

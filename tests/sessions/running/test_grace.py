@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
+import pytest
 from redis.asyncio import Redis
 
 from sessions.events import Accepted, Cause, Done, Reason
@@ -32,14 +33,6 @@ async def test_one_who_comes_back_within_the_grace_keeps_the_turn(chat: Chat) ->
     assert chat.live_conversation.turns[0].grace is None
     chat.engine.step(20)
     assert (await returned.next(Done)).reason is Reason.STOP
-    chat.leave(returned)
-
-
-async def test_a_reply_goes_on_during_the_grace(chat: Chat) -> None:
-    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
-    chat.leave()
-    chat.engine.step(20)
-    assert (await end_of(chat, accepted)).reason is Reason.STOP
 
 
 async def test_after_the_grace_the_turn_is_cancelled_once(chat: Chat) -> None:
@@ -53,8 +46,8 @@ async def test_after_the_grace_the_turn_is_cancelled_once(chat: Chat) -> None:
     assert chat.engine.statistics().cancels == 1
 
 
-async def test_each_leave_gives_the_whole_grace_anew(chat: Chat) -> None:
-    await chat.running("Hello?", "This", grace_s=LONG_S)
+async def test_each_leave_gives_the_whole_grace_anew_and_a_cancel_in_it_is_the_clients(chat: Chat) -> None:
+    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
     loop = asyncio.get_running_loop()
     chat.leave()
     first = chat.live_conversation.turns[0].grace
@@ -67,46 +60,24 @@ async def test_each_leave_gives_the_whole_grace_anew(chat: Chat) -> None:
     assert first.cancelled()
     assert first.when() < second.when() <= loop.time() + LONG_S
     chat.cancel()
-
-
-async def test_a_cancel_during_the_grace_is_the_clients(chat: Chat) -> None:
-    accepted = await chat.running("Hello?", "This", grace_s=LONG_S)
-    chat.leave()
-    chat.cancel()
     done = await end_of(chat, accepted)
     assert done.cancel is not None
     assert done.cancel.cause is Cause.CLIENT
 
 
-async def test_a_turn_that_continues_goes_on_with_nobody_there(chat: Chat) -> None:
+async def test_a_turn_that_continues_goes_on_with_nobody_there(chat: Chat, reader: Recorder) -> None:
+    """It keeps nothing of its sender, which has an outbox and a request. Who comes back is told all of it."""
     accepted = await chat.running("Hello?", "This", on_disconnect="continue")
-    chat.leave()
-    await eventually(lambda: chat.live_conversation.turns != [] and not chat.live_conversation.subscribers)
-    chat.engine.step(20)
-    done = await end_of(chat, accepted)
-    assert (done.reason, done.cancel) == (Reason.STOP, None)
-    assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
-
-
-async def test_one_who_comes_back_to_a_turn_that_continues_is_told_all_of_it(chat: Chat) -> None:
-    accepted = await chat.running("Hello?", "This", on_disconnect="continue")
-    chat.leave()
-    chat.engine.step(20)
-    await chat.wait_idle()
-    returned = Recorder()
-    await chat.resume(returned, accepted.seq)
-    assert returned.text(accepted.turn_id) == chat.engine._reply
-    chat.leave(returned)
-
-
-async def test_a_turn_that_continues_keeps_nothing_of_its_sender(chat: Chat, reader: Recorder) -> None:
-    """A connection has an outbox and a request, and a turn may go on for minutes."""
-    await chat.running("Hello?", "This", on_disconnect="continue")
     chat.leave()
     (live,) = chat.live_conversation.turns
     assert reader not in gc.get_referents(live)
+    assert not chat.live_conversation.subscribers
     chat.engine.step(20)
-    await chat.wait_idle()
+    done = await end_of(chat, accepted)
+    assert (done.reason, done.cancel) == (Reason.STOP, None)
+    returned = Recorder()
+    await chat.resume(returned, accepted.seq)
+    assert returned.text(accepted.turn_id) == chat.engine._reply
 
 
 async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) -> None:
@@ -124,6 +95,7 @@ async def test_the_longest_grace_does_not_help_the_turn_beside_it(chat: Chat) ->
     assert len(chat.engine.requests) == 1
 
 
+@pytest.mark.usefixtures("often")
 async def test_nothing_stays_behind_of_those_who_left(chat: Chat, store: Redis) -> None:
     await chat.running("Hello?", "This", grace_s=SHORT_S)
     chat.leave()

@@ -10,29 +10,22 @@ from redis.asyncio import Redis
 
 from engine.messages import Params
 from engine.scripted import ScriptedEngine, Thought
-from sessions import replica, tool_round
+from sessions import tool_round
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import Busy, Conflict, OwnershipLost, StoreDown
 from sessions.events import Accepted, CallState, Cause, Done, Gap, Reason, Snapshot, ToolCall, ToolState
-from sessions.records import Owner
 from sessions.replicas import reaper
 from sessions.replicas.rpc import RefusedElsewhere
-from sessions.service import Sessions
 from sessions.store.ownership import RunningTurn
-from sessions.turn.message_request import Continue, GenerationConfig
-from sessions.turn.policy import Policy
+from sessions.turn.message_request import Continue, GenerationConfig, OnBusy
 from sessions.turn.tool_calls import Result
 from sessions.turn.turn import Cancel
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS
 from tests.store_faults import refusing_writes
 
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked at now and then is looked at often."""
-    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+pytestmark = pytest.mark.usefixtures("often")
 
 
 async def die(chat: Chat, store: Redis) -> None:
@@ -55,11 +48,18 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
     chat: Chat, other: Chat, reader: Recorder
 ) -> None:
+    """Its history and snapshots show those that are open."""
     await chat.exchange("Hello?")
     await other.history()
     done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
     await other.reader.next(Done)
     assert other.reader.of(ToolCall) == reader.of(ToolCall)
+    page = await other.history(late := Recorder())
+    assert isinstance(page.messages[-1].calls, tuple)
+    assert page.messages[-1].calls[0].state is CallState.WAITING
+    await other.sessions.resume(other.owner, late, "room", ReaderPosition("another", 0), ref=None)
+    assert [call.call_id for call in late.of(Snapshot)[0].calls] == list(done.open)
+    other.leave(late)
     reported = await other.result(done.open[0], "Rain.", place=None)
     assert (reported.state, reported.already) == (CallState.DONE, False)
     assert (await other.result(done.open[0], "Rain.")).already
@@ -95,41 +95,8 @@ async def test_the_other_replicas_client_allows_cancels_and_asks_again(
     assert continuous(other.reader.events)
 
 
-async def test_the_other_replicas_history_and_snapshot_show_open_calls(chat: Chat, other: Chat) -> None:
-    done = await chat.play("Weather?", BERN, tools=TOOLS)
-    page = await other.history()
-    assert isinstance(page.messages[1].calls, tuple)
-    assert page.messages[1].calls[0].state is CallState.WAITING
-    back = Recorder()
-    await other.sessions.resume(other.owner, back, "room", ReaderPosition("another", 0), ref=None)
-    assert [call.call_id for call in back.of(Snapshot)[0].calls] == list(done.open)
-    other.leave(back)
-    await other.result(done.open[0], "Rain.")
-    await chat.follow("Rain.")
-
-
-async def test_where_the_replica_dies_another_one_goes_on(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
-) -> None:
-    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
-    await other.history()
-    await chat.result(done.open[0], "Rain.")
-    await die(chat, store)
-    await other.sessions.parts.reaper.reap()
-    await other.result(done.open[1], "Sun.")
-    end = await other.follow("Both.")
-    assert end.reason is Reason.STOP
-    messages = other.engine.requests[-1].messages
-    assert [message.content for message in messages if message.role == "tool"] == ["Rain.", "Sun."]
-    assert continuous(other.reader.events)
-    await chat.wait_idle()
-    assert len(chat.engine.requests) == 1
-    assert await running_turns_in_store(store) == 0
-
-
-async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
+async def test_where_the_replica_dies_another_one_goes_on(chat: Chat, other: Chat, store: Redis) -> None:
+    """As the results say how the next reply is generated."""
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await other.history()
     then = GenerationConfig(Params(max_new_tokens=7), system="Be brief.")
@@ -142,7 +109,11 @@ async def test_a_result_says_how_its_reply_is_generated_wherever_that_is(
     requested = other.engine.requests[-1]
     assert (requested.params.max_new_tokens, requested.spec.tools) == (7, ())
     assert requested.messages[0].content == "Be brief."
+    assert [one.content for one in requested.messages if one.role == "tool"] == ["Rain.", "Sun."]
+    assert continuous(other.reader.events)
     await chat.wait_idle()
+    assert len(chat.engine.requests) == 1
+    assert await running_turns_in_store(store) == 0
 
 
 async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
@@ -153,17 +124,14 @@ async def test_a_result_for_a_dead_replica_is_taken_by_the_one_that_is_asked(
     await die(chat, store)
     await other.result(done.open[0], "Rain.")
     assert (await other.follow("Rain.")).reason is Reason.STOP
-    await chat.wait_idle()
 
 
 async def test_what_a_replica_that_stood_still_writes_late_is_refused(
     chat: Chat, other: Chat, store: Redis, reader: Recorder
 ) -> None:
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
-    live_conversation, live = (
-        chat.live_conversation,
-        chat.live_conversation.turns[0],
-    )  # it notices by itself that it is lost, sooner or later
+    live_conversation = chat.live_conversation
+    live = live_conversation.turns[0]  # it notices by itself that it is lost, sooner or later
     await other.history()
     await die(chat, store)
     await other.sessions.parts.reaper.reap()
@@ -185,9 +153,8 @@ async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls
     chat: Chat, other: Chat, store: Redis, engine: ScriptedEngine
 ) -> None:
     engine.script([Thought("Hm."), "I look.", BERN, ROME, "And"])
-    await chat.send("Weather?", tools=TOOLS)
-    await eventually(lambda: bool(engine.requests))
-    for _ in range(4):
+    await chat.running("Weather?", "I look.", tools=TOOLS)
+    for _ in range(2):
         await chat.step()
     call = chat.reader.of(ToolCall)[0]
     await chat.result(call.call_id, "Rain.")
@@ -233,10 +200,8 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
 ) -> None:
     """It waited behind open calls of another branch."""
     chat.engine.script("One two three")
-    cut = await chat.running("Count!", "One two")
-    chat.cancel(cut.turn_id)
-    first = await chat.reader.next(Done)
-    await chat.wait_idle()
+    await chat.running("Count!", "One two")
+    first = await chat.stop()
     done = await chat.play("Weather?", BERN, tools=TOOLS, parent_id=None)
     sending = chat.begin_send("", place=Continue(first.message_id), on_busy="enqueue")
     await chat.reader.next(Accepted, count=3)
@@ -269,22 +234,17 @@ async def test_clients_have_time_to_come_back_where_the_replica_died(
     page = await other.history()
     assert isinstance(page.messages[1].calls, tuple)
     assert page.messages[1].calls[0].state is CallState.CANCELLED
-    await chat.wait_idle()
 
 
 async def test_a_service_that_comes_back_alone_goes_on_with_what_it_left(
-    store: Redis, owner: Owner, engine: ScriptedEngine
+    store: Redis, engine: ScriptedEngine
 ) -> None:
-    async with Sessions(client=store, engine=engine, policy=_policy()).running(alone=True):
+    async with serving(store, engine):
         pass
-    first = Sessions(client=store, engine=engine, policy=_policy())
-    async with first.running(alone=True):
-        chat = Chat(first, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         done = await chat.play("Weather?", BERN, tools=TOOLS)
         seen = chat.reader.events
-    second = Sessions(client=store, engine=engine, policy=_policy())
-    async with second.running(alone=True):
-        chat = Chat(second, engine, owner, Recorder())
+    async with serving(store, engine) as chat:
         await chat.resume(chat.reader, seen[-1].seq)  # type: ignore[attr-defined]
         assert chat.reader.of(Gap) == []
         await chat.result(done.open[0], "Rain.")
@@ -295,36 +255,22 @@ async def test_a_service_that_comes_back_alone_goes_on_with_what_it_left(
     assert await running_turns_in_store(store) == 0
 
 
-def _policy() -> Policy:
-    return Policy(ttl_s=60, max_turns=10)
-
-
-async def test_a_message_that_came_while_nobody_had_the_calls_is_busy_then(
-    chat: Chat, other: Chat, store: Redis
+@pytest.mark.parametrize("on_busy", ["reject", "interrupt"])
+async def test_a_message_that_comes_while_nobody_has_the_calls_is_busy_or_interrupts(
+    chat: Chat, other: Chat, store: Redis, on_busy: OnBusy
 ) -> None:
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
-    with pytest.raises(Busy):
-        await other.send("Hello?", client_msg_id="other-1")
-    other.cancel()
-    await other.reader.next(Done)
-    await other.wait_idle()
-    await chat.wait_idle()
-
-
-async def test_a_message_that_interrupts_does_so_where_nobody_had_the_calls(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
-    await chat.play("Weather?", BERN, tools=TOOLS)
-    await die(chat, store)
-    other.engine.script("Fine.")
-    await other.running("Never mind.", "Fine.", on_busy="interrupt", client_msg_id="other-1")
-    other.engine.step()
-    end = (await other.reader.next(Done, count=2)).reason
-    assert end is Reason.STOP
-    assert other.reader.of(Done)[0].reason is Reason.CANCELLED
-    await asyncio.sleep(0)
-    await chat.wait_idle()
+    if on_busy == "reject":
+        with pytest.raises(Busy):
+            await other.send("Hello?", client_msg_id="other-1")
+        assert (await other.stop()).reason is Reason.CANCELLED
+    else:
+        other.engine.script("Fine.")
+        await other.running("Never mind.", "Fine.", on_busy=on_busy, client_msg_id="other-1")
+        other.engine.step()
+        assert (await other.reader.next(Done, count=2)).reason is Reason.STOP
+        assert other.reader.of(Done)[0].reason is Reason.CANCELLED
 
 
 async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(

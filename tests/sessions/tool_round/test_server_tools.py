@@ -1,39 +1,59 @@
-"""The server runs its tools itself: each call is claimed in the store before it starts, and started once."""
+"""The server runs its tools itself: each call is claimed in the store before it starts, and started once.
+
+A tool asks the user while it runs: any device answers, once, and the tool goes on with the first answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import Call, ScriptedEngine
-from sessions.events import Accepted, CallState, Done, Reason, Status, ToolCall, ToolState
-from sessions.filters.chain import Filter, Filters
-from sessions.filters.list_filter import ListFilter, MatchLists
+from sessions import events
+from sessions.commands.turn_manager import DRAIN_CANCEL_S
+from sessions.errors import BadParams, Conflict, NotFound
+from sessions.events import CallState, Done, Question, Reason, Status, ToolCall, ToolState
 from sessions.records import Owner
-from sessions.service import Sessions
-from sessions.store.history import History
-from sessions.tool_round import CallStates
+from sessions.tool_round import AnswerOutcome, CallStates
 from sessions.tools.tool_registry import (
+    Accepted,
+    Answer,
     Approval,
     CallContext,
+    Declined,
+    Dismissed,
+    Elicitation,
     Progress,
     ServerTool,
     ToolFailed,
     ToolLost,
     ToolRegistry,
 )
-from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
+from sessions.turn.policy import ToolLimits
+from sessions.turn.tool_calls import Decision
+from tests.sessions.chat_driver import (
+    CONVERSATION_ID,
+    Chat,
+    Options,
+    eventually,
+    filtering,
+    running_turns_in_store,
+    serving,
+)
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.tool_round.sample_tools import BERN, CLOCK, WEATHER, WIPE
 
 TICK = Call("clock", '{"zone": "UTC"}')
 SWEEP = Call("wipe", "{}")
+FORM = '{"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}'
+WHICH = Elicitation(message="Which zone?", schema=FORM)
+UTC = '{"zone": "UTC"}'
 
 
 class Bench:
@@ -85,59 +105,52 @@ def bench() -> Bench:
     return Bench()
 
 
-@asynccontextmanager
-async def replica(
-    store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench, *, alone: bool = True, **policy: Any
-) -> AsyncIterator[Chat]:
-    sessions = Sessions(
-        client=store,
-        engine=engine,
-        policy=Policy(ttl_s=60, max_turns=10, **policy),
-        tools=ToolRegistry([bench]),
-    )
-    async with sessions.running(alone=alone):
-        yield Chat(sessions, engine, owner, Recorder())
-
-
 @pytest.fixture
-async def served(store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench) -> AsyncIterator[Chat]:
-    async with replica(store, owner, engine, bench) as chat:
+async def served(store: Redis, engine: ScriptedEngine, bench: Bench) -> AsyncIterator[Chat]:
+    async with serving(store, engine, registry=ToolRegistry([bench])) as chat:
         yield chat
 
 
-async def test_a_tool_runs_and_the_turn_goes_on_by_itself(served: Chat, bench: Bench) -> None:
-    done = await served.play("Time?", TICK, tools=[CLOCK])
-    await eventually(lambda: bool(bench.started))
-    assert bench.started == [(done.open[0], "clock", {"zone": "UTC"})]
-    bench.ends(done.open[0], "Noon.")
-    await served.follow("It is noon.")
-    assert served.engine.requests[-1].messages[-1].content == "Noon."
-    assert [state.state for state in served.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]
-    assert served.reader.of(ToolCall)[0].where == "server"
-    assert served.reader.of(ToolCall)[0].expires_at is None
-    assert continuous(served.reader.events)
+async def started(chat: Chat, bench: Bench, *calls: Call, **options: Unpack[Options]) -> Done:
+    """A reply whose calls run."""
+    options.setdefault("tools", [CLOCK])
+    done = await chat.play("Time?", *calls or (TICK,), **options)
+    await eventually(lambda: len(bench.started) == len(calls or (TICK,)))
+    return done
 
 
-async def test_its_claim_is_in_the_store_before_it_starts(
-    served: Chat, bench: Bench, store: Redis, monkeypatch: pytest.MonkeyPatch
+async def end(chat: Chat, bench: Bench, call_id: str) -> None:
+    bench.ends(call_id, "Noon.")
+    await chat.follow("It is noon.")
+
+
+async def test_a_tool_runs_once_its_claim_is_in_the_store_and_the_turn_goes_on_by_itself(
+    served: Chat, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claims: list[CallState] = []
-    history = History(store, ttl_s=60, replica="look")
-    run = bench.run
+    """Its progress is shown."""
+    claims: list[tuple[CallState, str | None]] = []
+    run, parts = bench.run, served.sessions.parts
 
     async def look(name: str, arguments: dict[str, Any], context: CallContext) -> str:
-        kept = await history.call(served.keys, context.call_id)
+        kept = await parts.storage.history.call(served.keys, context.call_id)
         assert kept is not None
-        claims.append(kept.state)
-        assert kept.runner == served.sessions.parts.storage.ownership.replica
+        claims.append((kept.state, kept.runner))
         return await run(name, arguments, context)
 
     monkeypatch.setattr(bench, "run", look)
-    done = await served.play("Time?", TICK, tools=[CLOCK])
-    await eventually(lambda: bool(bench.started))
-    assert claims == [CallState.RUNNING]
-    bench.ends(done.open[0], "Noon.")
-    await served.follow("Noon.")
+    done = await started(served, bench)
+    assert claims == [(CallState.RUNNING, parts.storage.ownership.replica)]
+    assert bench.started == [(done.open[0], "clock", {"zone": "UTC"})]
+    bench.contexts[0].progress(Progress(done=1, total=4, message="Looking."))
+    status = served.reader.of(Status)[-1]
+    assert (status.state, status.call_id, status.progress) == ("tool", done.open[0], 0.25)
+    assert (status.turn_id, status.message) == (done.turn_id, "Looking.")
+    await end(served, bench, done.open[0])
+    assert served.engine.requests[-1].messages[-1].content == "Noon."
+    assert [state.state for state in served.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]
+    (call,) = served.reader.of(ToolCall)
+    assert (call.where, call.expires_at) == ("server", None)
+    assert continuous(served.reader.events)
 
 
 async def test_tools_of_server_and_client_are_waited_for_together(served: Chat, bench: Bench) -> None:
@@ -147,14 +160,12 @@ async def test_tools_of_server_and_client_are_waited_for_together(served: Chat, 
     await served.result(done.open[1], "Rain.")
     await served.reader.until(lambda: len(served.reader.of(ToolState)) == 4)
     assert len(served.engine.requests) == 1
-    bench.ends(done.open[0], "Noon.")
-    await served.follow("So.")
+    await end(served, bench, done.open[0])
     assert len(bench.started) == 2
 
 
 async def test_what_a_tool_says_about_its_failure_is_for_the_model(served: Chat, bench: Bench) -> None:
-    done = await served.play("Time?", TICK, TICK, TICK, tools=[CLOCK])
-    await eventually(lambda: len(bench.started) == 3)
+    done = await started(served, bench, TICK, TICK, TICK)
     bench.ends(done.open[0], ToolFailed("The clock stands."))
     bench.ends(done.open[1], ToolLost("Nobody knows."))
     bench.ends(done.open[2], ZeroDivisionError("a secret"))
@@ -185,82 +196,54 @@ async def test_what_was_not_offered_or_makes_no_sense_is_not_run(
 async def test_a_tool_that_needs_approval_starts_when_it_is_allowed_with_what_was_allowed(
     served: Chat, bench: Bench
 ) -> None:
-    done = await served.play("Wipe!", SWEEP, tools=[WIPE])
+    done = await served.play("Wipe!", SWEEP, SWEEP, tools=[WIPE])
     assert bench.started == []
-    await served.decide(served.reader.of(ToolCall)[0], args='{"disk": 2}')
+    denied, allowed = served.reader.of(ToolCall)
+    await served.decide(denied, allow=False)
+    await served.decide(allowed, args='{"disk": 2}')
     await eventually(lambda: bool(bench.started))
-    assert bench.started == [(done.open[0], "wipe", {"disk": 2})]
-    bench.ends(done.open[0], "Wiped.")
-    await served.follow("Done.")
-
-
-async def test_it_is_not_started_where_it_is_denied(served: Chat, bench: Bench) -> None:
-    await served.play("Wipe!", SWEEP, tools=[WIPE])
-    await served.decide(served.reader.of(ToolCall)[0], allow=False)
-    await served.follow("Fine.")
-    assert bench.started == []
+    assert bench.started == [(done.open[1], "wipe", {"disk": 2})]
+    await end(served, bench, done.open[1])
+    assert len(bench.started) == 1
 
 
 async def test_one_that_is_allowed_while_the_reply_is_written_starts_behind_it(
     served: Chat, bench: Bench
 ) -> None:
     served.engine.script([SWEEP, "So", " far."])
-    accepted = await served.send("Wipe!", tools=[WIPE])
-    await eventually(lambda: bool(served.engine.requests))
+    accepted = await served.running("Wipe!", tools=[WIPE])
     await served.step()
     await served.decide(await served.reader.next(ToolCall))
     assert bench.started == []
     done = await served.finish(accepted.turn_id)
     await eventually(lambda: bool(bench.started))
-    bench.ends(done.open[0], "Wiped.")
-    await served.follow("Done.")
+    await end(served, bench, done.open[0])
     assert len(bench.started) == 1
 
 
-async def test_a_cancel_ends_what_runs(served: Chat, bench: Bench) -> None:
-    await served.play("Time?", TICK, TICK, tools=[CLOCK])
-    await eventually(lambda: len(bench.started) == 2)
-    served.cancel()
-    end = await served.reader.next(Done, count=2)
+async def test_nobody_brings_a_result_in_a_tools_place_and_a_cancel_ends_what_runs(
+    served: Chat, bench: Bench
+) -> None:
+    done = await started(served, bench, TICK, TICK)
+    with pytest.raises(Conflict, match="server runs"):
+        await served.result(done.open[0], "Midnight.")
+    assert (await served.stop()).reason is Reason.CANCELLED
     await served.wait_idle()
-    assert (end.reason, bench.cancelled) == (Reason.CANCELLED, 2)
+    assert bench.cancelled == 2
     assert [state.state for state in served.reader.of(ToolState)][2:] == [CallState.CANCELLED] * 2
 
 
-async def test_nobody_brings_a_result_in_a_tools_place(served: Chat, bench: Bench) -> None:
-    done = await served.play("Time?", TICK, tools=[CLOCK])
-    with pytest.raises(Exception, match="server runs"):
-        await served.result(done.open[0], "Midnight.")
-    served.cancel()
-    await served.wait_idle()
-
-
-async def test_progress_is_shown_and_not_kept(served: Chat, bench: Bench) -> None:
-    done = await served.play("Time?", TICK, tools=[CLOCK])
-    await eventually(lambda: bool(bench.contexts))
-    bench.contexts[0].progress(Progress(done=1, total=4, message="Looking."))
-    status = served.reader.of(Status)[-1]
-    assert (status.state, status.call_id, status.progress) == ("tool", done.open[0], 0.25)
-    assert (status.turn_id, status.message) == (done.turn_id, "Looking.")
-    bench.ends(done.open[0], "Noon.")
-    await served.follow("Noon.")
-
-
-async def test_a_filter_reads_results_too(
-    store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench
+async def test_a_filter_reads_results_and_questions_too(
+    store: Redis, engine: ScriptedEngine, bench: Bench
 ) -> None:
-    filters = Filters([_words("midnight")])
-    async with replica(store, owner, engine, bench, filters=filters) as chat:
-        done = await chat.play("Time?", TICK, tools=[CLOCK])
-        await eventually(lambda: bool(bench.started))
+    filters = filtering(incoming=["midnight", "zone"])
+    async with serving(store, engine, registry=ToolRegistry([bench]), filters=filters) as chat:
+        done = await started(chat, bench)
+        with pytest.raises(ToolFailed, match="holds the question back"):
+            await bench.contexts[0].elicit(WHICH)
         bench.ends(done.open[0], "It is midnight.")
         await chat.follow("So.")
     assert "filter" in engine.requests[-1].messages[-1].content
-
-
-def _words(*words: str) -> Filter:
-    nothing = MatchLists([], [], max_chars=9)
-    return ListFilter(incoming=MatchLists(list(words), [], max_chars=9), outgoing=nothing)
 
 
 # ---- death and restart
@@ -273,25 +256,27 @@ async def die(chat: Chat, store: Redis) -> None:
 
 @pytest.mark.parametrize("idempotent", [False, True])
 async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
-    store: Redis,
-    owner: Owner,
-    engine: ScriptedEngine,
-    idempotent: bool,  # noqa: FBT001
+    store: Redis, engine: ScriptedEngine, *, idempotent: bool
 ) -> None:
+    """Then it asks its question again, too."""
     here, there = Bench(idempotent=idempotent), Bench(idempotent=idempotent)
     other_engine = ScriptedEngine(by_hand=True)
     async with (
-        replica(store, owner, engine, here) as chat,
-        replica(store, owner, other_engine, there, alone=False) as other,
+        serving(store, engine, registry=ToolRegistry([here])) as chat,
+        serving(store, other_engine, registry=ToolRegistry([there]), alone=False) as other,
     ):
-        done = await chat.play("Time?", TICK, tools=[CLOCK])
-        await eventually(lambda: bool(here.started))
+        call_id, _, first = await open_question(chat, here)
         await other.history()
         await die(chat, store)
         await other.sessions.parts.reaper.reap()
         if idempotent:
             await eventually(lambda: bool(there.started))
-            there.ends(done.open[0], "Noon.")
+            with pytest.raises(Conflict):
+                await answer_question(other, call_id, first)
+            again = asyncio.ensure_future(there.contexts[0].elicit(WHICH))
+            await answer_question(other, call_id, await question(other, without=first))
+            assert await again == Accepted({"zone": "UTC"})
+            there.ends(call_id, "Noon.")
         await other.follow("So.")
         assert len(there.started) == int(idempotent)
         state = other.reader.of(ToolState)[-1]
@@ -300,7 +285,7 @@ async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
         assert reported == (
             "Noon." if idempotent else "The call was interrupted. Whether it was carried out is not known."
         )
-        here.ends(done.open[0], "Too late.")
+        here.ends(call_id, "Too late.")
         await chat.wait_idle()
         assert len(here.started) == 1
         assert continuous(other.reader.events)
@@ -309,17 +294,19 @@ async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
 
 
 async def test_a_restart_loses_what_ran_and_goes_on(
-    store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench
+    store: Redis, engine: ScriptedEngine, bench: Bench
 ) -> None:
-    async with replica(store, owner, engine, bench) as chat:
+    """It waits for no tool longer than its time."""
+    async with serving(store, engine, registry=ToolRegistry([bench])) as chat:
         await chat.play("Time?", TICK, BERN, tools=[CLOCK, WEATHER], on_disconnect="continue")
         await eventually(lambda: bool(bench.started))
         call = chat.reader.of(ToolCall)[1]
-        await chat.sessions.drain(0.01)
+        async with asyncio.timeout(DRAIN_CANCEL_S / 2):
+            await chat.sessions.drain(0.01)
     assert bench.cancelled == 1
     assert await running_turns_in_store(store) == 1
     again = Bench()
-    async with replica(store, owner, engine, again) as chat:
+    async with serving(store, engine, registry=ToolRegistry([again])) as chat:
         await chat.history()
         await eventually(lambda: bool(chat.live_conversation.turns))
         await chat.result(call.call_id, "Rain.")
@@ -331,20 +318,17 @@ async def test_a_restart_loses_what_ran_and_goes_on(
     assert await running_turns_in_store(store) == 0
 
 
-async def test_a_drain_waits_for_tools_that_run(
-    store: Redis, owner: Owner, engine: ScriptedEngine, bench: Bench
-) -> None:
-    async with replica(store, owner, engine, bench) as chat:
-        done = await chat.play("Time?", TICK, tools=[CLOCK])
-        await eventually(lambda: bool(bench.started))
+async def test_a_drain_waits_for_tools_that_run(store: Redis, engine: ScriptedEngine, bench: Bench) -> None:
+    async with serving(store, engine, registry=ToolRegistry([bench])) as chat:
+        done = await started(chat, bench)
         draining = asyncio.create_task(chat.sessions.drain(30))
         await eventually(lambda: chat.sessions.parts.admission.draining)
         bench.ends(done.open[0], "Noon.")
         await draining
         assert [state.state for state in chat.reader.of(ToolState)] == [CallState.RUNNING, CallState.DONE]
-        assert len(chat.reader.of(Accepted)) == 1
+        assert len(chat.reader.of(events.Accepted)) == 1
     engine.script(["It is noon."])
-    async with replica(store, owner, engine, Bench()) as chat:
+    async with serving(store, engine, registry=ToolRegistry([Bench()])) as chat:
         await eventually(lambda: len(engine.requests) == 2)  # it goes on by itself, whoever is there
         await chat.history()
         await chat.finish(engine.requests[-1].request_id)
@@ -369,5 +353,130 @@ async def test_a_tool_does_not_start_while_its_claim_is_not_in_the_store(
     assert bench.started == []
     confirmed.set()
     await eventually(lambda: bool(bench.started))
-    bench.ends(done.open[0], "Noon.")
-    await served.follow("Noon.")
+    await end(served, bench, done.open[0])
+
+
+# ---- questions
+
+
+async def open_question(chat: Chat, bench: Bench) -> tuple[str, asyncio.Future[Answer], Question]:
+    """A call that runs, what its tool waits for, and what the user's devices were told."""
+    done = await started(chat, bench)
+    answer = asyncio.ensure_future(bench.contexts[0].elicit(WHICH))
+    return done.open[0], answer, await question(chat)
+
+
+async def question(chat: Chat, without: Question | None = None) -> Question:
+    """The newest question, once there is one, or another one."""
+    found: list[Question] = []
+
+    def is_asked() -> bool:
+        found[:] = [one.question for one in chat.reader.of(ToolState) if one.question is not None]
+        return bool(found) and found[-1] != without
+
+    await chat.reader.until(is_asked)
+    return found[-1]
+
+
+async def answer_question(
+    chat: Chat, call_id: str, to: Question, content: str | None = UTC, *, allow: bool = True
+) -> AnswerOutcome:
+    decision = Decision(call_id=call_id, args_sha256=to.sha256, allow=allow, args=content)
+    outcome = await chat.sessions.answer_call(chat.owner, chat.reader, CONVERSATION_ID, decision)
+    return AnswerOutcome(outcome.state, already=outcome.already)
+
+
+async def test_the_user_is_asked_and_the_tool_goes_on_with_the_answer(served: Chat, bench: Bench) -> None:
+    """Another device sees the question, too; the same answer again is told so, and another is a conflict."""
+    call_id, answer, which = await open_question(served, bench)
+    assert (which.message, which.schema) == ("Which zone?", FORM)
+    stranger = Chat(served.sessions, served.engine, Owner("stranger", "web"), Recorder())
+    with pytest.raises(NotFound):
+        await answer_question(stranger, call_id, which)
+    for content in (None, "{}", '{"zone": 7}', '{"zone": "UTC", "disk": 2}'):
+        with pytest.raises(BadParams, match="does not fit"):
+            await answer_question(served, call_id, which, content)
+    phone = Recorder()
+    page = await served.history(phone)
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].question == which
+    phones = Chat(served.sessions, served.engine, served.owner, phone)
+    assert await answer_question(phones, call_id, which) == AnswerOutcome(CallState.RUNNING, already=False)
+    assert await answer == Accepted({"zone": "UTC"})
+    assert (await answer_question(served, call_id, which)).already
+    for content, allow in (('{"zone": "CET"}', True), (UTC, False)):
+        with pytest.raises(Conflict, match="another answer"):
+            await answer_question(served, call_id, which, content, allow=allow)
+    await end(served, bench, call_id)
+    assert (await answer_question(served, call_id, which)).already
+    states = [(one.state, one.question is not None) for one in served.reader.of(ToolState)]
+    running, done = CallState.RUNNING, CallState.DONE
+    assert states == [(running, False), (running, True), (running, False), (done, False)]
+    assert continuous(served.reader.events)
+
+
+async def test_an_answer_to_the_first_question_is_none_to_the_same_question_asked_anew(
+    served: Chat, bench: Bench
+) -> None:
+    call_id, answer, first = await open_question(served, bench)
+    await answer_question(served, call_id, first)
+    await answer
+    again = asyncio.ensure_future(bench.contexts[0].elicit(WHICH))
+    second = await question(served, without=first)
+    assert (await answer_question(served, call_id, first)).already
+    assert not again.done()
+    await answer_question(served, call_id, second, '{"zone": "CET"}')
+    assert await again == Accepted({"zone": "CET"})
+    await end(served, bench, call_id)
+
+
+async def test_questions_that_one_call_asks_at_once_come_one_after_the_other(
+    served: Chat, bench: Bench
+) -> None:
+    """A user may decline."""
+    call_id, answer, first = await open_question(served, bench)
+    later = asyncio.ensure_future(bench.contexts[0].elicit(msgspec.structs.replace(WHICH, message="Sure?")))
+    await answer_question(served, call_id, first)
+    assert await answer == Accepted({"zone": "UTC"})
+    second = await question(served, without=first)
+    assert second.message == "Sure?"
+    await answer_question(served, call_id, second, None, allow=False)
+    assert await later == Declined()
+    await end(served, bench, call_id)
+
+
+async def test_a_cancel_takes_the_question_back_and_a_late_answer_is_refused(
+    served: Chat, bench: Bench
+) -> None:
+    call_id, answer, which = await open_question(served, bench)
+    served.cancel()
+    assert await asyncio.wait({answer})
+    await served.wait_idle()
+    assert bench.cancelled == 1
+    last = served.reader.of(ToolState)[-1]
+    assert (last.state, last.question) == (CallState.CANCELLED, None)
+    with pytest.raises(Conflict):
+        await answer_question(served, call_id, which)
+
+
+async def test_a_question_that_nobody_answers_expires_and_the_tool_goes_on(
+    store: Redis, engine: ScriptedEngine, bench: Bench
+) -> None:
+    registry, limits = ToolRegistry([bench]), ToolLimits(wait_s=0.05)
+    async with serving(store, engine, registry=registry, tools=limits) as chat:
+        call_id, answer, which = await open_question(chat, bench)
+        assert await answer == Dismissed()
+        with pytest.raises(Conflict, match="expired"):
+            await answer_question(chat, call_id, which)
+        await end(chat, bench, call_id)
+        assert chat.reader.of(ToolState)[-1].state is CallState.DONE
+
+
+async def test_a_question_that_its_tool_gave_up_is_taken_back(served: Chat, bench: Bench) -> None:
+    call_id, answer, which = await open_question(served, bench)
+    answer.cancel()
+    await served.reader.until(lambda: served.reader.of(ToolState)[-1].question is None)
+    assert served.reader.of(ToolState)[-1].state is CallState.RUNNING
+    with pytest.raises(Conflict, match="expired"):
+        await answer_question(served, call_id, which)
+    await end(served, bench, call_id)

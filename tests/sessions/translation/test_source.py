@@ -33,24 +33,21 @@ def test_repeated_and_overlapping_growth_is_taken_once(text: str, spans: list[tu
 
 
 @pytest.mark.parametrize(
-    ("off", "text", "final", "why"),
+    ("off", "text", "final", "ended", "why"),
     [
-        (6, "x", False, "is missing"),
-        (0, "Help", False, "not revised"),
-        (0, "Hel", True, "does not shrink"),
+        (6, "x", False, False, "is missing"),
+        (0, "Help", False, False, "not revised"),
+        (0, "Hel", True, False, "does not shrink"),
+        (5, "!", False, True, "final"),
     ],
 )
-def test_what_contradicts_the_source_is_refused(off: int, text: str, *, final: bool, why: str) -> None:
-    source = GrowingText("Hello")
+def test_what_contradicts_the_source_is_refused(
+    off: int, text: str, *, final: bool, ended: bool, why: str
+) -> None:
+    source = GrowingText("Hello", is_final=ended)
     with pytest.raises(Conflict, match=why):
         take(source, off, text, final=final)
     assert source.text == "Hello"
-
-
-def test_nothing_comes_behind_the_end() -> None:
-    source = GrowingText("Hello", is_final=True)
-    with pytest.raises(Conflict, match="final"):
-        take(source, 5, "!")
 
 
 def test_a_source_has_a_bound() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -157,23 +156,6 @@ class OpenCalls(RuleBasedStateMachine):
 
 
 TestOpenCalls = OpenCalls.TestCase
-
-
-@given(KINDS, st.sampled_from(sorted(SETTLED)), TEXTS)
-def test_a_settled_call_takes_nothing_that_changes_it(
-    kind: tuple[str, str], state: CallState, text: str
-) -> None:
-    one = msgspec.structs.replace(call(0, *kind), state=state, content="Snow.")
-    answers: list[CallAnswer] = [
-        Result(call_id=one.call_id, content=text),
-        Decision(call_id=one.call_id, args_sha256=digest(one.args), allow=True),
-        Decision(call_id=one.call_id, args_sha256=digest(one.args), allow=False),
-    ]
-    for answer in answers:
-        try:
-            assert answered(one, answer) == one
-        except Conflict:
-            continue
 
 
 def test_a_tool_that_runs_does_not_expire() -> None:

@@ -55,8 +55,11 @@ async def word_count(messages: Sequence[Message]) -> int:
     return count_words(messages)
 
 
-async def fitted(records: list[MessageRecord], *, window: int, reply: int, system: str = "") -> Prompt:
-    return await fit(system, records, budget=ContextBudget.of(window, reply), count=word_count)
+async def fitted(
+    records: list[MessageRecord], *, window: int, reply: int, system: str = "", keeps_all: bool = False
+) -> Prompt:
+    budget = ContextBudget.of(window, reply)
+    return await fit(system, records, budget=budget, count=word_count, keeps_all=keeps_all)
 
 
 @patient
@@ -102,21 +105,23 @@ async def test_the_beginning_stays_put_for_many_turns(lengths: list[tuple[int, i
 
 
 async def test_a_message_that_alone_does_not_fit_is_refused() -> None:
+    """The system prompt counts too. A long message may use the reply's room: the window keeps one token for it."""
     with pytest.raises(ContextOverflow) as refusal:
         await fitted(branch([(3, 3)], 96), window=100, reply=512)
     assert (refusal.value.tokens, refusal.value.limit) == (100, 99)
     assert "100" in str(refusal.value)
-
-
-async def test_the_system_prompt_counts_too() -> None:
     with pytest.raises(ContextOverflow):
         await fitted(branch([], 90), window=100, reply=1, system="Be kind.")
+    assert count_words((await fitted(branch([], 95), window=100, reply=512)).messages) == 99
 
 
-async def test_a_long_message_may_use_the_replys_room() -> None:
-    """The reply may then end with `length`; the window keeps at least one token for it."""
-    prompt = await fitted(branch([], 95), window=100, reply=512)
-    assert count_words(prompt.messages) == 99
+async def test_the_whole_history_is_kept_or_refused_where_that_was_asked_for() -> None:
+    for reply in (10, 80):  # the reply's room may be used
+        prompt = await fitted(branch([(10, 10)] * 2, 20), window=100, reply=reply, keeps_all=True)
+        assert (count_words(prompt.messages), prompt.context_from) == (80, "u0")
+    with pytest.raises(ContextOverflow) as refusal:
+        await fitted(branch([(10, 10)] * 3, 20), window=100, reply=10, keeps_all=True)
+    assert (refusal.value.tokens, refusal.value.limit) == (108, 99)
 
 
 def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:

@@ -29,3 +29,11 @@ async def test_a_stop_is_heard_at_any_moment(monkeypatch: pytest.MonkeyPatch) ->
         wait.stop()
         await asyncio.sleep(0)
     assert waiting.result() is None
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_stop() -> None:
+    async def late() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await EngineWait().in_time(late())

@@ -65,15 +65,6 @@ async def sessions(store: Redis) -> AsyncIterator[Sessions]:
     assert floor.statistics().turns == 0
 
 
-async def test_an_engine_that_dies_is_stood_in_for(two_models: TwoModels, reader: Recorder) -> None:
-    await two_models.fallen_back("This")
-    two_models.small.step(20)
-    done = await reader.next(Done)
-    assert [(status.state, status.model) for status in reader.of(Status)] == [("fallback", "small")]
-    assert (done.reason, done.model, done.requested_model) == (Reason.STOP, "small", "big")
-    assert two_models.small.requests[0].fallbacks == ()
-
-
 async def test_who_stands_in_is_asked_again_as_any_model(two_models: TwoModels, reader: Recorder) -> None:
     await two_models.fallen_back()
     two_models.small.die()
@@ -102,27 +93,24 @@ async def test_a_model_that_died_after_its_first_word_is_not_stood_in_for(
     assert not two_models.small.requests
 
 
-async def test_a_cancelled_turn_asks_nobody_else(two_models: TwoModels, reader: Recorder) -> None:
-    two_models.big.hold_cancels = True
-    await two_models.chat.running("Hello?")
-    two_models.chat.cancel()
-    two_models.big.die()
-    assert (await reader.next(Done)).reason is Reason.CANCELLED
-    assert not two_models.small.requests
-
-
-async def test_who_comes_later_is_told_who_wrote_what_has_left_the_journal(
+async def test_an_engine_that_dies_is_stood_in_for_and_it_is_kept_who_wrote(
     two_models: TwoModels, store: Redis, reader: Recorder
 ) -> None:
+    """Also where it has left the journal. Another reply asks the first model again."""
     await two_models.fallen_back("This")
     two_models.small.step(20)
-    await reader.next(Done)
+    done = await reader.next(Done)
+    assert [(status.state, status.model) for status in reader.of(Status)] == [("fallback", "small")]
+    assert (done.reason, done.model, done.requested_model) == (Reason.STOP, "small", "big")
+    assert two_models.small.requests[0].fallbacks == ()
     await compacted(store, two_models.chat)
     late = Recorder()
     await two_models.chat.resume(late, 0)
-    two_models.chat.leave(late)
     (accepted,), (done,) = late.of(Accepted), late.of(Done)
     assert (accepted.model, done.model, done.requested_model) == ("big", "small", "big")
+    two_models.big.revive()
+    await two_models.chat.running("", place=Regenerate(done.message_id))
+    assert len(two_models.big.requests) == 2
 
 
 @pytest.mark.parametrize(("shown", "expected"), [("This", ("small", "big")), ("", ("big", None))])
@@ -149,18 +137,6 @@ async def test_a_dead_replica_has_told_the_store_who_wrote(
     assert turn.done is not None
     assert reply.model == turn.done.model
     assert (turn.done.model, turn.done.requested_model) == expected
-
-
-async def test_a_reply_that_is_made_again_asks_the_model_not_who_stood_in_for_it(
-    two_models: TwoModels, reader: Recorder
-) -> None:
-    await two_models.fallen_back("This")
-    two_models.small.step(20)
-    done = await reader.next(Done)
-    two_models.big.revive()
-    await two_models.chat.running("", place=Regenerate(done.message_id))
-    assert len(two_models.big.requests) == 2
-    two_models.chat.cancel()
 
 
 async def test_the_longest_window_is_known_once_all_are(two_models: TwoModels, sessions: Sessions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.scripted import ScriptedEngine
-from sessions.events import Accepted, Delta, Done, Status
+from sessions.events import Accepted, Done, Status
 from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -35,30 +35,24 @@ async def queued_message(chat: Chat, *others: str) -> Accepted:
 async def test_the_place_in_the_queue_then_the_prefill_then_text(
     chat: Chat, reader: Recorder, engine: ScriptedEngine
 ) -> None:
+    """A status takes no seq and is not kept. How much of the prompt the engine had is told with the end."""
     accepted = await queued_message(chat, "ann", "bob")
     for name in ("ann", "bob"):
         chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id=name))
     await reader.until(lambda: status_fields(reader)[-1] == ("queued", 1, None))
-    while not reader.text(accepted.turn_id):
-        await chat.step()
+    done = await chat.finish(accepted.turn_id)
     assert [status_fields(reader)[0], status_fields(reader)[-1]] == [
         ("queued", 2, None),
         ("prefill", None, 0.5),
     ]
     assert {status.turn_id for status in reader.of(Status)} == {accepted.turn_id}
-    chat.cancel()
-
-
-async def test_a_status_takes_no_seq_and_is_not_kept(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("one two three four")
-    assert status_fields(reader) == [("prefill", None, 0.5)]
     assert continuous(reader.events)
     journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
-    assert journal == [
-        event if not isinstance(event, Accepted) else journal[0]
-        for event in reader.events
-        if not isinstance(event, Status)
-    ]
+    assert journal[1:] == [event for event in reader.events if not isinstance(event, Accepted | Status)]
+    engine.cached_tokens = 5
+    next_done = await chat.exchange("five six")
+    assert (done.usage.cached_tokens, next_done.usage.cached_tokens) == (0, 5)
+    assert (await chat.history()).messages[-1].usage == next_done.usage
 
 
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
@@ -68,9 +62,6 @@ async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
     assert (shown.wait, shown.page.messages[-1].status) == (chat.reader.of(Status)[-1], "running")
     await chat.send("one two three four", client_msg_id="mine", reader=phone)
     assert [type(event) for event in phone.events] == [Accepted, Status]
-    for device in (tablet, phone):
-        chat.sessions.disconnect(device)
-    chat.cancel()
 
 
 async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
@@ -83,8 +74,6 @@ async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
         await chat.step()
     phone = Recorder()
     assert (await chat.shown(phone)).wait is None
-    chat.sessions.disconnect(phone)
-    chat.cancel()
 
 
 async def test_nothing_is_told_of_a_wait_that_was_cancelled(
@@ -100,26 +89,3 @@ async def test_nothing_is_told_of_a_wait_that_was_cancelled(
     engine.step(3)
     await reader.next(Done)
     assert status_fields(reader) == [("queued", 2, None)]
-
-
-async def test_tokens_that_were_kept_are_told_with_the_end_and_in_the_history(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.cached_tokens = 5
-    done = await chat.exchange("one two three four")
-    assert (done.usage.prompt_tokens, done.usage.cached_tokens) == (8, 5)
-    assert (await chat.history()).messages[-1].usage == done.usage
-
-
-async def test_a_cancel_that_is_not_confirmed_tells_them_too(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine.cached_tokens = 5
-    engine.hold_cancels = True
-    await chat.running("one two three four", "This")
-    monkeypatch.setattr("sessions.turn.turn.CONFIRM_S", 0.0)
-    chat.cancel()
-    usage = (await reader.next(Done)).usage
-    assert (usage.prompt_tokens, usage.cached_tokens) == (8, 5)
-    assert len(reader.of(Delta)) == 1
-    engine.step()

@@ -116,30 +116,27 @@ def test_offsets_follow_each_other(texts: list[str]) -> None:
     assert turn.text == "".join(delta.text for delta in deltas)
 
 
-def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_count() -> None:
+def test_a_turn_that_thinks_or_calls_has_begun_and_its_tokens_and_times_count() -> None:
+    """What it took to think is summed up to what came behind each thought. A preemption behind it changes no count."""
     turn = running()
     assert not turn.has_begun
-    turn.add_reasoning(tokens=3, seq=2, now=10.2)
-    assert turn.has_begun
-    turn.extend("So:", tokens=1, seq=3, now=10.3)
-    turn.called(tokens=4, seq=4, now=10.4)
-    done = turn.end(Reason.STOP, seq=5, now=10.5)
-    assert (done.usage.generated_tokens, done.usage.reasoning_tokens, done.usage.wasted_tokens) == (8, 3, 0)
-    assert (done.chars, turn.text_seq, done.timing.first_token_ms) == (3, 3, pytest.approx(200))
-    assert done.usage.reasoning_ms == pytest.approx(100)
-
-
-def test_what_it_took_to_think_is_summed_up_to_what_came_behind_each_thought() -> None:
-    turn = running()
-    for now in (10.0, 10.5, 11.0):
+    for now in (10.2, 10.5, 11.0):
         turn.add_reasoning("Hm.", tokens=1, seq=2, now=now)
-    turn.extend("So:", tokens=1, seq=5, now=12.0)
-    turn.add_reasoning("Or?", tokens=1, seq=6, now=20.0)
-    turn.extend(" no.", tokens=1, seq=7, now=20.25)
-    assert turn.end(Reason.STOP, seq=8, now=30.0).usage.reasoning_ms == pytest.approx(2250)
-    plain = running()
-    plain.extend("So:", tokens=1, seq=2, now=12.0)
-    assert plain.end(Reason.STOP, seq=3, now=13.0).usage.reasoning_ms is None
+    assert turn.has_begun
+    turn.extend("So:", tokens=1, seq=3, now=12.0)
+    turn.start(prompt_tokens=6, cached_tokens=6, now=13.0)
+    turn.add_reasoning("Or?", tokens=1, seq=4, now=20.0)
+    turn.called(tokens=4, seq=5, now=20.25)
+    done = turn.end(Reason.STOP, seq=6, now=30.0)
+    assert (done.chars, turn.text_seq) == (3, 3)
+    usage = done.usage
+    assert (usage.generated_tokens, usage.reasoning_tokens, usage.wasted_tokens) == (9, 4, 0)
+    assert (usage.prompt_tokens, usage.cached_tokens) == (5, 2)
+    assert usage.reasoning_ms == pytest.approx(2050)
+    assert done.timing.queued_ms == pytest.approx(100)
+    assert done.timing.first_token_ms == pytest.approx(200)
+    assert done.timing.total_ms == pytest.approx(20_000)
+    assert running("So:").end(Reason.STOP, seq=3, now=13.0).usage.reasoning_ms is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +149,16 @@ def test_a_turn_that_stopped_with_calls_waits_for_its_tools(engine_reason: Reaso
     assert turn.end(engine_reason, seq=5, now=10.5).reason is reason
 
 
-def test_what_was_thought_behind_the_cut_is_wasted() -> None:
+def test_a_drain_is_a_failure_of_ours_and_a_rollback_keeps_nothing() -> None:
+    turn = running("This")
+    turn.cancel(Cause.DRAIN, sent_off=4, seen_off=None, now=20.0)
+    error = Failure(code="engine_unavailable", message="gone")
+    done = turn.end(Reason.ERROR, seq=9, now=20.0, error=error)
+    assert (done.reason, done.error) == (Reason.INTERRUPTED, None)
+    turn = running("This", " reply")
+    turn.cancel(Cause.ROLLBACK, sent_off=10, seen_off=None, now=20.0)
+    done = turn.end(Reason.STOP, seq=9, now=20.0)
+    assert (done.chars, done.removed, done.usage.sent_tokens, done.usage.wasted_tokens) == (0, True, 2, 2)
     turn = running("one", " two")
     turn.add_reasoning(tokens=5, seq=4, now=10.4)
     turn.extend(" three", tokens=1, seq=5, now=10.5)
@@ -160,45 +166,20 @@ def test_what_was_thought_behind_the_cut_is_wasted() -> None:
     assert turn.end(Reason.CANCELLED, seq=6, now=20.5).usage.wasted_tokens == 7
 
 
-def test_a_rollback_keeps_nothing() -> None:
-    turn = running("This", " reply")
-    turn.cancel(Cause.ROLLBACK, sent_off=10, seen_off=None, now=20.0)
-    done = turn.end(Reason.STOP, seq=9, now=20.0)
-    assert (done.chars, done.removed, done.usage.sent_tokens, done.usage.wasted_tokens) == (0, True, 2, 2)
-
-
-def test_a_drain_is_a_failure_of_ours() -> None:
+@pytest.mark.parametrize(
+    ("reason", "generated", "wasted"),
+    [(Reason.STOP, 2, 0), (Reason.ERROR, 4, 3), (Reason.INTERRUPTED, None, 0)],
+)
+def test_tokens_that_never_became_text_are_wasted_unless_the_reply_ended_well(
+    reason: Reason, generated: int | None, wasted: int
+) -> None:
+    """An engine that died left its prompt's count."""
     turn = running("This")
-    turn.cancel(Cause.DRAIN, sent_off=4, seen_off=None, now=20.0)
-    error = Failure(code="engine_unavailable", message="gone")
-    done = turn.end(Reason.ERROR, seq=9, now=20.0, error=error)
-    assert (done.reason, done.error) == (Reason.INTERRUPTED, None)
-
-
-def test_a_turn_that_ended_well_wasted_nothing() -> None:
-    turn = running("This")
-    turn.count = EngineCount(prompt_tokens=5, generated_tokens=2)
-    usage = turn.end(Reason.STOP, seq=9, now=20.0).usage
-    assert (usage.generated_tokens, usage.sent_tokens, usage.wasted_tokens) == (2, 1, 0)
-
-
-def test_a_failed_turn_wasted_what_never_became_text() -> None:
-    turn = running("This")
-    turn.count = EngineCount(prompt_tokens=5, generated_tokens=4)
-    usage = turn.end(Reason.ERROR, seq=9, now=20.0).usage
-    assert (usage.sent_tokens, usage.wasted_tokens) == (1, 3)
-
-
-def test_an_engine_that_died_left_its_prompts_count() -> None:
-    usage = running("This").end(Reason.INTERRUPTED, seq=9, now=20.0).usage
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (5, 2, 1)
-
-
-def test_times_count_from_the_acceptance() -> None:
-    timing = running("This").end(Reason.STOP, seq=9, now=12.0).timing
-    assert timing.queued_ms == pytest.approx(100)
-    assert timing.first_token_ms == pytest.approx(200)
-    assert timing.total_ms == pytest.approx(2000)
+    if generated is not None:
+        turn.count = EngineCount(prompt_tokens=5, cached_tokens=2, generated_tokens=generated)
+    usage = turn.end(reason, seq=9, now=20.0).usage
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.sent_tokens) == (5, 2, 1)
+    assert (usage.generated_tokens, usage.wasted_tokens) == (generated or 1, wasted)
 
 
 def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
@@ -209,12 +190,3 @@ def test_a_turn_cancelled_before_it_was_accepted_never_started() -> None:
     turn.accept(now=1.0)
     done = turn.end(Reason.STOP, seq=2, now=1.0)
     assert (done.timing.queued_ms, done.timing.first_token_ms) == (None, None)
-
-
-def test_a_preemption_behind_the_first_text_changes_no_count() -> None:
-    """The wait and the prompt were counted at the first start."""
-    turn = running("one")
-    turn.start(prompt_tokens=6, cached_tokens=6, now=99.0)
-    done = turn.end(Reason.STOP, seq=3, now=100.0)
-    assert (done.usage.prompt_tokens, done.usage.cached_tokens) == (5, 2)
-    assert done.timing.queued_ms == pytest.approx(100.0)
