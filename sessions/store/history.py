@@ -464,7 +464,7 @@ class History:
         epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, *rest = answer
         awaited, base = rest
         older = list(zip(*[iter(rows)] * 6, strict=True))
-        replay = rebuilt(
+        complete_from, replay = rebuilt(
             JournalSlice(
                 conversation_id=keys.conversation_id,
                 epoch=epoch.decode(),
@@ -482,8 +482,8 @@ class History:
             epoch.decode(),
             seq,
             live,
-            replay.first,
-            replay.events,
+            complete_from,
+            replay,
             bool(is_too_long),
             calls_from(awaited),
             message_from(base, ()),

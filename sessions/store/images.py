@@ -191,10 +191,6 @@ class Images:
         known = await self.read(keys, list(dict.fromkeys(chain.from_iterable(given))))
         return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
 
-    async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
-        """Return those of some images that a conversation shows, with their bytes."""
-        return await self.read(Keys.of(owner, conversation_id), digests)
-
     async def newest(
         self, owner: Owner, conversation_id: str, digests: Iterable[str], *, most: int
     ) -> dict[str, Image]:
@@ -213,10 +209,6 @@ class Images:
         sent, there = await self._sizes([uploads, location], digests)
         there = {digest: size for digest, size in there.items() if digest not in sent}
         return await self._named(uploads, sent) | await self._named(location, there)
-
-    async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
-        """Return an image that a conversation shows, or None."""
-        return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
     async def all_of(self, keys: Keys) -> list[str]:
         """Return the digests of all images that a conversation shows."""

@@ -40,7 +40,6 @@ _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?):\s*$", re.MULTILINE
 )
 _ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
-_FIELD = re.compile(r"^:(\w+)\s*([^:]*):\s*(.*)$")
 _PARAMETERS = {"Args", "Arguments", "Parameters"}
 _PLAIN = (type(None), bool, int, float, str)
 _PREFIX = "p_"  # a parameter may have the name of a struct's own attribute
@@ -377,37 +376,18 @@ class ParsedDocstring(msgspec.Struct, frozen=True):
 
 
 def parse_docstring(docstring: str | None) -> ParsedDocstring:
-    """Parse a docstring in Google's or Sphinx's style; any other is a description as a whole."""
-    text = inspect.cleandoc(docstring or "")
-    above, *sections = _parted(text)
-    words, fields = _without_fields(above[1])
-    parameters = dict(fields)
-    for name, body in sections:
-        if name in _PARAMETERS:
-            parameters |= dict(_entries(body))
-    return ParsedDocstring(description=words, parameters=parameters)
+    """Parse a docstring in Google's style; any other is a description as a whole."""
+    above, *sections = _parted(inspect.cleandoc(docstring or ""))
+    parameters = {
+        name: words for title, body in sections if title in _PARAMETERS for name, words in _entries(body)
+    }
+    return ParsedDocstring(description=above[1].strip(), parameters=parameters)
 
 
 def _parted(text: str) -> list[tuple[str, str]]:
     """Return each section with its name; the text above the first section has an empty name."""
     pieces = _SECTION.split(text)
     return [("", pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
-
-
-def _without_fields(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text without its fields (`:param x: …`), and those of the parameters."""
-    lines, fields, inside = [], [], False
-    for line in text.splitlines():
-        if (found := _FIELD.match(line)) is not None:
-            inside = True
-            if found[1] == "param":
-                fields.append((found[2].split()[-1] if found[2].split() else "", found[3]))
-        elif inside and line.startswith((" ", "\t")) and fields:
-            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}".strip())
-        else:
-            inside = False
-            lines.append(line)
-    return "\n".join(lines).strip(), fields
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:

@@ -10,9 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import Conflict
-from sessions.events import Languages
 from sessions.store.client import ACTIVATE, run_script
-from sessions.store.codec import decode_message, encode_message
+from sessions.store.codec import encode_message
 from sessions.store.history import Beginning, History, Siblings
 from tests.sessions.store.test_scripts import KEYS, beginning, ending, message, removal
 
@@ -138,9 +137,3 @@ async def test_what_is_sent_behind_a_running_reply_stays_active_at_its_end(
     left = [] if removed else ["user-a", "reply-a"]
     assert [one.message_id for one in branch.messages] == ["user-f", "reply-f", *left, "user-q"]
     assert branch.messages[-1].parent_id == ("reply-f" if removed else "reply-a")
-
-
-def test_a_message_of_the_format_before_is_read() -> None:
-    stored = b'["turn","assistant","done",1,"Hi.",null,"m","Hm.","Hi. as spelled",["eng","deu"],[]]'
-    message = decode_message(stored, message_id="b", parent_id="a")
-    assert (message.content, message.reasoning, message.languages) == ("Hi.", "Hm.", Languages("eng", "deu"))
