@@ -272,7 +272,9 @@ class Subscriptions:
         while True:
             news = conversation.others.news
             try:
-                answer = await run_script(self._client, WATCH, [conversation.keys.conversation], ["", *replicas])
+                answer = await run_script(
+                    self._client, WATCH, [conversation.keys.conversation], ["", *replicas]
+                )
             except StoreFault:  # logged there; it has no list of watchers
                 return []
             if conversation.others.news == news:

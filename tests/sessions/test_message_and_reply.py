@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from engine.errors import PromptRejected
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
-from sessions.errors import BadParams, EngineDown, NotFound, Overloaded
+from sessions.errors import BadParams, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
@@ -93,14 +93,6 @@ async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine
         with pytest.raises(Overloaded):
             chat.begin_send("Hello!", conversation_id="other")
         chat.cancel()
-
-
-async def test_a_stopped_engine_refuses(chat: Chat, engine: ScriptedEngine) -> None:
-    engine.fail("It crashed too often.")
-    with pytest.raises(EngineDown, match="crashed too often"):
-        await chat.send("Hello?")
-    with pytest.raises(NotFound):
-        await chat.history()
 
 
 async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(

@@ -33,7 +33,7 @@ from sessions.turn.message_request import Continue, Regenerate
 from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
-from tests.sessions.server_group import node
+from tests.sessions.server_group import happened, node
 from tests.store_faults import pid_of, refusing_writes, stalled
 
 
@@ -77,12 +77,18 @@ async def test_a_reply_goes_on_while_the_store_stalls(chat: Chat, reader: Record
     assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
 
 
+async def accepts(chat: Chat) -> bool:
+    """Whether the store takes a message."""
+    return await chat.begin_send("Now?", client_msg_id="now") is None
+
+
 async def test_a_store_that_hangs_is_an_outage_after_seconds_however_many_wait_for_it(
     chat: Chat, reader: Recorder, pid: int
 ) -> None:
     """Messages to one conversation wait for each other, and so do those of an address, a few at a time.
 
-    However often the client would try again. Who wants to watch does not wait for a read behind that.
+    However often the client would try again. Who wants to watch does not wait for a read behind that. For a moment calls
+    fail at once, then the store is asked again.
     """
     await chat.exchange("Hello?", "Hello.")
     chat.live_conversation.others.watching = False
@@ -98,7 +104,13 @@ async def test_a_store_that_hangs_is_an_outage_after_seconds_however_many_wait_f
                 *(chat.send("Hello?", conversation_id=f"room-{one}") for one in range(2 * MAX_CONCURRENT)),
                 return_exceptions=True,
             )
+        async with asyncio.timeout(CALL_S / 2):
+            with pytest.raises(StoreDown):
+                await chat.send("Again?")
     assert {type(refusal) for refusal in refusals} == {StoreDown}
+    await happened(lambda: accepts(chat))
+    chat.cancel()
+    await chat.wait_idle()
 
 
 async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(

@@ -55,7 +55,7 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
     assert (await cancelled_there(other, turn_id=accepted.turn_id)).already
     assert reader.of(Done) == []
     other.owner = owner
-    named: dict[str, str] = {
+    named: dict[str, Any] = {
         "its conversation": {},
         "its message": {"message": "hello"},
         "its id": {"turn_id": accepted.turn_id},

@@ -12,7 +12,6 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from sessions.store.client import connect
 from sessions.store.pool import AT_ONCE, StoreStats
-from tests.sessions.server_group import happened, node
 from tests.store_faults import pid_of, stalled
 
 
@@ -57,22 +56,3 @@ async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections
     assert sum(tally.waits.counts) == len(calls)
     assert tally.waits.seconds > 0
     assert tally.running == 0
-
-
-async def test_calls_of_a_store_that_hangs_fail_at_once_for_a_while(tmp_path: Path) -> None:
-    tally = StoreStats()
-    async with node(tmp_path / "one") as one, connect(f"redis://127.0.0.1:{one.port}", tally) as client:
-
-        async def is_answered() -> bool:
-            try:
-                return bool(await client.ping())
-            except TimeoutError:
-                return False
-
-        assert await is_answered()
-        with stalled(one.process.pid):
-            assert not any(await asyncio.gather(*(is_answered() for _ in range(3))))
-            waited = sum(tally.calls.counts)
-            assert not await is_answered()
-            assert sum(tally.calls.counts) == waited
-        await happened(is_answered)

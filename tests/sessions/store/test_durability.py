@@ -232,11 +232,12 @@ async def test_a_cluster_is_asked_where_the_conversation_is(tmp_path: Path) -> N
         await store.set("key", "written")
         with pytest.raises(StoreDown, match="did not confirm"):
             await confirming.confirm("key", ttl_ms=60_000, term=0)
-        async with with_replicas(masters, tmp_path / "replicas", repl_diskless_sync_delay=0) as replicas:
-            node_of_key = cast("RedisCluster", store).get_node_from_key("key")
-            number = [one.port for one in masters].index(node_of_key.port)
+        owner = cast("RedisCluster", store).get_node_from_key("key")
+        master = next(one for one in masters if owner is not None and one.port == owner.port)
+        folder = tmp_path / "replicas"
+        async with with_replicas([master], folder, repl_diskless_sync_delay=0) as (replica,):
             await confirming.confirm("key", ttl_ms=60_000, term=0)
-            await switch_roles(masters[number], replicas[number], "TAKEOVER")
+            await switch_roles(master, replica, "TAKEOVER")
             with pytest.raises(StoreDown):
                 await confirming.confirm("key", ttl_ms=60_000, term=0)
             await confirming.confirm("key", ttl_ms=60_000, term=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -152,6 +152,7 @@ async def test_a_cursor_of_ones_own_making_is_refused(store: Redis) -> None:
             await patient(store).find(ALICE, "oak", limit=4, before=cursor)
 
 
+@example("oak", "long words " * 10, "")
 @given(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=300), st.text(max_size=300))
 def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before: str, behind: str) -> None:
     words = QueryWords(query)

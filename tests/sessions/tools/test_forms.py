@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -82,6 +82,9 @@ values = st.recursive(
 )
 
 
+@example(field=FIELDS[1], needed=True, answer={"a": 1})
+@example(field=FIELDS[2], needed=True, answer={"a": 2.5})
+@example(field=FIELDS[6], needed=True, answer={"a": ["a"]})
 @given(
     field=st.sampled_from(FIELDS),
     needed=st.booleans(),

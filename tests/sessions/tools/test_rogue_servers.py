@@ -150,23 +150,22 @@ async def test_a_list_that_is_too_long_or_has_no_end_is_given_up() -> None:
     assert {*reasons(lines)} == {"its list has more than 2048 tools or 32 pages"}
 
 
-@pytest.mark.parametrize(
-    "tools",
-    [
-        [tool_of("work", inputSchema={"type": "string"}), tool_of("rest")],
-        "none",
-        [3],
-        [{"name": 3}],
-        [tool_of("work", inputSchema="no schema")],
-        [tool_of("work") | {"x": "y" * 2_000_000}],
-    ],
-)
-async def test_a_list_that_is_none_offers_nothing(tools: Any) -> None:
-    rogue = Rogue()
-    rogue.tools = tools
-    async with calling(rogue) as box:
-        assert box.tool("r_work") is None
-        await assert_others_unaffected(box)
+LISTS: list[Any] = [
+    [tool_of("work", inputSchema={"type": "string"})],
+    "none",
+    [3],
+    [{"name": 3}],
+    [tool_of("work", inputSchema="no schema")],
+    [tool_of("work") | {"x": "y" * 2_000_000}],
+]
+
+
+async def test_a_list_that_is_none_offers_nothing() -> None:
+    rogues = [Rogue() for _ in LISTS]
+    for rogue, tools in zip(rogues, LISTS, strict=True):
+        rogue.tools = tools
+    async with calling(*rogues) as box:
+        assert {tool.server for tool in box.offered()} == {"shop"}
 
 
 def streaming(body: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], **headers: str) -> Answer:
@@ -442,7 +441,8 @@ async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
 
 
 async def test_what_a_server_may_not_ask_for_is_refused() -> None:
-    schemas = [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}]
+    unknown = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}
+    schemas = [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}, unknown]
     asked = [
         *(
             ("elicitation/create", {"message": "?", "requestedSchema": one, "mode": "form"})
