@@ -473,8 +473,20 @@ class History:
                 ended_seq=ended_seq,
                 whole_from=whole_from,
                 events=[decode_journalled(event) for event in events],
-                turns=[older_turn(keys, row) for row in older if row[1] != b"removed"],
-                removed=[removal_from(keys, row) for row in older if row[1] == b"removed"],
+                turns=[
+                    OlderTurn(
+                        turn_from(keys, turn_id.decode(), kept),
+                        message_from(message, message_calls),
+                        message_from(reply, reply_calls),
+                    )
+                    for turn_id, kept, message, reply, message_calls, reply_calls in older
+                    if kept != b"removed"
+                ],
+                removed=[
+                    Removed(conversation_id=keys.conversation_id, turn_id=turn_id.decode(), seq=int(seq))
+                    for turn_id, kept, seq, *_ in older
+                    if kept == b"removed"
+                ],
             )
         )
         live = turn_from(keys, running.decode(), record) if record else None
@@ -642,21 +654,9 @@ def turn_from(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
     return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
 
 
-def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
-    """Return a turn that has left the journal, from `since`."""
-    turn_id, kept, message, reply, message_calls, reply_calls = row
-    record = turn_from(keys, turn_id.decode(), kept)
-    return OlderTurn(record, message_from(message, message_calls), message_from(reply, reply_calls))
-
-
 def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
     """Return a message without its parent; None if there is none."""
     return decode_message(kept, message_id="", parent_id=None, calls=calls_from(calls)) if kept else None
-
-
-def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
-    """Return the removal of a rolled-back turn, from `since`."""
-    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
 def facts_from(values: Sequence[bytes | None]) -> Meta | None:

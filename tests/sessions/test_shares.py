@@ -135,7 +135,7 @@ def test_long_messages_are_fewer_on_their_way_in() -> None:
 def test_while_long_messages_of_many_come_and_go_there_are_places_for_short_ones(chance: Random) -> None:
     """Each takes several places: one more that is let in must not take the last."""
     admission, turns = Admission(at_most=2 * MAX_ACCEPTING), list[Admitted]()
-    for _ in range(300):
+    for _ in range(150):
         address, name = chance.randrange(20), chance.randrange(4)
         with suppress(Overloaded):
             sender = Subject(f"{address}-{name}", f"{ADDRESS}{address}")

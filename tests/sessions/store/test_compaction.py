@@ -170,6 +170,7 @@ async def test_a_window_is_waited_for(chat: Chat, store: Redis) -> None:
 
 
 async def test_what_a_dead_replica_looked_at_is_looked_at_by_another(chat: Chat, store: Redis) -> None:
+    """A turn that ends while somebody looks is listed for later."""
     await chat.exchange("Hello?", "One two three.")
     dying = await due(store, chat)
     (name,) = await store.keys("ms:compaction:*")
@@ -179,14 +180,10 @@ async def test_what_a_dead_replica_looked_at_is_looked_at_by_another(chat: Chat,
     await store.zadd(name, {chat.keys.conversation: 1})  # the lease is over
     assert await dying.compact() == 1
     assert await store.exists(chat.keys.journal, name) == 0
-
-
-async def test_a_turn_that_ends_while_somebody_looks_is_listed(chat: Chat, store: Redis) -> None:
-    await chat.exchange("Hello?", "One two three.")
-    compaction = await due(store, chat)
-    (name,) = await store.keys("ms:compaction:*")
-    lease, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
     await chat.exchange("And now?", "Four.")
+    compaction = await due(store, chat)
+    lease, taken = await run_script(store, TAKE_DUE, [name], [10, 60_000])
+    await chat.exchange("And then?", "Five.")
     await chat.wait_idle()
     await run_script(store, SCHEDULE, [name], [taken, 0, 60_000, lease])
     assert await store.zscore(name, chat.keys.conversation) is not None

@@ -66,7 +66,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
     def put(script: str) -> None:
         program = tmp_path / "bin" / "valkey-server"
-        program.parent.mkdir()
+        program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
@@ -197,13 +197,6 @@ async def test_a_server_on_path_does_not_replace_the_one_that_wrote_the_data(
         assert await client.ping()
 
 
-async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Callable[[str], None]) -> None:
-    on_path("exit 1")
-    with pytest.raises(EmbeddedStoreFailed, match=r"stopped while it started; see .*store\.log"):
-        async with embedded_store(tmp_path):
-            pass
-
-
 async def test_a_server_that_stalls_is_killed_at_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +210,11 @@ async def test_a_server_that_stalls_is_killed_at_the_stop(
 async def test_a_server_that_never_answers_is_given_up_and_killed(
     tmp_path: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of one that stops by itself the message says where its log is."""
+    on_path("exit 1")
+    with pytest.raises(EmbeddedStoreFailed, match=r"stopped while it started; see .*store\.log"):
+        async with embedded_store(tmp_path):
+            pass
     monkeypatch.setattr(embedded, "START_S", 0.2)
     monkeypatch.setattr(embedded, "STOP_S", 0.2)
     on_path(f"trap '' TERM\necho $$ > {tmp_path}/pid\nwhile :; do sleep 0.1; done")

@@ -75,9 +75,9 @@ async def test_a_store_that_still_reads_its_file_is_waited_for(tmp_path: Path) -
         await one.process.wait()
         (file,) = (tmp_path / "one" / "appendonlydir").glob("*.incr.aof")
         with file.open("ab") as data:
-            data.write(b"*2\r\n$4\r\nINCR\r\n$7\r\ncounter\r\n" * 50_000)
-        # it sleeps at each command, and answers after each 1,024
-        one.process = await asyncio.create_subprocess_exec(*one.command, "--key-load-delay", "-1")
+            data.write(b"*2\r\n$4\r\nINCR\r\n$7\r\ncounter\r\n" * 200_000)
+        # it sleeps at every fourth command, and answers after each 1,024
+        one.process = await asyncio.create_subprocess_exec(*one.command, "--key-load-delay", "-4")
 
         async def is_reading() -> bool:
             try:

@@ -20,10 +20,8 @@ from sessions.tools.mcp_options import (
     listing_of,
 )
 from sessions.tools.mcp_server import (
-    EVENT_COSTS,
     LATEST_MS,
     SOONEST_MS,
-    ReadRateLimiter,
     SseLineReader,
     text_of,
 )
@@ -63,16 +61,6 @@ def test_lines_pass_however_they_are_cut(lines: list[tuple[bytes, bytes]], cuts:
     for line in passed.splitlines():
         if line.startswith(b"retry: "):
             assert SOONEST_MS <= int(line[7:]) <= LATEST_MS
-
-
-@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 50), st.floats(0, 5)), max_size=30))
-def test_a_server_is_read_no_faster_than_its_pace(reads: list[tuple[int, int, float]]) -> None:
-    pace, now, cost = ReadRateLimiter(burst=65536, rate=10_000), 0.0, 0
-    for size, events, later in reads:
-        now += later
-        cost += size + events * EVENT_COSTS
-        now += pace.pause(size=size, events=events, now=now)
-        assert cost <= 65536 + now * 10_000 + 1
 
 
 def remote(name: str, **more: Any) -> RemoteTool:

@@ -14,8 +14,10 @@ import pytest
 import structlog
 from starlette.types import Send
 
+from sessions.limits.bounds import Rate
+from sessions.limits.rates import TokenBucket
 from sessions.tools import mcp_server
-from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody, ReadRateLimiter
+from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody
 from sessions.tools.tool_registry import ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import (
@@ -301,11 +303,11 @@ class Endless(httpx2.AsyncByteStream):
 async def test_a_server_is_read_at_a_pace() -> None:
     """However fast it sends: some events at once, then as many as the pace has it."""
     response = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
-    limiter = ReadRateLimiter(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
+    bucket = TokenBucket(Rate(50 * EVENT_COSTS, 20 * EVENT_COSTS))
     read: list[bytes] = []
 
     async def reading() -> None:
-        async for passed in GuardedBody(response, None, limiter=limiter, most_bytes=4096):
+        async for passed in GuardedBody(response, None, bucket=bucket, most_bytes=4096):
             read.append(passed)  # noqa: PERF401 - what was read stays when the time is up
 
     clock = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import Meta
@@ -149,6 +149,7 @@ def function_of(hints: dict[str, Any], optional: set[str]) -> Callable[..., Any]
     return function
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(names, st.sampled_from(HINTS), max_size=3), st.sets(names), st.data())
 def test_a_call_passes_the_check_where_the_schema_allows_it_and_only_there(
     hints: dict[str, Any], optional: set[str], data: st.DataObject
