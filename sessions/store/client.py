@@ -523,11 +523,6 @@ class WriteConfirmer:
         self._sentinels = pool.sentinels if isinstance(pool, FairPool) else None
 
     @property
-    def is_needed(self) -> bool:
-        """Whether an answer of the store does not already say that a write is durable enough."""
-        return self._needs_replica or self._sentinels is not None
-
-    @property
     def term(self) -> int:
         """Number that changes with each failover by Sentinels; 0 where there are none."""
         return self._sentinels.term if self._sentinels is not None else 0

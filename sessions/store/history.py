@@ -193,8 +193,7 @@ class History:
     ) -> None:
         self._client = client
         self._ledger = ledger or Ledger(client)
-        confirmer = WriteConfirmer(client, durability)
-        self._confirmer = confirmer if confirmer.is_needed else None
+        self._confirmer = WriteConfirmer(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -346,12 +345,11 @@ class History:
     @property
     def term(self) -> int:
         """What to confirm writes with that come after it."""
-        return 0 if self._confirmer is None else self._confirmer.term
+        return self._confirmer.term
 
     async def confirm(self, keys: Keys, *, term: int) -> None:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
-        if self._confirmer is not None:
-            await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
+        await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
     async def confirm_in_time(self, keys: Keys, *, term: int) -> None:
         """Like `confirm`, for `CONFIRMED_WITHIN_S` at most. Raises StoreDown."""
