@@ -10,11 +10,18 @@ from redis.asyncio import Redis
 from engine.errors import PromptRejected
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
+from sessions import replica
 from sessions.errors import BadParams, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a connection that leaves leaves behind is looked for often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
 
 
 class Counting(ScriptedEngine):
