@@ -46,7 +46,7 @@ from sessions.service import SessionStatistics
 from sessions.store.ledger import Memory, ServerMemory
 from sessions.store.pool import Durations, StoreStats
 from sessions.store.server_config import OutOfMemory, WriteProbe, WritesRefused
-from sessions.tools.tool_registry import ToolStatistics
+from sessions.tools.tool_registry import ToolCounters
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_SAMPLE_S = 0.25
@@ -332,7 +332,7 @@ def _of_memory(servers: Sequence[ServerMemory]) -> Iterable[Metric]:
     yield from (used, limit)
 
 
-def _of_tools(sent: ToolStatistics) -> Iterable[Metric]:
+def _of_tools(sent: ToolCounters) -> Iterable[Metric]:
     yield _gauge("tool_calls_running", "Calls of server tools that run.", sent.running)
     yield _counter("tool_calls_started", "Calls of server tools that were started.", sent.started)
     ended = CounterMetricFamily(

@@ -29,7 +29,7 @@ from sessions.store.index import Found, Listed, Page
 from sessions.store.ledger import SHARE_BYTES, ServerMemory
 from sessions.store.owner_data import ExportedConversation, ExportedMessage, SharedPage
 from sessions.tool_round import AnswerOutcome
-from sessions.tools.tool_registry import ToolRegistry, ToolStatistics
+from sessions.tools.tool_registry import ToolCounters, ToolRegistry
 from sessions.turn.interfaces import Grown, Growth
 from sessions.turn.policy import Policy
 from sessions.turn.prompt import ModelChoice
@@ -48,7 +48,7 @@ class SessionStatistics(msgspec.Struct, frozen=True):
     conversations: int
     turns: int
     journal_pipelines: int
-    tools: ToolStatistics
+    tools: ToolCounters
     unsaved: int = 0
     journal_bytes: int = 0
     reaped: int = 0
@@ -351,7 +351,7 @@ class Sessions:
             len(self.parts.directory),
             len(self.parts.admission),
             self.parts.priority_client.journal.pipelines,
-            self.tools.statistics(),
+            self.tools.counters,
             unsaved=self.parts.directory.unsaved(),
             journal_bytes=self.parts.priority_client.journal.bytes,
             reaped=self.parts.reaper.closed,

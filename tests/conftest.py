@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 from xdist.remote import Producer
@@ -37,6 +38,9 @@ if not Path(
 ).exists():  # said before torch imports Triton: without a device its kernels are interpreted
     os.environ["TRITON_INTERPRET"] = "1"
 
+
+# Rich shows the locals of each frame, which takes a second for a service's.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
 # A machine that is busy with other things makes no property false.
 settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -59,6 +59,7 @@ from sessions.limits.rates import FrameCost
 from sessions.limits.shares import Subject
 from sessions.limits.slots import on_behalf_of
 from sessions.service import Sessions
+from sessions.store.codec import Keys
 from sessions.turn.prompt import NO_IMAGES
 
 EXPORT_WEIGHT = 10
@@ -260,8 +261,8 @@ class AttachmentsEndpoint(OwnerEndpoint):
         """Raises Refused, BadParams."""
         named = exchange.request.path_params
         conversation_id = parse_id("conversation_id", named["conversation_id"])
-        image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
-        if image is None:
+        keys, digest = Keys.of(caller.owner, conversation_id), named["attachment_id"]
+        if (image := (await self._sessions.images.read(keys, [digest])).get(digest)) is None:
             raise NotFound("Attachment not found.")
         headers = {
             "Cache-Control": _REVALIDATED,

@@ -165,7 +165,7 @@ class MessageAcceptor:
                 return await self._begin(conversation, live, generation)
             except StaleFacts:
                 conversation.forget()
-                await self._forwarder.close_left_turns(conversation)
+                await self._forwarder.runner_of(conversation)
             except RunsElsewhere as elsewhere:
                 conversation.forget()
                 if live.player is not None:

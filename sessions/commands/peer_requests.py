@@ -121,7 +121,7 @@ class PeerRequestHandler:
                 suppress(StoreDown),
                 self._conversation(order) as conversation,
             ):  # the next one tries it again
-                await self._forwarder.close_left_turns(conversation)
+                await self._forwarder.runner_of(conversation)
             outcome = Cancelled(cancel.turn_id, already=True)
         return RpcResponse(number=order.number, turn_id=outcome.turn_id, already=outcome.already)
 

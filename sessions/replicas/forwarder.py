@@ -73,10 +73,6 @@ class Forwarder:
             return None
         return meta.runner
 
-    async def close_left_turns(self, conversation: Conversation) -> None:
-        """Close turns that the store has as running here, and that do not."""
-        await self.runner_of(conversation)
-
     async def _close_left_turns(self, conversation: Conversation, meta: Meta) -> None:
         """Close the turns that a replica left in the store, that do not run here, and that are listed nowhere any more."""
         left = (

@@ -20,7 +20,7 @@ from sessions.errors import NotFound, StoreDown, StoreFault
 from sessions.events import Journalled, decode_journalled
 from sessions.replicas.rpc import Rpc
 from sessions.running import runner
-from sessions.store.client import LEAVE, WATCH, run_script
+from sessions.store.client import WATCH, run_script
 from sessions.store.history import History
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.store_errors import store_errors
@@ -272,12 +272,14 @@ class Subscriptions:
         while True:
             news = conversation.others.news
             try:
-                answer = await run_script(self._client, LEAVE, [conversation.keys.conversation], replicas)
+                answer = await run_script(
+                    self._client, WATCH, [conversation.keys.conversation], ["", *replicas]
+                )
             except StoreFault:  # logged there; it has no list of watchers
                 return []
             if conversation.others.news == news:
                 break
-        watchers: list[str] = answer.decode().split()
+        watchers: list[str] = (answer or b"").decode().split()
         return [name for name in watchers if name != self._ownership.replica]
 
 

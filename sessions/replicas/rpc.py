@@ -247,7 +247,8 @@ class Rpc:
         """Read all messages. Each call removes those of the call before, so a lost answer is read again."""
         box = [inbox_key(self._ownership.replica)]
         while True:
-            read: list[str | bytes | int] = [AT_ONCE, len(self._read), _sha1(self._read)]
+            last = hashlib.sha1(self._read[-1], usedforsecurity=False).hexdigest() if self._read else ""
+            read: list[str | bytes | int] = [AT_ONCE, len(self._read), last]
             now_ms, self._read = await run_script(self._client, COLLECT, box, read)
             for message in self._read:
                 self._open(message, now_ms, take)
@@ -268,11 +269,6 @@ class Rpc:
             self._seen.append(read.number)
             if now_ms - read.at_ms < ANSWER_S * 1000:
                 take(read)
-
-
-def _sha1(messages: list[bytes]) -> str:
-    """Return the last one's name for the store."""
-    return hashlib.sha1(messages[-1], usedforsecurity=False).hexdigest() if messages else ""
 
 
 def inbox_key(replica: str) -> str:

@@ -292,7 +292,6 @@ DESCRIBE = Script("ledger", "describe")
 RENAME = Script("rename")
 SHARE = Script("share")
 WATCH = Script("tell", "watch")
-LEAVE = Script("tell", "leave")
 POST = Script("tell", "post")
 COLLECT = Script("collect")
 TOUCH = Script("ledger", "touch")
@@ -522,11 +521,6 @@ class WriteConfirmer:
         self._needs_replica = durability is Durability.REPLICATED
         pool = getattr(client, "connection_pool", None)  # a cluster has none
         self._sentinels = pool.sentinels if isinstance(pool, FairPool) else None
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether an answer of the store does not already say that a write is durable enough."""
-        return self._needs_replica or self._sentinels is not None
 
     @property
     def term(self) -> int:

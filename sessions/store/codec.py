@@ -83,7 +83,6 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     usage: _Usage | None
     model: str | None = None
     reasoning: str = ""
-    unused: str = ""  # format 3: the reply as the model spelled it
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
@@ -108,7 +107,7 @@ class _End(msgspec.Struct, array_like=True, frozen=True):
     chars: int
     text_sha256: str
     usage: _Usage
-    timing: tuple[float | None, float | None, float]
+    timing: tuple[float | None, ...]
     rest: _Rest
 
 
@@ -136,22 +135,10 @@ _turn = msgspec.json.Decoder(_Turn).decode
 
 def encode_message(message: MessageRecord) -> bytes:
     """A message without its id and parent, which the surrounding fields name."""
-    usage = None if message.usage is None else msgspec.structs.astuple(message.usage)
-    return _encode(
-        _Message(
-            message.turn_id,
-            message.role,
-            message.status,
-            message.created_at,
-            message.content,
-            usage,
-            message.model,
-            message.reasoning,
-            "",
-            None if message.languages is None else msgspec.structs.astuple(message.languages),
-            message.images,
-        )
-    )
+    kept = {name: getattr(message, name) for name in _Message.__struct_fields__}
+    for name in ("usage", "languages"):
+        kept[name] = None if kept[name] is None else msgspec.structs.astuple(kept[name])
+    return _encode(_Message(**kept))
 
 
 def encode_call(call: CallRecord) -> bytes:
@@ -168,73 +155,39 @@ def decode_message(
     kept: bytes, *, message_id: str, parent_id: str | None, calls: tuple[CallRecord, ...] = ()
 ) -> MessageRecord:
     """Return a message with its current parent: the one that it answered may have been removed."""
-    short = _message(kept)
+    short = msgspec.structs.asdict(_message(kept))
+    usage, languages = short.pop("usage"), short.pop("languages")
     return MessageRecord(
         message_id=message_id,
         parent_id=parent_id,
-        turn_id=short.turn_id,
-        role=short.role,
-        content=short.content,
-        status=short.status,
-        created_at=short.created_at,
-        usage=None if short.usage is None else _named(Usage, short.usage),
-        model=short.model,
-        reasoning=short.reasoning,
         calls=calls,
-        languages=None if short.languages is None else Languages(*short.languages),
-        images=short.images,
+        usage=None if usage is None else _named(Usage, usage),
+        languages=None if languages is None else Languages(*languages),
+        **short,
     )
 
 
 def encode_turn(turn: TurnRecord) -> bytes:
     """A turn without its id and its conversation's, which field and key name."""
-    return _encode(
-        _Turn(
-            turn.client_msg_id,
-            _shorter(turn.digest),
-            turn.message_id,
-            turn.reply_id,
-            turn.parent_id,
-            turn.accepted_seq,
-            None if turn.done is None else _end(turn.done, turn.text_seq, turn.reasoning_seq),
-            turn.model,
-            turn.fallback,
-            turn.follows,
-            turn.continues,
-            turn.source,
-        )
-    )
+    end = None if turn.done is None else _end(turn.done, turn.text_seq, turn.reasoning_seq)
+    kept = {name: getattr(turn, name) for name in _Turn.__struct_fields__ if name != "end"}
+    return _encode(_Turn(**kept | {"digest": _shorter(turn.digest), "end": end}))
 
 
 def decode_turn(kept: bytes, *, conversation_id: str, turn_id: str) -> TurnRecord:
     """Return the record of a turn."""
     short = _turn(kept[kept.find(b"\n") + 1 :])
-    done = None
-    if short.end is not None:
-        done = _done(short.end, conversation_id=conversation_id, turn_id=turn_id, reply_id=short.reply_id)
+    record = msgspec.structs.asdict(short) | {"digest": _longer(short.digest)}
+    if (end := record.pop("end")) is not None:
+        done = _done(end, conversation_id=conversation_id, turn_id=turn_id, reply_id=short.reply_id)
         done = with_model(done, short.model, short.fallback)
-        done = msgspec.structs.replace(done, follows=short.follows or None)
-    return TurnRecord(
-        turn_id=turn_id,
-        client_msg_id=short.client_msg_id,
-        digest=_longer(short.digest),
-        message_id=short.message_id,
-        reply_id=short.reply_id,
-        parent_id=short.parent_id,
-        accepted_seq=short.accepted_seq,
-        text_seq=None if short.end is None else short.end.text_seq,
-        done=done,
-        model=short.model,
-        fallback=short.fallback,
-        reasoning_seq=None if short.end is None else short.end.rest.reasoning_seq,
-        follows=short.follows,
-        continues=short.continues,
-        source=short.source,
-    )
+        record["done"] = msgspec.structs.replace(done, follows=short.follows or None)
+        record |= {"text_seq": end.text_seq, "reasoning_seq": end.rest.reasoning_seq}
+    return TurnRecord(turn_id=turn_id, **record)
 
 
 def _end(done: Done, text_seq: int | None, reasoning_seq: int | None) -> _End:
-    timing = done.timing
+    rest = {name: getattr(done, name) for name in _Rest.__struct_fields__ if name != "reasoning_seq"}
     return _End(
         done.seq,
         text_seq,
@@ -242,22 +195,14 @@ def _end(done: Done, text_seq: int | None, reasoning_seq: int | None) -> _End:
         done.chars,
         _shorter(done.text_sha256),
         msgspec.structs.astuple(done.usage),
-        (timing.queued_ms, timing.first_token_ms, timing.total_ms),
-        _Rest(
-            saved=done.saved,
-            removed=done.removed,
-            first_seq=done.first_seq,
-            cancel=done.cancel,
-            error=done.error,
-            reasoning_seq=reasoning_seq,
-            reasoning_chars=done.reasoning_chars,
-            open=done.open,
-        ),
+        msgspec.structs.astuple(done.timing),
+        _Rest(**rest, reasoning_seq=reasoning_seq),
     )
 
 
 def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Done:
-    queued_ms, first_token_ms, total_ms = end.timing
+    rest = msgspec.structs.asdict(end.rest)
+    del rest["reasoning_seq"]
     return Done(
         conversation_id=conversation_id,
         turn_id=turn_id,
@@ -266,15 +211,9 @@ def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Do
         reason=end.reason,
         chars=end.chars,
         usage=_named(Usage, end.usage),
-        timing=Timing(queued_ms=queued_ms, first_token_ms=first_token_ms, total_ms=total_ms),
+        timing=_named(Timing, end.timing),
         text_sha256=_longer(end.text_sha256),
-        saved=end.rest.saved,
-        first_seq=end.rest.first_seq,
-        removed=end.rest.removed,
-        cancel=end.rest.cancel,
-        error=end.rest.error,
-        reasoning_chars=end.rest.reasoning_chars,
-        open=end.rest.open,
+        **rest,
     )
 
 

@@ -83,20 +83,17 @@ def _lock_file(folder: Path, data_dir: Path) -> TextIO:
 async def _take(lock: TextIO, data_dir: Path) -> None:
     """Wait for the lock, which the server of a killed service holds until it has written its data."""
     deadline = asyncio.get_running_loop().time() + LOCK_S
-    while not _locked(lock):
-        if asyncio.get_running_loop().time() > deadline:
-            raise EmbeddedStoreFailed(
-                f"Another midstream uses the data folder {data_dir}. Stop it, or choose another with --data-dir."
-            )
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise EmbeddedStoreFailed(
+                    f"Another midstream uses the data folder {data_dir}. Stop it, or choose another with --data-dir."
+                ) from None
+        else:
+            return
         await asyncio.sleep(0.05)
-
-
-def _locked(lock: TextIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def binary() -> str:

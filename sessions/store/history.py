@@ -193,8 +193,7 @@ class History:
     ) -> None:
         self._client = client
         self._ledger = ledger or Ledger(client)
-        confirmer = WriteConfirmer(client, durability)
-        self._confirmer = confirmer if confirmer.is_needed else None
+        self._confirmer = WriteConfirmer(client, durability)
         self._replica = replica
         self._ttl_ms = int(ttl_s * 1000)
 
@@ -346,12 +345,11 @@ class History:
     @property
     def term(self) -> int:
         """What to confirm writes with that come after it."""
-        return 0 if self._confirmer is None else self._confirmer.term
+        return self._confirmer.term
 
     async def confirm(self, keys: Keys, *, term: int) -> None:
         """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
-        if self._confirmer is not None:
-            await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
+        await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
     async def confirm_in_time(self, keys: Keys, *, term: int) -> None:
         """Like `confirm`, for `CONFIRMED_WITHIN_S` at most. Raises StoreDown."""
@@ -464,7 +462,7 @@ class History:
         epoch, seq, running, record, first, ended_seq, whole_from, events, rows, is_too_long, *rest = answer
         awaited, base = rest
         older = list(zip(*[iter(rows)] * 6, strict=True))
-        replay = rebuilt(
+        complete_from, replay = rebuilt(
             JournalSlice(
                 conversation_id=keys.conversation_id,
                 epoch=epoch.decode(),
@@ -473,8 +471,20 @@ class History:
                 ended_seq=ended_seq,
                 whole_from=whole_from,
                 events=[decode_journalled(event) for event in events],
-                turns=[older_turn(keys, row) for row in older if row[1] != b"removed"],
-                removed=[removal_from(keys, row) for row in older if row[1] == b"removed"],
+                turns=[
+                    OlderTurn(
+                        turn_from(keys, turn_id.decode(), kept),
+                        message_from(message, message_calls),
+                        message_from(reply, reply_calls),
+                    )
+                    for turn_id, kept, message, reply, message_calls, reply_calls in older
+                    if kept != b"removed"
+                ],
+                removed=[
+                    Removed(conversation_id=keys.conversation_id, turn_id=turn_id.decode(), seq=int(seq))
+                    for turn_id, kept, seq, *_ in older
+                    if kept == b"removed"
+                ],
             )
         )
         live = turn_from(keys, running.decode(), record) if record else None
@@ -482,8 +492,8 @@ class History:
             epoch.decode(),
             seq,
             live,
-            replay.first,
-            replay.events,
+            complete_from,
+            replay,
             bool(is_too_long),
             calls_from(awaited),
             message_from(base, ()),
@@ -642,21 +652,9 @@ def turn_from(keys: Keys, turn_id: str, kept: bytes) -> TurnRecord:
     return decode_turn(kept, conversation_id=keys.conversation_id, turn_id=turn_id)
 
 
-def older_turn(keys: Keys, row: Sequence[Any]) -> OlderTurn:
-    """Return a turn that has left the journal, from `since`."""
-    turn_id, kept, message, reply, message_calls, reply_calls = row
-    record = turn_from(keys, turn_id.decode(), kept)
-    return OlderTurn(record, message_from(message, message_calls), message_from(reply, reply_calls))
-
-
 def message_from(kept: bytes, calls: Sequence[bytes]) -> MessageRecord | None:
     """Return a message without its parent; None if there is none."""
     return decode_message(kept, message_id="", parent_id=None, calls=calls_from(calls)) if kept else None
-
-
-def removal_from(keys: Keys, row: Sequence[Any]) -> Removed:
-    """Return the removal of a rolled-back turn, from `since`."""
-    return Removed(conversation_id=keys.conversation_id, turn_id=row[0].decode(), seq=int(row[2]))
 
 
 def facts_from(values: Sequence[bytes | None]) -> Meta | None:

@@ -23,7 +23,7 @@ from engine.vision.image import NOT_SEEN, Image, Seen, in_order, joined
 from sessions.errors import NotFound
 from sessions.limits.shares import Subject
 from sessions.records import Owner
-from sessions.store.client import KEEP_IMAGE, hash_fields, pipelined, queue_script, run_script
+from sessions.store.client import KEEP_IMAGE, pipelined, queue_script, run_script
 from sessions.store.codec import Keys
 from sessions.store.ledger import Ledger
 from sessions.store_errors import store_errors
@@ -151,15 +151,13 @@ class Images:
         return [{digest: size for digest, size in one.items() if size} for one in found]
 
     async def _kept(self, location: _Location, digests: Sequence[str]) -> dict[str, bytes]:
+        if not digests:
+            return {}
         pipe = self._client.pipeline(transaction=False)
-        for digest in digests if location.is_upload else ():
+        for digest in digests:
             pipe.hget(location.key(digest), digest)
-        kept: list[Any] = []
-        if digests and location.is_upload:
-            with store_errors():
-                kept = await pipe.execute()
-        elif digests:
-            kept = await hash_fields(self._client, location.name, *digests)
+        with store_errors():
+            kept: list[bytes | None] = await pipe.execute()
         return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def _named(self, location: _Location, sizes: Mapping[str, int]) -> dict[str, Image]:
@@ -191,10 +189,6 @@ class Images:
         known = await self.read(keys, list(dict.fromkeys(chain.from_iterable(given))))
         return tuple(_with_data(*one, known) for one in zip(messages, given, strict=True))
 
-    async def of(self, owner: Owner, conversation_id: str, digests: Sequence[str]) -> dict[str, Image]:
-        """Return those of some images that a conversation shows, with their bytes."""
-        return await self.read(Keys.of(owner, conversation_id), digests)
-
     async def newest(
         self, owner: Owner, conversation_id: str, digests: Iterable[str], *, most: int
     ) -> dict[str, Image]:
@@ -213,10 +207,6 @@ class Images:
         sent, there = await self._sizes([uploads, location], digests)
         there = {digest: size for digest, size in there.items() if digest not in sent}
         return await self._named(uploads, sent) | await self._named(location, there)
-
-    async def find(self, owner: Owner, conversation_id: str, digest: str) -> Image | None:
-        """Return an image that a conversation shows, or None."""
-        return (await self.read(Keys.of(owner, conversation_id), [digest])).get(digest)
 
     async def all_of(self, keys: Keys) -> list[str]:
         """Return the digests of all images that a conversation shows."""

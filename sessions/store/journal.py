@@ -439,17 +439,10 @@ class OlderTurn(msgspec.Struct, frozen=True):
     reply: MessageRecord | None
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
-    """Events in order, and the seq from which they are complete: an earlier reader missed something else."""
-
-    first: int
-    events: list[Journalled]
-
-
-def rebuilt(journal: JournalSlice) -> Rebuilt:
-    """Return all events after `after`, as far as they are kept."""
+def rebuilt(journal: JournalSlice) -> tuple[int, list[Journalled]]:
+    """Return the seq from which events are complete, and all events after `after`, as far as they are kept."""
     if not journal.turns and not journal.removed:
-        return Rebuilt(journal.whole_from, journal.events)
+        return journal.whole_from, journal.events
     gone = {event.turn_id for event in (*journal.removed, *journal.events) if isinstance(event, Removed)}
     turns = [_as_it_ended(turn, is_gone=turn.record.turn_id in gone) for turn in journal.turns]
     merged = {turn.record.turn_id: texts for turn in turns if (texts := _merged(turn, journal))}
@@ -464,7 +457,7 @@ def rebuilt(journal: JournalSlice) -> Rebuilt:
     by_seq = {event.seq: event for event in (*events, *texts)}
     events = [by_seq[seq] for seq in sorted(by_seq)]
     missed = [event for event in events if event.seq > journal.after]
-    return Rebuilt(_first(journal, texts), covered(missed, journal.after))
+    return _first(journal, texts), covered(missed, journal.after)
 
 
 def _as_it_ended(turn: OlderTurn, *, is_gone: bool) -> OlderTurn:
@@ -500,7 +493,7 @@ def rebuilt_turn(record: TurnRecord, reply: MessageRecord | None) -> list[Journa
         turns=[OlderTurn(record, None, reply)],
         removed=[],
     )
-    return rebuilt(journal).events
+    return rebuilt(journal)[1]
 
 
 def _first(journal: JournalSlice, texts: Sequence[Text]) -> int:

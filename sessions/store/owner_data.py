@@ -187,15 +187,15 @@ class OwnerData:
         kept = await hash_fields(self._client, keys.conversation, *named) if calls else []
         records = dict(zip(calls, kept, strict=True))
         return [
-            message_at(message_id, message, parent or b"", _calls_of(made or b"", records))
+            message_at(
+                message_id,
+                message,
+                parent or b"",
+                [part for call in (made or b"").split() for part in (call, records[call.decode()] or b"")],
+            )
             for message_id, message, parent, made in rows
             if message is not None
         ]
-
-
-def _calls_of(made: bytes, records: Mapping[str, bytes | None]) -> list[bytes]:
-    """Return a reply's calls from a script's answer: each id, then its record."""
-    return [part for call in made.split() for part in (call, records[call.decode()] or b"")]
 
 
 def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:

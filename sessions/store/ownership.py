@@ -32,8 +32,8 @@ A living one renews its lease in `RENEW_S` after an outage, or later by the dura
 """
 LOOK_AGAIN_S = 2 * RENEW_S
 """Looks that are further apart may have missed an outage in which leases expired."""
-FORMAT = 4
-"""Version of what a replica writes, kept in its lease. 1: without calls and reasoning; 2: without continued replies; 3: with a reply also as the model spelled it. A lower version can't read what a higher one writes."""
+FORMAT = 5
+"""Version of what a replica writes, kept in its lease. A lower version can't read what a higher one writes."""
 _RUNNERS = "ms:runners"
 
 _log = structlog.get_logger("midstream.reaper")
@@ -82,16 +82,12 @@ class Ownership:
         lease_ms = int(LEASE_S * 1000)
         with store_errors():
             if not await self._priority_client.pexpire(_lease(self.replica), lease_ms):
-                await self._enroll()  # before the lease, so that older versions can be recognized
                 await run_script(self._priority_client, PUT, [_lease(self.replica)], [FORMAT, lease_ms])
                 self.taken += 1
                 self._note_check(lost=True)
             if not await self._priority_client.sismember(_RUNNERS, self.replica):
-                await self._enroll()
+                await run_script(self._priority_client, PUT, [_RUNNERS], [self.replica])
         self._held_until = requested_at + LEASE_S
-
-    async def _enroll(self) -> None:
-        await run_script(self._priority_client, PUT, [_RUNNERS], [self.replica])
 
     async def is_alive(self, replica: str) -> bool:
         """Return whether a replica's lease holds, or may have expired only because the store was down."""
@@ -264,15 +260,9 @@ async def older_replicas(client: Redis) -> list[str]:
     """Return the living replicas that can't read what this version writes, by their leases. Raises StoreDown."""
     with store_errors():
         leases = [key async for key in client.scan_iter(match=_lease("*"))]
-        names = [key.decode().removeprefix(_lease("")) for key in leases]
-        return [name for name in names if not await _is_read_by(client, name)]
-
-
-async def _is_read_by(client: Redis, replica: str) -> bool:
-    written = await client.get(_lease(replica))
-    if written is None:  # it has left meanwhile
-        return True
-    return bool(await client.sismember(_RUNNERS, replica)) and int(written) >= FORMAT
+        formats = [await client.get(lease) for lease in leases]
+    pairs = zip(leases, formats, strict=True)  # without a format it has left meanwhile
+    return [key.decode().removeprefix(_lease("")) for key, kept in pairs if int(kept or FORMAT) < FORMAT]
 
 
 def _lease(replica: str) -> str:

@@ -192,17 +192,21 @@ class InstrumentedRedis(Redis):
         return pipeline
 
 
-class InstrumentedPipeline(Pipeline):
+class _CountedPipeline:
     """Commands that are sent together and count as one."""
 
     stats: StoreStats
 
-    async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
-        """Runs them."""
+    async def execute(self, *args: Any, **options: Any) -> list[Any]:
+        """Run them."""
         async with self.stats.call():
-            answers = await super().execute(raise_on_error)
+            answers: list[Any] = await super().execute(*args, **options)  # type: ignore[misc]
         self.stats.count_errors(answers)
         return answers
+
+
+class InstrumentedPipeline(_CountedPipeline, Pipeline):  # type: ignore[misc]  # the library's own bases disagree
+    """Commands for one server."""
 
     async def reset(self) -> None:  # type: ignore[override]
         """Give its connection back. The library does so in a task, which this pool needs as little as a transaction is used."""
@@ -212,17 +216,8 @@ class InstrumentedPipeline(Pipeline):
             await self.connection_pool.release(connection)
 
 
-class InstrumentedClusterPipeline(ClusterPipeline):
-    """Commands that are sent together to the nodes of a cluster and count as one."""
-
-    stats: StoreStats
-
-    async def execute(self, raise_on_error: bool = True, allow_redirections: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - the library's
-        """Runs them."""
-        async with self.stats.call():
-            answers = await super().execute(raise_on_error, allow_redirections)
-        self.stats.count_errors(answers)
-        return answers
+class InstrumentedClusterPipeline(_CountedPipeline, ClusterPipeline):  # type: ignore[misc]  # as above
+    """Commands for the nodes of a cluster."""
 
 
 class View(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import typing
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
@@ -40,7 +40,6 @@ _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?):\s*$", re.MULTILINE
 )
 _ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
-_FIELD = re.compile(r"^:(\w+)\s*([^:]*):\s*(.*)$")
 _PARAMETERS = {"Args", "Arguments", "Parameters"}
 _PLAIN = (type(None), bool, int, float, str)
 _PREFIX = "p_"  # a parameter may have the name of a struct's own attribute
@@ -86,12 +85,6 @@ class ToolDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     approval: Approval = Approval.NEVER
     idempotent: bool = False
     timeout_s: float | None = None
-
-
-def declaration_of(function: object) -> ToolDeclaration:
-    """Return the declaration of a function, or the defaults."""
-    found = getattr(function, _MARK, None)
-    return found if isinstance(found, ToolDeclaration) else ToolDeclaration()
 
 
 class FunctionTools:
@@ -163,7 +156,8 @@ def _installed() -> Iterator[tuple[str, object]]:
     """Yield the objects of the entry points in `GROUP`, each with a description of its origin."""
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     for point in points:
-        origin = f"The entry point {point.name} = {point.value} of {_distribution(point)}"
+        named = "no distribution" if point.dist is None else point.dist.name
+        origin = f"The entry point {point.name} = {point.value} of {named}"
         yield origin, _loaded(origin, point.load)
 
 
@@ -194,16 +188,12 @@ def _tools(origin: str, value: Any) -> Iterator[FunctionTool]:
             raise InvalidToolFunction(f"{origin}: {name} can't be a tool: {error}.") from error
 
 
-def _distribution(point: EntryPoint) -> str:
-    return "no distribution" if point.dist is None else point.dist.name
-
-
 class FunctionTool:
     """A function, its parameters, and how it is offered. `timeout_s`: None if the settings decide."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Raises BadSignature if the function can't be a tool."""
-        declared = declaration_of(function)
+        declared: ToolDeclaration = getattr(function, _MARK, None) or ToolDeclaration()
         doc = parse_docstring(inspect.getdoc(function))
         name = str(declared.name or getattr(function, "__name__", ""))
         if re.fullmatch(NAME, name) is None:
@@ -354,19 +344,12 @@ def _schema(arguments: type[msgspec.Struct], described: Mapping[str, str]) -> st
     (top,), parts = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
     schema = parts.pop(top["$ref"].removeprefix("#/$defs/"))
     schema.pop("title", None)
-    for name, text in _undescribed(schema["properties"], described):
-        schema["properties"][name] = {"description": text, **schema["properties"][name]}
+    for name, text in described.items():
+        if text and name in schema["properties"]:
+            schema["properties"][name] = {"description": text, **schema["properties"][name]}
     if parts:
         schema["$defs"] = parts
     return msgspec.json.encode(schema).decode()
-
-
-def _undescribed(
-    properties: Mapping[str, dict[str, Any]], described: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    for name, text in described.items():
-        if text and name in properties and "description" not in properties[name]:
-            yield name, text
 
 
 class ParsedDocstring(msgspec.Struct, frozen=True):
@@ -377,37 +360,13 @@ class ParsedDocstring(msgspec.Struct, frozen=True):
 
 
 def parse_docstring(docstring: str | None) -> ParsedDocstring:
-    """Parse a docstring in Google's or Sphinx's style; any other is a description as a whole."""
-    text = inspect.cleandoc(docstring or "")
-    above, *sections = _parted(text)
-    words, fields = _without_fields(above[1])
-    parameters = dict(fields)
-    for name, body in sections:
-        if name in _PARAMETERS:
+    """Parse a docstring in Google's style; any other is a description as a whole."""
+    description, *sections = _SECTION.split(inspect.cleandoc(docstring or ""))
+    parameters: dict[str, str] = {}
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        if title in _PARAMETERS:
             parameters |= dict(_entries(body))
-    return ParsedDocstring(description=words, parameters=parameters)
-
-
-def _parted(text: str) -> list[tuple[str, str]]:
-    """Return each section with its name; the text above the first section has an empty name."""
-    pieces = _SECTION.split(text)
-    return [("", pieces[0]), *zip(pieces[1::2], pieces[2::2], strict=True)]
-
-
-def _without_fields(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text without its fields (`:param x: …`), and those of the parameters."""
-    lines, fields, inside = [], [], False
-    for line in text.splitlines():
-        if (found := _FIELD.match(line)) is not None:
-            inside = True
-            if found[1] == "param":
-                fields.append((found[2].split()[-1] if found[2].split() else "", found[3]))
-        elif inside and line.startswith((" ", "\t")) and fields:
-            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}".strip())
-        else:
-            inside = False
-            lines.append(line)
-    return "\n".join(lines).strip(), fields
+    return ParsedDocstring(description.strip(), parameters)
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:

@@ -121,7 +121,9 @@ def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
     found: dict[str, tuple[ServerTool, str]] = {}
     left_out: list[tuple[str, str]] = []
     size = 0
-    for tool in _allowed(tools, options):
+    for tool in tools:
+        if not {ALL, tool.name} & {*options.tools}:
+            continue
         try:
             offered = _offered(tool, options, taken=found)
         except _LeftOut as why:
@@ -134,22 +136,13 @@ def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
             left_out.append(
                 (tool.name, f"a server may offer {MOST_TOOLS} tools and {LIST_BYTES} bytes in all")
             )
-    left_out += _missing(options, {tool for _, tool in found.values()} | {name for name, _ in left_out})
+    seen = {ALL, *(tool for _, tool in found.values()), *(name for name, _ in left_out)}
+    left_out += [(name, "the server does not have this tool") for name in options.tools if name not in seen]
     names = sorted(found)
     return Listing(
         tools=tuple(found[name][0] for name in names),
         remote={name: found[name][1] for name in names},
         left_out=tuple(left_out),
-    )
-
-
-def _allowed(tools: Iterable[RemoteTool], options: ServerOptions) -> Iterator[RemoteTool]:
-    return (tool for tool in tools if ALL in options.tools or tool.name in options.tools)
-
-
-def _missing(options: ServerOptions, seen: set[str]) -> Iterator[tuple[str, str]]:
-    return (
-        (name, "the server does not have this tool") for name in options.tools if name not in {ALL, *seen}
     )
 
 
@@ -167,7 +160,7 @@ def _offered(tool: RemoteTool, options: ServerOptions, *, taken: dict[str, Any])
         description=tool.description.encode("utf-8", "replace").decode(),
         parameters=_checked(tool.schema),
         approval=_approval(tool, options),
-        idempotent=tool.idempotent or tool.read_only or _named(tool.name, options.idempotent),
+        idempotent=tool.idempotent or tool.read_only or bool({ALL, tool.name} & {*options.idempotent}),
         server=options.name,
         named_there=tool.name,
     )
@@ -181,10 +174,6 @@ def _approval(tool: RemoteTool, options: ServerOptions) -> Approval:
         if name in options.never_ask:
             return Approval.NEVER
     return Approval.NEVER if tool.read_only else Approval.ALWAYS
-
-
-def _named(name: str, names: Iterable[str]) -> bool:
-    return name in names or ALL in names
 
 
 def load_schema_checks() -> None:

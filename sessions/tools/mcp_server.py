@@ -610,7 +610,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._most_bytes = most_bytes
         self._connect_s = connect_s
         self._on_suspect = on_suspect
-        self._limiter = ReadRateLimiter(burst=BURST_TIMES * most_bytes)
+        self._bucket = TokenBucket(Rate(RATE, BURST_TIMES * most_bytes))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Exchange a request for an answer. A failure gives an answer with a status of 5xx, or 410 if the call is over."""
@@ -665,7 +665,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(HTTPStatus.BAD_GATEWAY)
         self._note(request, response, call)
         response.headers.pop("set-cookie", None)
-        response.stream = GuardedBody(response, call, limiter=self._limiter, most_bytes=self._most_bytes)
+        response.stream = GuardedBody(response, call, bucket=self._bucket, most_bytes=self._most_bytes)
         return response
 
     def _note(self, request: httpx2.Request, response: httpx2.Response, call: CallTraffic | None) -> None:
@@ -704,7 +704,7 @@ class GuardedBody(httpx2.AsyncByteStream):
         response: httpx2.Response,
         call: CallTraffic | None,
         *,
-        limiter: ReadRateLimiter,
+        bucket: TokenBucket,
         most_bytes: int,
     ) -> None:
         self._inner = cast("httpx2.AsyncByteStream", response.stream)
@@ -712,7 +712,7 @@ class GuardedBody(httpx2.AsyncByteStream):
             SseLineReader() if response.headers.get("content-type", "").lower().startswith(_EVENTS) else None
         )
         self._call = call
-        self._limiter = limiter
+        self._bucket = bucket
         self._most_bytes = most_bytes
         self._size = 0
 
@@ -724,7 +724,7 @@ class GuardedBody(httpx2.AsyncByteStream):
             self._count(len(part))
             if passed:
                 yield passed
-            await self._wait(size=len(part), events=events)
+            await self._wait(len(part) + events * EVENT_COSTS)
         if self._events is not None and (rest := self._events.rest()):
             yield rest
 
@@ -752,22 +752,11 @@ class GuardedBody(httpx2.AsyncByteStream):
         if self._call is not None and self._call.fault.done():
             raise BodyCutOff("The call has failed.")
 
-    async def _wait(self, *, size: int, events: int) -> None:
-        pause = self._limiter.pause(size=size, events=events, now=asyncio.get_running_loop().time())
-        if pause > 0:
+    async def _wait(self, cost: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._bucket.take(cost, now)
+        if (pause := self._bucket.wait_s(now)) > 0:
             await asyncio.sleep(pause)
-
-
-class ReadRateLimiter:
-    """The rate of one server. `burst`: bytes that are read without a pause."""
-
-    def __init__(self, *, burst: int, rate: int = RATE) -> None:
-        self._bucket = TokenBucket(Rate(rate, burst))
-
-    def pause(self, *, size: int, events: int, now: float) -> float:
-        """Count what was read; return the seconds to wait before the next read."""
-        self._bucket.take(size + events * EVENT_COSTS, now)
-        return self._bucket.wait_s(now)
 
 
 class SseLineReader:

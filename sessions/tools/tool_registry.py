@@ -162,28 +162,25 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-class ToolStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls since the start of this process. `seconds`: of ended calls, with their waits for a place."""
-
-    started: int
-    running: int
-    ended: dict[Outcome, int]
-    seconds: dict[Outcome, float]
-
-
 class ToolCounters:
-    """Counts calls. `now`: a clock in seconds."""
+    """Counts calls since the start of this process. `now`: a clock in seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._started = 0
-        self._ended = dict.fromkeys(Outcome, 0)
-        self._seconds = dict.fromkeys(Outcome, 0.0)
+        self.started = 0
+        self.ended = dict.fromkeys(Outcome, 0)
+        self.seconds = dict.fromkeys(Outcome, 0.0)
+        """Of ended calls, with their waits for a place."""
+
+    @property
+    def running(self) -> int:
+        """Calls that have not ended."""
+        return self.started - sum(self.ended.values())
 
     @contextmanager
     def call(self) -> Iterator[None]:
         """Count the block as one call."""
-        self._started += 1
+        self.started += 1
         begun, outcome = self._now(), Outcome.FAILED
         try:
             yield
@@ -195,15 +192,8 @@ class ToolCounters:
             outcome = Outcome.CANCELLED
             raise
         finally:
-            self._ended[outcome] += 1
-            self._seconds[outcome] += self._now() - begun
-
-    def statistics(self) -> ToolStatistics:
-        """Return the current counts."""
-        running = self._started - sum(self._ended.values())
-        return ToolStatistics(
-            started=self._started, running=running, ended={**self._ended}, seconds={**self._seconds}
-        )
+            self.ended[outcome] += 1
+            self.seconds[outcome] += self._now() - begun
 
 
 MOST_KNOWN = 4096
@@ -220,7 +210,7 @@ class ToolRegistry:
         self._offered: dict[str, tuple[ServerTool, ToolSource]] = {}
         self._known: set[str] = set()
         self._servers: set[str] = set()
-        self._counters = ToolCounters()
+        self.counters = ToolCounters()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -266,15 +256,11 @@ class ToolRegistry:
         Raises ToolFailed with a message for the model, and ToolLost if it is not known whether the tool did its work.
         Cancelling the task cancels the call: the tool is told if possible, and its later output is ignored.
         """
-        with self._counters.call():
+        with self.counters.call():
             found = self._current().get(name)
             if found is None:
                 raise ToolFailed(f"There is no tool {name!r} now.")
             return await found[1].run(name, arguments, context)
-
-    def statistics(self) -> ToolStatistics:
-        """Return the current counts."""
-        return self._counters.statistics()
 
     def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
         """Return the tools by name; put together anew if a source has changed."""

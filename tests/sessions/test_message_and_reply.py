@@ -10,35 +10,35 @@ from redis.asyncio import Redis
 from engine.errors import PromptRejected
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
-from sessions.errors import BadParams, Draining, EngineDown, NotFound, Overloaded
+from sessions import replica
+from sessions.errors import BadParams, Overloaded
 from sessions.events import Accepted, Delta, Done, Reason
 from sessions.records import Owner
-from sessions.service import Sessions
-from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
 
 
-class Miscounting(ScriptedEngine):
-    """An engine whose tokenizer counts less than its scheduler."""
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a connection that leaves leaves behind is looked for often."""
+    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+
+
+class Counting(ScriptedEngine):
+    """An engine whose tokenizer counts less than its scheduler, or whose template refuses whatever it is shown."""
+
+    refuses = False
 
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
+        if self.refuses:
+            raise PromptRejected("unspeakable")
         return 1
 
 
-class Prim(ScriptedEngine):
-    """An engine whose template refuses whatever it is shown."""
-
-    async def count_tokens(
-        self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
-    ) -> int:
-        raise PromptRejected("unspeakable")
-
-
 async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_words(store: Redis) -> None:
-    engine = Miscounting(by_hand=True, context_tokens=20)
+    engine = Counting(by_hand=True, context_tokens=20)
     async with serving(store, engine, max_turns=1) as chat:
         await chat.running("word " * 30)
         engine.step()
@@ -63,36 +63,34 @@ async def test_other_connections_are_told_the_question_too(chat: Chat, reader: R
 async def test_the_model_reads_what_was_said_and_the_system_prompt(
     chat: Chat, engine: ScriptedEngine
 ) -> None:
+    """An empty system prompt removes it."""
+
+    def prompt() -> list[tuple[str, str]]:
+        return [(message.role, message.content) for message in engine.requests[-1].messages]
+
     await chat.exchange("I am Ada.", "Hello, Ada.", system="Be kind.")
-    await chat.exchange("Who am I?")
-    messages = [(message.role, message.content) for message in engine.requests[-1].messages]
-    assert messages == [
-        ("system", "Be kind."),
-        ("user", "I am Ada."),
-        ("assistant", "Hello, Ada."),
-        ("user", "Who am I?"),
+    await chat.exchange("Who am I?", "Ada.")
+    asked = [("user", "I am Ada."), ("assistant", "Hello, Ada."), ("user", "Who am I?")]
+    assert prompt() == [("system", "Be kind."), *asked]
+    await chat.exchange("And now?", "Ada.", system="")
+    await chat.exchange("Still?")
+    assert prompt() == [
+        *asked,
+        ("assistant", "Ada."),
+        ("user", "And now?"),
+        ("assistant", "Ada."),
+        ("user", "Still?"),
     ]
-
-
-async def test_an_empty_system_prompt_removes_it(chat: Chat, engine: ScriptedEngine) -> None:
-    await chat.exchange("Hello?", system="Be kind.")
-    await chat.exchange("Hello again?", system="")
-    await chat.exchange("Still there?")
-    assert {message.role for message in engine.requests[-1].messages} == {"user", "assistant"}
 
 
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
     await chat.sessions.parts.storage.ledger.settle()
+    assert await running_turns_in_store(store) == 0
     keys = [key async for key in store.scan_iter() if key != b"ms:runners"]
     assert len(keys) == 6
     for key in keys:
         assert 0 < await store.pttl(key) <= 3_600_000 * 9 / 8
-
-
-async def test_no_running_turn_is_named_after_its_end(chat: Chat, store: Redis) -> None:
-    await chat.exchange("Hello?")
-    assert await running_turns_in_store(store) == 0
 
 
 async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine: ScriptedEngine) -> None:
@@ -101,20 +99,6 @@ async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine
         with pytest.raises(Overloaded):
             chat.begin_send("Hello!", conversation_id="other")
         chat.cancel()
-
-
-async def test_a_stopped_engine_refuses(chat: Chat, engine: ScriptedEngine) -> None:
-    engine.fail("It crashed too often.")
-    with pytest.raises(EngineDown, match="crashed too often"):
-        await chat.send("Hello?")
-    with pytest.raises(NotFound):
-        await chat.history()
-
-
-async def test_a_draining_server_refuses(chat: Chat) -> None:
-    await chat.sessions.drain(0)
-    with pytest.raises(Draining):
-        chat.begin_send("Hello?")
 
 
 async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
@@ -138,20 +122,10 @@ async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: Scripted
     await chat.exchange("Hello elsewhere?", conversation_id="other")
 
 
-async def test_messages_that_the_template_refuses_are_the_senders_fault(store: Redis, owner: Owner) -> None:
-    sessions = Sessions(client=store, engine=Prim(), policy=Policy(ttl_s=60, max_turns=1))
-    async with sessions.running(alone=True):
+async def test_messages_that_the_template_refuses_are_the_senders_fault(store: Redis) -> None:
+    engine = Counting()
+    engine.refuses = True
+    async with serving(store, engine) as chat:
         with pytest.raises(BadParams, match="unspeakable"):
-            await Chat(sessions, Prim(), owner, Recorder()).send("Hello?")
+            await chat.send("Hello?")
     assert [key async for key in store.scan_iter("ms:{*")] == []
-
-
-async def test_two_conversations_run_at_once(chat: Chat, engine: ScriptedEngine, reader: Recorder) -> None:
-    engine.script("One.")
-    engine.script("Two.")
-    first = await chat.send("First?", conversation_id="first")
-    second = await chat.send("Second?", conversation_id="second")
-    await eventually(lambda: len(engine.requests) == 2)
-    engine.step(2)
-    await reader.next(Done, count=2)
-    assert {reader.text(first.turn_id), reader.text(second.turn_id)} == {"One.", "Two."}

@@ -37,7 +37,10 @@ async def test_new_turns_are_refused_and_leave_no_trace(chat: Chat, store: Redis
     async with without_memory(store):
         with pytest.raises(StoreDown):
             await chat.send("And now?", client_msg_id="two")
+        with pytest.raises(StoreDown):
+            await chat.send("Hello?", conversation_id="other")
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
+        assert await store.keys("ms:{*other}*") == []
     await chat.exchange("And now?", "Now.", client_msg_id="two")
 
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from sessions.conversation.conversation import Conversation
 from sessions.events import Accepted, Deleted, Delta, Done, Reason, Removed
-from sessions.store.client import LEAVE, Script, run_script
+from sessions.store.client import WATCH, Script, run_script
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
@@ -62,7 +62,7 @@ async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_l
 
     async def slowly(client: Redis, script: Script, keys: list[str], args: list[str]) -> Any:
         answer = await run_script(client, script, keys, args)
-        if script is LEAVE and not other.reader.events:
+        if script is WATCH and not args[0] and not other.reader.events:
             other.reader.publish((await other.shown(other.reader)).page)
             await eventually(lambda: chat.live_conversation.others.watched)
         return answer

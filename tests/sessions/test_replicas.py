@@ -62,27 +62,38 @@ async def test_every_event_reaches_the_other_replicas_connections(
     assert followed.reader.of(Accepted)[0].content == "Hello?"
     assert plain(followed.reader.events) == plain(reader.events[requested:])
     assert digest(followed.reader.text(accepted.turn_id)) == done.text_sha256
-    assert continuous(followed.reader.events)
-
-
-async def test_an_exchange_that_leaves_is_told_on_the_other_replica(chat: Chat, followed: Chat) -> None:
-    done = await chat.exchange("Hello?")
-    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
+    await chat.wait_idle()
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
     assert (await followed.reader.next(Removed)).turn_id == done.turn_id
     assert continuous(followed.reader.events)
 
 
-async def test_the_other_replicas_history_shows_the_running_reply_and_follows_it(
-    chat: Chat, other: Chat
-) -> None:
-    accepted = await chat.running("Hello?", "This reply")
+async def test_the_other_replica_shows_the_running_reply_and_follows_it(chat: Chat, other: Chat) -> None:
+    """In its history, in a snapshot, and to a duplicate."""
+    accepted = await chat.running("Hello?", "This reply", client_msg_id="one")
     page = await other.history()
-    running = page.messages[-1]
-    assert (running.content, running.status) == ("This reply", "running")
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "running")
+    returned, twin = Recorder(), Recorder()
+    await other.resume(returned, 1, epoch="another")
+    snapshot = returned.of(Snapshot)[0]
+    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
+    again = await other.send("Hello?", client_msg_id="one", reader=twin)
+    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
+    delta = await twin.next(Delta)
+    assert (delta.off, delta.text, delta.first_seq) == (0, "This reply", accepted.seq + 1)
     chat.engine.step(20)
-    done = await other.reader.next(Done)
-    assert other.reader.of(Delta)[0].first_seq == page.seq + 1
-    assert digest(running.content + other.reader.text(accepted.turn_id)) == done.text_sha256
+    for reader, seq, text in (
+        (other.reader, page.seq, "This reply"),
+        (returned, snapshot.seq, snapshot.text),
+    ):
+        done = await reader.next(Done)
+        assert reader.of(Delta)[0].first_seq == seq + 1
+        assert digest(f"{text}{reader.text(accepted.turn_id)}") == done.text_sha256
+    assert digest(twin.text(accepted.turn_id)) == (await twin.next(Done)).text_sha256
+    assert continuous(twin.events)
+    assert other.engine.requests == []
+    for one in (returned, twin):
+        other.leave(one)
 
 
 async def test_a_reader_comes_back_on_the_other_replica(chat: Chat, other: Chat, reader: Recorder) -> None:
@@ -100,32 +111,6 @@ async def test_a_reader_comes_back_on_the_other_replica(chat: Chat, other: Chat,
     assert continuous(other.reader.events)
 
 
-async def test_a_snapshot_of_the_other_replicas_reply_goes_on_live(chat: Chat, other: Chat) -> None:
-    accepted = await chat.running("Hello?", "This reply")
-    await other.resume(other.reader, 1, epoch="another")
-    snapshot = other.reader.of(Snapshot)[0]
-    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
-    chat.engine.step(20)
-    done = await other.reader.next(Done)
-    assert other.reader.of(Delta)[0].first_seq == snapshot.seq + 1
-    assert digest(f"{snapshot.text}{other.reader.text(accepted.turn_id)}") == done.text_sha256
-
-
-async def test_a_duplicate_on_the_other_replica_is_told_the_text_so_far_and_what_follows(
-    chat: Chat, other: Chat
-) -> None:
-    accepted = await chat.running("Hello?", "This reply", client_msg_id="one")
-    again = await other.send("Hello?", client_msg_id="one")
-    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
-    delta = await other.reader.next(Delta)
-    assert (delta.off, delta.text, delta.first_seq) == (0, "This reply", accepted.seq + 1)
-    chat.engine.step(20)
-    done = await other.reader.next(Done)
-    assert digest(other.reader.text(accepted.turn_id)) == done.text_sha256
-    assert continuous(other.reader.events)
-    assert other.engine.requests == []
-
-
 async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attached(
     chat: Chat, followed: Chat, store: Redis
 ) -> None:
@@ -138,24 +123,22 @@ async def test_a_turn_goes_on_while_only_the_other_replicas_connection_is_attach
     assert (await followed.reader.next(Done)).reason is Reason.STOP
 
 
-async def test_it_is_cancelled_when_that_one_leaves_too(chat: Chat, followed: Chat, store: Redis) -> None:
-    await chat.running("Hello?", "This")
-    await until_watched_remotely(chat.live_conversation)
-    chat.leave()
-    followed.leave()
-    await chat.wait_idle()
-    page = await chat.history(Recorder())
-    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "cancelled")
-
-
-async def test_it_is_cancelled_when_that_ones_replica_dies(chat: Chat, followed: Chat, store: Redis) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+async def test_it_is_cancelled_when_that_one_leaves_or_its_replica_dies(
+    chat: Chat, followed: Chat, store: Redis, *, dies: bool
+) -> None:
     """Nobody takes a dead replica off the list but those who find its lease gone."""
     await chat.running("Hello?", "This")
     await until_watched_remotely(chat.live_conversation)
     chat.leave()
-    await store.delete(f"ms:replica:{followed.sessions.parts.storage.ownership.replica}")
+    if dies:
+        await store.delete(f"ms:replica:{followed.sessions.parts.storage.ownership.replica}")
+    else:
+        followed.leave()
     await chat.wait_idle()
     assert await watchers(chat, store) == 0
+    page = await chat.history(Recorder())
+    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "cancelled")
 
 
 async def test_grace_begins_when_the_other_replicas_connection_leaves(chat: Chat, followed: Chat) -> None:
@@ -211,19 +194,18 @@ async def test_messages_lost_at_the_very_end_are_not_missed(
 
 
 async def test_a_hole_that_nothing_fills_is_a_gap(chat: Chat, followed: Chat, store: Redis) -> None:
+    await chat.running("Hello?", "This")
+    await followed.reader.next(Delta)
     await store.hset(chat.keys.conversation, "watchers", "nobody")
-    await chat.exchange("Hello?")
-    await store.hset(chat.keys.conversation, "watchers", followed.sessions.parts.storage.ownership.replica)
+    await chat.step()
     await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
-    await store.hdel(chat.keys.conversation, "ended_seq")  # as version 0.1.0 wrote it
-    accepted = await chat.running("And now?", "This")
+    await store.hset(chat.keys.conversation, "watchers", followed.sessions.parts.storage.ownership.replica)
+    await chat.step()
     snapshot = await followed.reader.next(Snapshot)
-    assert followed.reader.of(Gap)[0].min_seq == accepted.seq
+    assert followed.reader.of(Gap)[0].min_seq == chat.reader.of(Delta)[-1].seq
     chat.engine.step(20)
-    done = await followed.reader.next(Done)
-    events = followed.reader.events[followed.reader.events.index(snapshot) + 1 :]
-    assert continuous(events)
-    assert digest(f"{snapshot.text}{followed.reader.text(done.turn_id)}") == done.text_sha256
+    await followed.reader.next(Done)
+    assert continuous(followed.reader.events[followed.reader.events.index(snapshot) + 1 :])
 
 
 async def test_a_store_that_lost_events_begins_another_epoch(

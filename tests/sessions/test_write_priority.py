@@ -21,7 +21,7 @@ from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat
 from tests.sessions.recorder import Recorder
 
-TURNS = 50
+TURNS = 40
 
 
 @pytest.fixture(autouse=True)

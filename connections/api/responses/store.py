@@ -189,7 +189,7 @@ class ResponseStore(StoredTurns):
     async def images(self, owner: Owner, conversation_id: str, images: Sequence[Image]) -> tuple[Image, ...]:
         """Return images with their bytes, as far as they are stored. Raises StoreDown."""
         digests = sorted({image.digest for image in images if not image.data})
-        known = await self.sessions.images.of(owner, conversation_id, digests)
+        known = await self.sessions.images.read(Keys.of(owner, conversation_id), digests)
         data = {digest: image.data for digest, image in known.items()}
         return tuple(image.with_data(data) for image in images)
 

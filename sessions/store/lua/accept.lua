@@ -11,12 +11,12 @@ local asked, message, turn, event = cjson.decode(ARGV[1]), ARGV[2], ARGV[3], ARG
 local known = redis.call('HGET', conversation, 'sent:' .. asked.client_msg_id)
 if known == asked.turn_id then return {'accepted', redis.call('HGET', conversation, 'watchers') or ''} end
 if known then return {'duplicate', known, redis.call('HGET', conversation, 'turn:' .. known)} end
-local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'leaf', 'queue', 'ended_seq', 'messages')
+local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'leaf', 'queue', 'messages')
 if (facts[3] and facts[3] ~= '') or (facts[5] and facts[5] ~= '') then return {'busy'} end
 local seq = NUMBER(facts[2] or 0, 'seq')
 if (facts[1] and facts[1] ~= asked.epoch) or seq + 1 ~= asked.seq then return {'moved'} end
 if asked.continues and (facts[4] or '') ~= asked.parent_id then return {'moved'} end
-NUMBER(facts[7] or 0, 'messages')
+NUMBER(facts[6] or 0, 'messages')
 CLEAR_WAY(journal, facts[1] and asked.seq or 0)
 
 redis.call('XADD', journal, string.format('%d-0', asked.seq), 'event', event)
@@ -28,9 +28,6 @@ redis.call('HSET', conversation, 'epoch', asked.epoch, 'seq', asked.seq, 'runnin
   'leaf', asked.goes_on and asked.reply_id or asked.message_id, 'system', asked.system, 'context_from', asked.context_from, 'updated_at', asked.now,
   'sent:' .. asked.client_msg_id, asked.turn_id, 'turn:' .. asked.turn_id, turn)
 if asked.model ~= '' then redis.call('HSET', conversation, 'model', asked.model) end
-if NUMBER(facts[6] or 0, 'ended_seq') ~= seq then -- what came before was written by a version that made no links
-  redis.call('HSET', conversation, 'kept_from', asked.seq, 'ended', '')
-end
 if message ~= '' then
   redis.call('HSET', conversation, 'message:' .. asked.message_id, message)
   redis.call('HINCRBY', conversation, 'messages', 1)

@@ -1,6 +1,6 @@
 -- The ends of a conversation's turns, newest first: a chain through the hash, from which ended turns can be told again
--- once their events have left the journal. `ended` names the newest link, `ended_seq` is its seq, and everything from
--- `kept_from` (1 where it is not there) to there is in the chain. A link is 't' and a turn, whose record then begins
+-- once their events have left the journal. `ended` names the newest link, `ended_seq` is its seq, and everything up
+-- to there is in the chain. A link is 't' and a turn, whose record then begins
 -- with the link before it and a line feed; or 'r' and a turn that was removed: `removed:<turn>` is its seq and the link
 -- before it. `due` has the seq and the time of one or two ends: up to the first, the journal may be compacted.
 

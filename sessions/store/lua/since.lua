@@ -7,7 +7,7 @@
 local conversation, journal = KEYS[1], KEYS[2]
 local after, left, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) or math.huge
 local AT_ONCE = 16 -- events: what is read beyond the bound
-local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'queue', 'ended', 'ended_seq', 'kept_from')
+local facts = redis.call('HMGET', conversation, 'epoch', 'seq', 'running', 'queue', 'ended', 'ended_seq')
 if not facts[1] then return false end
 local seq, running = tonumber(facts[2]), facts[3] or ''
 local record = running ~= '' and redis.call('HGET', conversation, 'turn:' .. running)
@@ -33,7 +33,7 @@ if bytes > most then
   return answer
 end
 if after + 1 >= first or not facts[6] then
-  if answer[6] + 1 >= first then answer[7] = math.min(first, tonumber(facts[7]) or 1) end
+  if answer[6] + 1 >= first then answer[7] = 1 end
   return answer
 end
 
@@ -64,7 +64,7 @@ end
 local link = facts[5] or ''
 while true do
   if link == '' then
-    answer[7] = tonumber(facts[7]) or 1
+    answer[7] = 1
     return answer
   end
   local turn_id, before, ended, kept = string.sub(link, 2), nil, nil, nil

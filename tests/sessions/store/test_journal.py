@@ -100,20 +100,15 @@ async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
     assert not isinstance(trouble.value, StoreFault)
 
 
-async def test_one_lost_turn_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
+async def test_a_lost_turn_or_a_refused_write_is_no_trouble_for_the_others(
+    store: Redis, journal: Journal
+) -> None:
     await open_turns(store, "a")
-    lost = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
-    kept = journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
+    await store.set(keys("c")[0], "no hash")
+    lost, refused, kept = (journal.put_nowait(keys(name), name, [Entry(2, b"event")]) for name in "bca")
     await kept
     with pytest.raises(OwnershipLost):
         await lost
-
-
-async def test_one_refused_write_is_no_trouble_for_the_others(store: Redis, journal: Journal) -> None:
-    await open_turns(store, "a")
-    await store.set(keys("b")[0], "no hash")
-    refused = journal.put_nowait(keys("b"), "b", [Entry(2, b"event")])
-    await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
     with pytest.raises(StoreFault):
         await refused
 
@@ -146,13 +141,6 @@ async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, 
             await turn.write_rest()
     await turn.write_rest()
     assert await seqs(store, "a") == [b"2-0"]
-
-
-async def test_a_lost_turn_learns_it_at_its_next_write(store: Redis, journal: Journal) -> None:
-    turn = turn_of(journal)
-    await load_scripts(store)
-    with pytest.raises(OwnershipLost):
-        await turn.write(event(2))
 
 
 async def test_a_lost_turn_stays_lost_though_the_store_is_late(

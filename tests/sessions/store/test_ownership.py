@@ -28,13 +28,6 @@ async def lose_lease(chat: Chat, store: Redis) -> None:
     await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
 
 
-async def test_a_living_replicas_turns_are_left_alone(chat: Chat, other: Chat) -> None:
-    await chat.running("Hello?", "This")
-    assert await other.sessions.parts.reaper.reap() == 0
-    assert await chat.sessions.parts.reaper.reap() == 0
-    chat.cancel()
-
-
 async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
     store: Redis, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,35 +80,33 @@ async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
     page = await other.history()
     assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "interrupted")
     assert await other.sessions.parts.reaper.reap() == 0
+    (due,) = await store.keys("ms:compaction:*")
+    assert await store.zrange(due, 0, -1) == [chat.keys.conversation.encode()]
     chat.cancel()
+    await chat.wait_idle()
 
 
+@pytest.mark.parametrize("ends", [False, True])
 async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
+    chat: Chat, other: Chat, store: Redis, reader: Recorder, *, ends: bool
 ) -> None:
+    """Also if it was just about to end it."""
     await chat.running("Hello?", "This")
     await lose_lease(chat, store)
     await other.sessions.parts.reaper.reap()
-    chat.engine.step()
+    if ends:
+        chat.cancel()
+    else:
+        chat.engine.step()
     done = await reader.next(Done)
     await chat.wait_idle()
     assert (done.reason, done.chars) == (Reason.INTERRUPTED, 4)
+    assert len(reader.of(Done)) == 1
     assert continuous(reader.events)
     journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
     assert [event.seq for event in journal] == [1, 2, 3]
     assert chat.engine.statistics().cancels == 1
     await other.exchange("And now?", "Now.", client_msg_id="two")
-
-
-async def test_a_turn_lost_at_its_very_end_has_one_end(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
-) -> None:
-    await chat.running("Hello?", "This")
-    await lose_lease(chat, store)
-    await other.sessions.parts.reaper.reap()
-    chat.cancel()
-    await chat.wait_idle()
-    assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED]
 
 
 async def test_an_end_that_was_told_unsaved_is_not_told_again(
@@ -141,19 +132,6 @@ async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
     assert [event.ref for event in other.reader.of(Deleted)] == ["gone"]
     assert await running_turns_in_store(store) == 0
     await chat.exchange("Hello?", "Hello again.")
-
-
-async def test_a_duplicate_of_a_turn_on_another_replica_waits_for_its_end(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
-    accepted = await chat.running("Hello?", "This", client_msg_id="one")
-    again = await other.send("Hello?", client_msg_id="one")
-    assert (again.duplicate, again.turn_id) == (True, accepted.turn_id)
-    assert other.reader.text(accepted.turn_id) == "This"
-    await lose_lease(chat, store)
-    await other.sessions.parts.reaper.reap()
-    assert (await other.reader.next(Done)).turn_id == accepted.turn_id
-    chat.cancel()
 
 
 async def test_a_rollback_of_a_turn_on_another_replica_does_nothing(chat: Chat, other: Chat) -> None:
@@ -261,24 +239,15 @@ async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
     chat.cancel()
 
 
-async def test_a_row_of_another_version_keeps_no_other_turn_open(
+async def test_rows_that_can_not_be_read_keep_no_other_turn_open(
     chat: Chat, other: Chat, store: Redis
 ) -> None:
+    """Of another version, or of a dead replica whose hash is spoiled."""
     await chat.running("Hello?", "This")
     await store.hset(f"ms:running:{chat.sessions.parts.storage.ownership.replica}", "odd", "{}")
+    await store.sadd("ms:runners", "spoiled")
+    await store.set("ms:running:spoiled", "no hash")
     await lose_lease(chat, store)
     assert await other.sessions.parts.reaper.reap() == 1
     assert await other.sessions.parts.reaper.reap() == 0
     chat.cancel()
-
-
-async def test_a_dead_replicas_spoiled_row_keeps_nobody_else_from_being_closed(
-    chat: Chat, store: Redis
-) -> None:
-    await chat.running("Hello?", "This")
-    await store.sadd("ms:runners", "spoiled")
-    await store.set("ms:running:spoiled", "no hash")
-    other = Ownership(store, replica="other")
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    left = await other.orphans(lambda _: False)
-    assert [turn.conversation_id for turn in left] == [CONVERSATION_ID]

@@ -25,10 +25,8 @@ async def served(places: FairSlots, groups: list[str]) -> list[str]:
 
 
 async def test_one_of_each_group_goes_in_turn() -> None:
+    """Who was not there goes first."""
     assert await served(FairSlots(1), ["a"] * 4 + ["b"] * 2) == ["a", "b", "a", "b", "a", "a"]
-
-
-async def test_who_was_not_there_goes_first() -> None:
     assert await served(FairSlots(1), ["a", "a", "b", "b", "c"]) == ["a", "c", "b", "a", "b"]
 
 
@@ -129,14 +127,6 @@ def test_a_place_comes_back_however_its_holder_ends(holders: list[tuple[str, boo
         assert not places._waiting
 
     asyncio.run(scene())
-
-
-async def test_who_fails_inside_gives_its_place_back() -> None:
-    places = FairSlots(1)
-    with pytest.raises(ValueError, match="inside"):
-        async with places.slot("a"):
-            raise ValueError("inside")
-    assert await served(places, ["b"]) == ["b"]
 
 
 async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:

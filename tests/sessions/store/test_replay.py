@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions.events import (
@@ -91,6 +91,7 @@ def text_of(events: Iterable[Event], turn_id: str) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta) and event.turn_id == turn_id)
 
 
+@settings(max_examples=50)
 @given(journals(), st.data())
 def test_what_was_seen_and_what_is_told_again_are_continuous(
     expected: ExpectedConversation, data: st.DataObject
@@ -102,6 +103,7 @@ def test_what_was_seen_and_what_is_told_again_are_continuous(
         assert text_of(events, end.turn_id)[: end.chars] == expected.kept[end.turn_id]
 
 
+@settings(max_examples=50)
 @given(journals())
 def test_whoever_saw_nothing_is_told_what_the_history_says(expected: ExpectedConversation) -> None:
     events = replayed(expected.events, expected.cut)
@@ -111,6 +113,7 @@ def test_whoever_saw_nothing_is_told_what_the_history_says(expected: ExpectedCon
     assert len(ends) == sum(isinstance(event, Done) for event in expected.events)
 
 
+@settings(max_examples=50)
 @given(journals())
 def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(expected: ExpectedConversation) -> None:
     """By the next event, whose seqs begin where these end."""
@@ -120,6 +123,7 @@ def test_only_what_a_cut_withdrew_at_the_very_end_is_covered_later(expected: Exp
     assert not expected.events[last:] or isinstance(expected.events[-1], Delta)
 
 
+@settings(max_examples=50)
 @given(journals(), st.data())
 def test_a_replay_is_the_same_in_two_parts(expected: ExpectedConversation, data: st.DataObject) -> None:
     """A reader that leaves again in the middle of it misses nothing either."""

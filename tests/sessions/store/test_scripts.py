@@ -112,26 +112,21 @@ async def journal_seqs(history: History) -> list[int]:
     return [event.seq for event in await history.journal(KEYS, after_seq=0)]
 
 
-async def test_accepting_twice_accepts_once(history: History) -> None:
+async def test_accepting_twice_accepts_once_and_another_turn_only_after_its_end_on_the_newest_facts(
+    history: History,
+) -> None:
     for _ in range(2):
         await history.begin(KEYS, beginning("a", seq=1))
     meta = await history.load(KEYS)
     assert meta is not None
     assert (meta.seq, meta.messages, meta.running, meta.leaf) == (1, 1, "a", "user-a")
     assert await journal_seqs(history) == [1]
-
-
-async def test_a_second_turn_waits_for_the_end_of_the_first(history: History) -> None:
-    await history.begin(KEYS, beginning("a", seq=1))
     with pytest.raises(StaleFacts, match="busy"):
         await history.begin(KEYS, beginning("b", seq=2))
-
-
-@pytest.mark.parametrize("seq", [1, 2, 4])
-async def test_a_turn_on_stale_facts_is_not_accepted(history: History, seq: int) -> None:
-    await exchange(history, "a", seq=1)
-    with pytest.raises(StaleFacts, match="moved"):
-        await history.begin(KEYS, beginning("b", seq=seq))
+    await history.finish(KEYS, ending(beginning("a", seq=1), seq=2))
+    for seq in (1, 2, 4):
+        with pytest.raises(StaleFacts, match="moved"):
+            await history.begin(KEYS, beginning("b", seq=seq))
     assert await journal_seqs(history) == [1, 2]
 
 
@@ -142,46 +137,33 @@ async def append(store: Redis, turn: str, *seqs: int) -> bytes:
     return cast("bytes", answer)
 
 
-async def test_appending_twice_appends_once(history: History, store: Redis) -> None:
+async def test_appending_twice_appends_once_and_no_hole_nor_for_another_turn(
+    history: History, store: Redis
+) -> None:
     await history.begin(KEYS, beginning("a", seq=1))
-    assert await append(store, "a", 2, 3) == b"ok"
-    assert await append(store, "a", 2, 3) == b"ok"
-    assert await append(store, "a", 3, 4) == b"ok"
+    for seqs in ((2, 3), (2, 3), (3, 4)):
+        assert await append(store, "a", *seqs) == b"ok"
+    assert await append(store, "a", 6) == b"behind"
+    assert await append(store, "b", 5) == b"lost"
     assert await journal_seqs(history) == [1, 2, 3, 4]
 
 
-async def test_an_append_with_a_hole_or_by_another_turn_is_refused(history: History, store: Redis) -> None:
-    await history.begin(KEYS, beginning("a", seq=1))
-    assert await append(store, "a", 3) == b"behind"
-    assert await append(store, "b", 2) == b"lost"
-    assert await journal_seqs(history) == [1]
-
-
-async def test_finishing_twice_finishes_once(history: History) -> None:
+async def test_finishing_twice_finishes_once_and_no_other_end_nor_one_behind_a_hole(
+    history: History,
+) -> None:
     begun = beginning("a", seq=1)
     await history.begin(KEYS, begun)
+    with pytest.raises(OwnershipLost):
+        await history.finish(KEYS, ending(begun, seq=3))
     for _ in range(2):
         await history.finish(KEYS, ending(begun, seq=2))
+    with pytest.raises(OwnershipLost):
+        await history.finish(KEYS, ending(begun, seq=2, removed=True))
     assert await message_ids(history) == ["user-a", "reply-a"]
     assert await journal_seqs(history) == [1, 2]
     meta = await history.load(KEYS)
     assert meta is not None
     assert (meta.messages, meta.running, meta.leaf) == (2, None, "reply-a")
-
-
-async def test_another_end_of_an_ended_turn_is_refused(history: History) -> None:
-    begun = beginning("a", seq=1)
-    await history.begin(KEYS, begun)
-    await history.finish(KEYS, ending(begun, seq=2))
-    with pytest.raises(OwnershipLost):
-        await history.finish(KEYS, ending(begun, seq=2, removed=True))
-
-
-async def test_an_end_with_a_hole_before_it_is_refused(history: History) -> None:
-    begun = beginning("a", seq=1)
-    await history.begin(KEYS, begun)
-    with pytest.raises(OwnershipLost):
-        await history.finish(KEYS, ending(begun, seq=3))
 
 
 async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> None:
@@ -200,17 +182,13 @@ async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> Non
 async def test_removing_twice_removes_once_and_says_so_each_time(history: History) -> None:
     """A repeated write is the same write: who sent it must learn that it was done."""
     turn = await exchange(history, "a", seq=1)
+    with pytest.raises(StaleFacts):
+        await history.remove(KEYS, turn, removal(turn, seq=2))
     assert await history.remove(KEYS, turn, removal(turn, seq=3))
     assert await history.remove(KEYS, turn, removal(turn, seq=3))
     assert not await history.remove(KEYS, turn, removal(turn, seq=4))
     assert await message_ids(history) == []
     assert await journal_seqs(history) == [1, 2, 3]
-
-
-async def test_a_removal_on_stale_facts_is_refused(history: History) -> None:
-    turn = await exchange(history, "a", seq=1)
-    with pytest.raises(StaleFacts):
-        await history.remove(KEYS, turn, removal(turn, seq=2))
 
 
 async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history: History) -> None:
@@ -222,22 +200,27 @@ async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history
     assert (await history.branch(KEYS)).siblings[0] == Siblings(["user-b"], 1, 0)
 
 
-async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(history: History) -> None:
+async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(
+    history: History, store: Redis
+) -> None:
     """A page stays small, whatever its conversation has become."""
     await exchange(history, "a", seq=1)
-    for number in range(MAX_SIBLINGS + 20):
-        await exchange(history, f"b{number}", seq=3 + 2 * number, parent="reply-a")
-    newest, count = MAX_SIBLINGS + 19, MAX_SIBLINGS + 20
-    siblings = (await history.branch(KEYS)).siblings[2]
-    assert siblings == Siblings([f"user-b{number}" for number in range(20, count)], count, newest)
-    middle = (await history.branch(KEYS, leaf="reply-b110")).siblings[2]
-    assert (len(middle.shown_ids), middle.shown_ids[100], middle.before) == (MAX_SIBLINGS, "user-b110", 110)
-    first = (await history.branch(KEYS, leaf="reply-b0")).siblings[2]
-    assert (first.shown_ids[0], first.shown_ids[-1], first.before) == (
-        "user-b0",
-        f"user-b{MAX_SIBLINGS - 1}",
-        0,
-    )
+    await exchange(history, "b", seq=3, parent="reply-a")
+    count = MAX_SIBLINGS + 20
+    names = [f"user-b{number}" for number in range(count)]
+    (stored,) = await store.hmget(KEYS.conversation, ["message:user-b"])
+    fields = {
+        f"{kind}:{name}": value
+        for name in names
+        for kind, value in (("parent", "reply-a"), ("message", stored))
+    }
+    await store.hset(
+        KEYS.conversation, mapping={**fields, "children:reply-a": " ".join(names), "leaf": names[-1]}
+    )  # type: ignore[misc]
+    assert (await history.branch(KEYS)).siblings[2] == Siblings(names[20:], count, count - 1)
+    middle = (await history.branch(KEYS, leaf=names[110])).siblings[2]
+    assert (len(middle.shown_ids), middle.shown_ids[100], middle.before) == (MAX_SIBLINGS, names[110], 110)
+    assert (await history.branch(KEYS, leaf=names[0])).siblings[2] == Siblings(names[:MAX_SIBLINGS], count, 0)
 
 
 async def test_a_withdrawn_turn_may_come_again(history: History) -> None:
@@ -251,12 +234,8 @@ async def test_a_withdrawn_turn_may_come_again(history: History) -> None:
     with pytest.raises(StaleFacts):
         await history.begin(KEYS, begun)
     await history.begin(KEYS, beginning("b", seq=3, sent="sent-a"))
-
-
-async def test_a_turn_that_never_came_is_withdrawn_in_vain(history: History) -> None:
-    turn = await exchange(history, "a", seq=1)
-    await history.withdraw(KEYS, turn, removal(turn, seq=3))
-    assert await message_ids(history) == ["user-a", "reply-a"]
+    await history.withdraw(KEYS, begun.turn, removal(begun.turn, seq=4))  # in vain: it does not run
+    assert await message_ids(history) == ["user-b"]
 
 
 async def test_a_branch_is_read_newest_first_up_to_a_limit_or_a_message(history: History) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -92,29 +92,27 @@ async def test_a_message_is_found_by_its_words_in_any_order_and_case(store: Redi
     assert found.next is None
 
 
-async def test_a_title_is_found_where_no_message_is(store: Redis, shelf: Shelf) -> None:
-    await shelf.put("trees", "Hello.", title="On oaks")
-    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
-    assert (hit.message_id, hit.role, hit.snippet, hit.off, hit.len) == (None, None, "On oaks", 3, 3)
-
-
-async def test_of_several_messages_the_newest_is_told(store: Redis, shelf: Shelf) -> None:
+async def test_the_newest_message_is_told_or_the_title_where_no_message_is_found(
+    store: Redis, shelf: Shelf
+) -> None:
+    """A message that can't be read hides no other, and what has expired is not found."""
+    await shelf.put("gone", "oak")
+    await shelf.expire("gone")
     await shelf.put("trees", "oak one", "oak two", "no tree")
-    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    await shelf.put("titled", "Hello.", title="On oaks")
+    titled, hit = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    assert (titled.message_id, titled.role, titled.snippet) == (None, None, "On oaks")
+    assert (titled.off, titled.len) == (3, 3)
     assert hit.message_id == "m1"
+    await store.hset(Keys.of(ALICE, "trees").conversation, "message:m1", b"[broken")  # type: ignore[misc]
+    hit = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits[-1]
+    assert hit.message_id == "m0"
 
 
 async def test_nobody_finds_what_is_anothers_or_is_no_text(store: Redis, shelf: Shelf) -> None:
     await shelf.put("mine", "nothing here")
     await shelf.put("theirs", "a needle", title="needle", owner=BOB)
     assert (await patient(store).find(ALICE, "needle", limit=5, before=None)).hits == []
-
-
-async def test_what_has_expired_is_not_found(store: Redis, shelf: Shelf) -> None:
-    await shelf.put("gone", "oak")
-    await shelf.put("there", "oak")
-    await shelf.expire("gone")
-    assert [hit.conversation_id for hit in (await all_hits(patient(store), "oak"))[0]] == ["there"]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
@@ -126,19 +124,14 @@ async def test_pages_have_every_hit_once_newest_first(store: Redis, shelf: Shelf
 
 
 async def test_a_page_ends_when_its_time_is_over_and_the_next_goes_on(store: Redis, shelf: Shelf) -> None:
-    """Amid a conversation of many messages, too."""
+    """Amid a conversation of many messages, too, whose title is not found twice."""
     for number in range(5):
         await shelf.put(f"c{number}", "oak")
-    await shelf.put("long", *(f"ash {number} " + "x" * 100 for number in range(900)))
+    await shelf.put("long", *(f"ash {number} " + "x" * 100 for number in range(900)), title="elm")
     hits, pages = await all_hits(hurried(store), "oak")
     assert [hit.conversation_id for hit in hits] == [f"c{number}" for number in range(4, -1, -1)]
     assert pages > 10
-
-
-async def test_amid_a_long_conversation_its_title_is_not_found_twice(store: Redis, shelf: Shelf) -> None:
-    await shelf.put("long", *("ash " + "x" * 100 for _ in range(900)), title="oak")
-    hits, _ = await all_hits(hurried(store), "oak")
-    assert [hit.conversation_id for hit in hits] == ["long"]
+    assert [hit.conversation_id for hit in (await all_hits(hurried(store), "elm"))[0]] == ["long"]
 
 
 async def test_a_conversation_that_goes_on_meanwhile_does_not_hide_others(store: Redis, shelf: Shelf) -> None:
@@ -153,19 +146,13 @@ async def test_a_conversation_that_goes_on_meanwhile_does_not_hide_others(store:
     assert {f"c{number:02}" for number in range(8)} <= set(names)
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "1/2", "1/-2/c", "1/2/", "\u0661/0/c", f"{'9' * 30}/0/c"])
-async def test_a_cursor_of_ones_own_making_is_refused(store: Redis, cursor: str) -> None:
-    with pytest.raises(BadParams, match="before"):
-        await patient(store).find(ALICE, "oak", limit=4, before=cursor)
+async def test_a_cursor_of_ones_own_making_is_refused(store: Redis) -> None:
+    for cursor in ("", "x", "1/2", "1/-2/c", "1/2/", "\u0661/0/c", f"{'9' * 30}/0/c"):
+        with pytest.raises(BadParams, match="before"):
+            await patient(store).find(ALICE, "oak", limit=4, before=cursor)
 
 
-async def test_a_message_that_can_not_be_read_hides_no_other(store: Redis, shelf: Shelf) -> None:
-    await shelf.put("trees", "oak one", "oak two")
-    await store.hset(Keys.of(ALICE, "trees").conversation, "message:m1", b"[broken")  # type: ignore[misc]
-    (hit,) = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
-    assert hit.message_id == "m0"
-
-
+@example("oak", "long words " * 10, "")
 @given(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=300), st.text(max_size=300))
 def test_an_excerpt_shows_a_bounded_part_with_what_was_found(query: str, before: str, behind: str) -> None:
     words = QueryWords(query)

@@ -14,16 +14,14 @@ from sessions.events import CallState, Reason
 from sessions.limits.shares import Subject
 from sessions.records import Owner
 from sessions.service import Sessions
-from sessions.store.client import load_scripts
 from sessions.store.codec import Keys
 from sessions.store.images import Images
-from sessions.store.ledger import COPIES, MESSAGE_BYTES, Ledger, Memory, StoreFull
+from sessions.store.ledger import COPIES, MESSAGE_BYTES, Ledger, StoreFull
 from sessions.turn.policy import Policy
 from tests.sample_images import Picture, chunk, png
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
 from tests.sessions.store.storage_quotas import MIB, counted_bytes, ledger_with_room, of, size_with_room, used
-from tests.sessions.store_round_trips import RoundTrips
 from tests.sessions.tool_round.sample_tools import BERN, TOOLS
 from tests.store_faults import refusing_writes, without_memory
 
@@ -55,22 +53,17 @@ def owners(count: int) -> list[Owner]:
     return [Owner("anonymous", f"made up {number}") for number in range(count)]
 
 
-async def test_an_owner_takes_a_quarter_of_the_room(store: Redis) -> None:
+@pytest.mark.parametrize(
+    ("count", "group", "least", "most"),
+    [(1, "", ROOM / 6, ROOM / 3.5), (20, ADDRESS, ROOM / 5, ROOM / 2.5), (20, KEY, ROOM / 2, ROOM / 1.25)],
+    ids=["an owner a quarter", "an address a third", "a key three quarters"],
+)
+async def test_each_takes_a_share_of_the_room_under_any_number_of_names(
+    store: Redis, count: int, group: str, least: float, most: float
+) -> None:
     ledger = await ledger_with_room(store, ROOM)
-    assert ROOM / 6 < await fill(ledger, store, ALICE) < ROOM / 3.5
-    await Images(store, ledger=ledger).keep(BOB, picture(0).image)
-
-
-async def test_an_address_takes_a_third_of_the_room_under_any_number_of_names(store: Redis) -> None:
-    ledger = await ledger_with_room(store, ROOM)
-    assert ROOM / 5 < await fill(ledger, store, *owners(20), group=ADDRESS) < ROOM / 2.5
-    await Images(store, ledger=ledger).keep(BOB, picture(0).image, group="address:192.0.2.8")
-
-
-async def test_a_key_takes_three_quarters_of_the_room(store: Redis) -> None:
-    ledger = await ledger_with_room(store, ROOM)
-    assert ROOM / 2 < await fill(ledger, store, *owners(20), group=KEY) < ROOM / 1.25
-    await Images(store, ledger=ledger).keep(BOB, picture(0).image, group="key:other")
+    assert least < await fill(ledger, store, *owners(count), group=group) < most
+    await Images(store, ledger=ledger).keep(BOB, picture(0).image, group=group and "key:other")
 
 
 async def test_any_number_of_owners_leave_the_reserve_and_room_for_another_one(store: Redis) -> None:
@@ -79,12 +72,6 @@ async def test_any_number_of_owners_leave_the_reserve_and_room_for_another_one(s
     assert await fill(ledger, store, *owners(60), size=MIB // 4) < ROOM
     assert ledger.memory.free > 0
     await ledger.admit(Subject(str(BOB)), MESSAGE_BYTES, lifetime_s=60)
-
-
-async def test_a_full_store_admits_nothing_new(store: Redis) -> None:
-    ledger = Ledger(store, Memory(store, most_bytes=await used(store)))
-    with pytest.raises(StoreFull, match="The store has no room"):
-        await ledger.admit(Subject(str(ALICE)), 1, lifetime_s=60)
 
 
 async def test_a_refusal_counts_nothing(store: Redis) -> None:
@@ -109,31 +96,28 @@ async def test_bytes_that_have_expired_count_no_longer(store: Redis) -> None:
 async def test_a_ledger_has_few_fields_however_much_it_counts(store: Redis) -> None:
     ledger = Ledger(store)
     for lifetime_s in (60, 900, 3600, 86_400):
-        for number in range(50):
+        for number in range(12):
             await ledger.admit(Subject(str(ALICE)), 1, lifetime_s=lifetime_s + number / 1000)
     assert await store.hlen(f"ms:stored:{{{ALICE}}}") <= 8  # type: ignore[misc]
-    assert await of(store, ALICE) == 200
+    assert await of(store, ALICE) == 48
 
 
 async def test_a_conversation_counts_about_what_it_takes(chat: Chat, store: Redis) -> None:
-    for number in range(30):
-        await chat.exchange(f"{number} " + "x" * 2000 * (number % 3), "Well. " * 40)
-    await chat.wait_idle()
-    charged: bytes = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
-    _, size, _ = charged.decode().split(" ", 2)
+    """The store is asked for an average of some fields, and must not miss a few long ones among many."""
+
+    async def counted() -> int:
+        await chat.wait_idle()
+        charged: bytes = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
+        return int(charged.split(b" ")[1])
+
+    for number in range(12):
+        await chat.exchange(f"{number} " + "x" * 2000 * (number % 3), "Well. " * 10)
     taken = int(await store.memory_usage(chat.keys.conversation, samples=0) or 0)
-    assert 0.6 * taken < int(size) < 1.6 * taken
-
-
-async def test_a_few_long_messages_among_many_short_ones_count(chat: Chat, store: Redis) -> None:
-    """The store is asked for an average of some fields, and must not miss most of the bytes."""
+    assert 0.6 * taken < await counted() < 1.6 * taken
     fields = {f"note:{number}": "x" * (100_000 if number % 100 == 0 else 100) for number in range(800)}
-    await chat.exchange("Hello?", "Hello.")
     await store.hset(chat.keys.conversation, mapping=fields)  # type: ignore[misc]
     await chat.exchange("And now?", "Now.")
-    await chat.wait_idle()
-    charged: bytes = await store.hget(chat.keys.conversation, "charged")  # type: ignore[misc]
-    assert 800_000 < int(charged.split(b" ")[1]) < 1_100_000
+    assert 800_000 < await counted() < 1_100_000
 
 
 async def test_a_note_takes_room_at_once(chat: Chat) -> None:
@@ -179,7 +163,8 @@ async def test_a_conversation_counts_for_whom_it_is_kept_now(chat: Chat, store: 
     assert await of(store, ALICE) == 170
 
 
-async def test_differences_wait_for_the_store(store: Redis) -> None:
+async def test_differences_wait_for_the_store_and_are_written_even_if_it_is_full(store: Redis) -> None:
+    """Else what is deleted there would count on."""
     ledger = Ledger(store)
     await ledger.admit(Subject(str(ALICE)), 1, lifetime_s=60)
     ledger.journalled(Subject(str(ALICE)), 100)
@@ -187,33 +172,9 @@ async def test_differences_wait_for_the_store(store: Redis) -> None:
         with pytest.raises(StoreDown):
             await ledger.settle()
     ledger.journalled(Subject(str(ALICE)), 10)
-    await ledger.settle()
-    assert await of(store, ALICE) == 111
-
-
-async def test_differences_are_written_in_a_full_store(store: Redis) -> None:
-    """Else what is deleted there would count on."""
-    ledger = Ledger(store)
-    await ledger.admit(Subject(str(ALICE)), 1, lifetime_s=60)
-    ledger.journalled(Subject(str(ALICE)), 100)
     async with without_memory(store):
         await ledger.settle()
-    assert await of(store, ALICE) == 101
-
-
-async def test_a_message_is_admitted_in_the_round_trip_that_lists_it(
-    chat: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bytes of a message cost `accepted` nothing: nothing else is sent about either ledger before it."""
-    await chat.exchange("Hello?", "Hello.")
-    await chat.wait_idle()
-    await load_scripts(store)
-    trips = RoundTrips(monkeypatch)
-    accepted = await trips.of(chat.send("And now?"))
-    assert trips.about(f"ms:stored:{{{chat.owner}}}") == 1
-    assert accepted == 4
-    chat.cancel()
-    await chat.wait_idle()
+    assert await of(store, ALICE) == 111
 
 
 @asynccontextmanager
@@ -275,39 +236,24 @@ async def test_a_conversation_without_messages_needs_room_and_begins_once(store:
         assert await kept.conversation(owner, "empty") is None
 
 
-async def test_a_message_for_which_there_is_no_room_interrupts_nothing(store: Redis, owner: Owner) -> None:
+async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, owner: Owner) -> None:
+    """A message for which there is no room interrupts nothing."""
     async with chatting(store, owner, room=MIB) as chat:
+        asked = await chat.play("Weather?", "I look.", BERN, tools=TOOLS, conversation_id="other")
         running = await chat.running("Hello?", "This")
         await overfill(chat, store)
-        with pytest.raises(StoreFull):
-            await chat.send("Stop!", on_busy="interrupt")
-        with pytest.raises(StoreFull):
-            await chat.send("Wait!", on_busy="enqueue")
+        for on_busy in ("interrupt", "enqueue"):
+            with pytest.raises(StoreFull):
+                await chat.send("Stop!", on_busy=on_busy)  # type: ignore[arg-type]
         assert (await chat.finish(running.turn_id)).saved
         assert await chat.messages() == [("user", "Hello?"), ("assistant", chat.engine._reply)]
-
-
-async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, owner: Owner) -> None:
-    async with chatting(store, owner, room=MIB) as chat:
-        running = await chat.running("Hello?", "This")
-        await overfill(chat, store)
-        assert (await chat.finish(running.turn_id)).saved
-        assert len(await chat.messages()) == 2
+        with pytest.raises(StoreFull):
+            await chat.result(asked.open[0], "Rain.", place="other")
         with pytest.raises(StoreFull):
             await chat.sessions.share(owner, "room")
         await chat.sessions.rename(owner, "room", "Another title")
         assert [one async for one in chat.sessions.export(owner)]
-        assert [one async for one in chat.sessions.erase(owner)] == ["room"]
-
-
-async def test_in_a_full_store_results_of_calls_are_refused(store: Redis, owner: Owner) -> None:
-    async with chatting(store, owner, room=MIB) as chat:
-        done = await chat.play("Weather?", "I look.", BERN, tools=TOOLS)
-        await overfill(chat, store)
-        with pytest.raises(StoreFull):
-            await chat.result(done.open[0], "Rain.")
-        chat.cancel()
-        await chat.wait_idle()
+        assert {one async for one in chat.sessions.erase(owner)} == {"room", "other"}
 
 
 async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis, owner: Owner) -> None:

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from sessions.errors import StoreDown
 from sessions.store.client import Durability, connect
-from sessions.store.server_config import WriteProbe, WritesRefused
+from sessions.store.server_config import WriteProbe, WritesRefused, config_warnings, server_configs
 from tests.sessions.server_group import Node, cluster, happened, node
 from tests.store_faults import stalled
 
@@ -46,6 +46,15 @@ async def test_a_master_that_takes_no_writes_is_found(nodes: list[Node], cluster
             await writable.check()
         await one.ask("CONFIG", "SET", "min-replicas-to-write", 0)
         await writable.check()
+
+
+async def test_the_setup_of_every_master_of_a_cluster_is_read(nodes: list[Node], clustered: Redis) -> None:
+    for one in nodes:
+        await one.ask("CONFIG", "SET", "appendonly", "yes")
+    await nodes[2].ask("CONFIG", "SET", "appendfsync", "no")
+    configs = await server_configs(clustered)
+    assert len(configs) == len(nodes)
+    assert "lose the last half minute" in " ".join(config_warnings(configs, Durability.MEMORY))
 
 
 async def test_a_write_that_no_replica_confirms_is_none(

@@ -41,13 +41,12 @@ async def test_each_end_of_a_call_is_counted_under_its_own_name() -> None:
                 await box.run(name, {}, call_of())
         call = asyncio.create_task(box.run("endless", {}, call_of()))
         await running.wait()
-        assert (box.statistics().started, box.statistics().running) == (5, 1)
+        assert (box.counters.started, box.counters.running) == (5, 1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-    reported = box.statistics()
-    assert reported.running == 0
-    assert reported.ended == {Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.LOST: 1, Outcome.CANCELLED: 1}
+    assert box.counters.running == 0
+    assert box.counters.ended == {Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.LOST: 1, Outcome.CANCELLED: 1}
 
 
 def test_the_seconds_of_calls_are_added_up() -> None:
@@ -56,4 +55,4 @@ def test_the_seconds_of_calls_are_added_up() -> None:
     for _ in range(2):
         with tally.call():
             pass
-    assert tally.statistics().seconds[Outcome.DONE] == 3.5
+    assert tally.seconds[Outcome.DONE] == 3.5

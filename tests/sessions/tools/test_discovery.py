@@ -28,6 +28,11 @@ def rain() -> str:
     return "None."
 
 
+@tool(name="sun shine")
+def odd() -> str:
+    return "Yes."
+
+
 both = [sun, rain]
 number = 3
 
@@ -69,22 +74,14 @@ def test_without_any_there_are_none() -> None:
     assert names() == []
 
 
-def test_an_installed_distribution_brings_its_tools(site: Site) -> None:
+def test_distributions_bring_tools_and_a_setting_names_functions_and_lists_of_them(site: Site) -> None:
     site.module("weather_a", WEATHER)
     site.install("weather", "a = weather_a:sun", "b = weather_a:rain")
     assert names() == ["sun", "rain"]
-
-
-def test_a_setting_names_functions_and_lists_of_them(site: Site) -> None:
-    site.module("weather_b", WEATHER)
-    assert names("weather_b:sun") == ["sun"]
-    assert names("weather_b:both") == ["sun", "rain"]
-
-
-def test_a_tool_is_described_by_its_declaration_and_its_docstring(site: Site) -> None:
-    site.module("weather_c", WEATHER)
-    (found,) = discover_functions(["weather_c:sun"])
-    assert found.tool.description == "Say whether the sun shines."
+    site.module("weather_b", WEATHER.replace("sun", "snow").replace("rain", "hail"))
+    assert names("weather_b:both") == ["sun", "rain", "snow", "hail"]
+    found = discover_functions(["weather_b:snow"])[-1]
+    assert found.tool.description == "Say whether the snow shines."
     assert '"description":"Which one."' in found.tool.parameters
     assert (found.tool.approval.value, found.tool.idempotent) == ("always", True)
 
@@ -97,38 +94,24 @@ def test_an_entry_point_that_can_not_be_imported_is_named(site: Site) -> None:
         assert words in str(failure.value)
 
 
-@pytest.mark.parametrize("named", ["weather", "weather:", ":sun", ""])
-def test_a_name_has_a_module_and_a_function(named: str) -> None:
-    with pytest.raises(InvalidToolFunction, match="write module:function"):
-        discover_functions([named])
-
-
 @pytest.mark.parametrize(
     ("named", "words"),
     [
+        ("weather", "'weather' does not name a function; write module:function"),
+        (":sun", "write module:function"),
+        ("weather_d:", "write module:function"),
         ("weather_d:snow", "weather_d:snow can't be loaded: AttributeError"),
         ("weather_d:number", "weather_d:number is not a function; its type is int"),
         ("weather_d:bad", "weather_d:bad: bad can't be a tool: parameter what has no type hint"),
+        ("weather_d:odd", "its name 'sun shine' is not 1 to 64 of"),
         ("exits_d:sun", "exits_d:sun can't be loaded: SystemExit"),
+        ("weather_e:sun", "weather_d:sun and weather_e:sun both have a tool 'sun'."),
     ],
 )
 def test_what_is_no_tool_is_named_with_the_reason(site: Site, named: str, words: str) -> None:
     site.module("weather_d", WEATHER)
+    site.module("weather_e", WEATHER)
     site.module("exits_d", "raise SystemExit('3')")
     with pytest.raises(InvalidToolFunction) as failure:
-        discover_functions([named])
+        discover_functions(["weather_d:sun", named])
     assert words in str(failure.value)
-
-
-def test_two_tools_of_one_name_are_refused_with_both_their_places(site: Site) -> None:
-    site.module("weather_e", WEATHER)
-    site.module("weather_f", WEATHER)
-    with pytest.raises(InvalidToolFunction) as failure:
-        discover_functions(["weather_e:sun", "weather_f:sun"])
-    assert str(failure.value) == "weather_e:sun and weather_f:sun both have a tool 'sun'."
-
-
-def test_a_name_that_models_can_not_call_is_refused(site: Site) -> None:
-    site.module("weather_g", WEATHER.replace('@tool(approval="always"', '@tool(name="sun shine"'))
-    with pytest.raises(InvalidToolFunction, match="its name 'sun shine' is not 1 to 64 of"):
-        discover_functions(["weather_g:sun"])

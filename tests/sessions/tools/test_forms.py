@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -46,12 +46,10 @@ def test_what_is_no_flat_form_is_refused(schema: str) -> None:
         ({"type": "integer"}, 1.5, "a must be a whole number"),
         ({"type": "integer"}, True, "a must be a number"),
         ({"type": "number", "minimum": 2}, 1, "a must be 2 or more"),
-        ({"type": "number", "maximum": 2}, 3, "a must be 2 or less"),
         ({"type": "string"}, 1, "a must be a text"),
         ({"type": "string"}, "x" * 20_000, "a must be 0 to 16384 characters"),
         ({"type": "string", "minLength": 2}, "x", "a must be 2 to 16384 characters"),
         ({"type": "string", "enum": ["x"]}, "y", "a must be one of the choices"),
-        ({"type": "string", "oneOf": [{"const": "x", "title": "X"}]}, "y", "a must be one of the choices"),
         ({"type": "array", "items": {"enum": ["x"]}}, ["y"], "a must be a list of the choices"),
         ({"type": "array", "items": {"anyOf": [{"const": "x"}]}}, "x", "a must be a list of choices"),
         ({"type": "array", "items": {"enum": ["x"]}, "minItems": 1}, [], "a must be 1 to 256 choices"),
@@ -84,6 +82,9 @@ values = st.recursive(
 )
 
 
+@example(field=FIELDS[1], needed=True, answer={"a": 1})
+@example(field=FIELDS[2], needed=True, answer={"a": 2.5})
+@example(field=FIELDS[6], needed=True, answer={"a": ["a"]})
 @given(
     field=st.sampled_from(FIELDS),
     needed=st.booleans(),

@@ -14,9 +14,11 @@ import pytest
 import structlog
 from starlette.types import Send
 
+from sessions.limits.bounds import Rate
+from sessions.limits.rates import TokenBucket
 from sessions.tools import mcp_server
-from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody, ReadRateLimiter
-from sessions.tools.tool_registry import Accepted, ToolFailed, ToolLost, ToolRegistry
+from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody
+from sessions.tools.tool_registry import ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import (
     FORM,
@@ -47,18 +49,17 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def calling(rogue: Rogue, **more: Any) -> AsyncIterator[ToolRegistry]:
-    """A box with a rogue, and beside it a shop as it should be."""
+async def calling(*rogues: Rogue, **more: Any) -> AsyncIterator[ToolRegistry]:
+    """A box with rogues, whose tools have the prefixes `r_`, `r1_` and so on, and a shop as it should be."""
     shop = Shop("modern")
-    async with (
-        listening(rogue) as url,
-        shop.served() as other,
-        box_at(
-            options_of(url, name="rogue", prefix="r_", **{"call_s": 5.0} | more),
-            options_of(other),
-        ) as box,
-    ):
-        yield box
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(listening(rogue)) for rogue in rogues]
+        servers = [
+            options_of(url, name=f"rogue{number or ''}", prefix=f"r{number or ''}_", **{"call_s": 5.0} | more)
+            for number, url in enumerate(urls)
+        ]
+        servers.append(options_of(await stack.enter_async_context(shop.served())))
+        yield await stack.enter_async_context(box_at(*servers))
 
 
 async def assert_others_unaffected(box: ToolRegistry) -> None:
@@ -73,32 +74,27 @@ async def hang(message: dict[str, Any]) -> Any:
     return await never()
 
 
-@pytest.mark.parametrize("method", ["initialize", "tools_list"])
-async def test_a_server_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(method: str) -> None:
+def reasons(lines: LINES) -> list[str]:
+    """Why servers were given up, as the log has it."""
+    return [line["why"] for line in lines if line["event"] == "tool server away"]
+
+
+async def test_servers_that_hang_at_the_start_are_waited_for_together_and_only_as_long_as_is_set() -> None:
+    hanging = [Rogue(**{method: hang}) for method in ("initialize", "tools_list") * 2]
+    clock = asyncio.get_running_loop()
+    started = clock.time()
     with structlog.testing.capture_logs() as lines:
-        async with calling(Rogue(**{method: hang}), connect_s=0.2) as box:
+        async with calling(*hanging, connect_s=1.0) as box:
+            assert 1.0 <= clock.time() - started < len(hanging)
             assert box.tool("r_work") is None
             await assert_others_unaffected(box)
-    away = [line for line in lines if line["event"] == "tool server away"]
-    assert away[0]["server"] == "rogue"
-    assert away[0]["why"] == "it does not answer in time"
-
-
-async def test_servers_that_hang_are_waited_for_together() -> None:
-    hanging = [Rogue(initialize=hang) for _ in range(4)]
-    clock = asyncio.get_running_loop()
-    async with AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(listening(rogue)) for rogue in hanging]
-        servers = [options_of(url, name=f"r{number}", connect_s=2.0) for number, url in enumerate(urls)]
-        started = clock.time()
-        async with box_at(*servers):
-            assert 2.0 <= clock.time() - started < 2.0 * len(hanging)
+    assert {*reasons(lines)} == {"it does not answer in time"}
 
 
 async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
     rogue = Rogue(tools_call=hang)
-    async with calling(rogue, call_s=2.0) as box:
-        with pytest.raises(ToolLost, match=r"within 2 s"):
+    async with calling(rogue, call_s=1.0) as box:
+        with pytest.raises(ToolLost, match=r"within 1 s"):
             await box.run("r_work", {}, call_of())
         called = await rogue.message("tools/call")
         cancelled = await rogue.message("notifications/cancelled")
@@ -107,10 +103,7 @@ async def test_a_call_that_hangs_is_lost_and_cancelled() -> None:
 
 
 async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> None:
-    async def swallow(message: dict[str, Any]) -> Any:
-        return await never()
-
-    rogue = Rogue(tools_call=hang, notifications_cancelled=swallow)
+    rogue = Rogue(tools_call=hang, notifications_cancelled=hang)
     async with calling(rogue) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of()))
         await rogue.message("tools/call")
@@ -120,87 +113,61 @@ async def test_a_server_that_swallows_cancellations_keeps_nobody_waiting() -> No
         await assert_others_unaffected(box)
 
 
-LISTS: list[tuple[Any, str]] = [
+LEFT_OUT: list[tuple[Any, str]] = [
     (
-        tool_of("work", inputSchema={"type": "object", "minProperties": "x"}),
+        tool_of("odd", inputSchema={"type": "object", "minProperties": "x"}),
         "its schema is not valid JSON Schema",
     ),
     (
-        tool_of("work", inputSchema={"type": "object", "description": "x" * 40_000}),
+        tool_of("large", inputSchema={"type": "object", "description": "x" * 40_000}),
         "its schema has more than 32768 bytes",
     ),
-    (tool_of("work", description="x" * 5_000), "its description has more than 4096 bytes"),
+    (tool_of("wordy", description="x" * 5_000), "its description has more than 4096 bytes"),
     (tool_of("w" * 64), "its name has more than 64 characters, or none"),
+    (tool_of("a/b"), "another of the server's tools has its name"),
 ]
 
 
-@pytest.mark.parametrize(("tool", "why"), LISTS)
-async def test_a_tool_that_can_not_be_offered_is_left_out_with_the_reason(tool: Any, why: str) -> None:
+async def test_a_tool_that_can_not_be_offered_is_left_out_with_the_reason() -> None:
     rogue = Rogue()
-    rogue.tools = [tool, tool_of("rest")]
+    rogue.tools = [tool_of("a.b"), *(tool for tool, _ in LEFT_OUT), tool_of("rest")]
     with structlog.testing.capture_logs() as lines:
         async with calling(rogue) as box:
-            assert box.tool("r_rest") is not None
-            assert box.tool("r_work") is None
+            assert [tool.name for tool in box.offered() if tool.server == "rogue"] == ["r_a_b", "r_rest"]
     (line,) = [line for line in lines if line["event"] == "tools of a server" and line["server"] == "rogue"]
-    assert line["why"] == {tool["name"][:64]: why}
+    assert line["why"] == {tool["name"]: why for tool, why in LEFT_OUT}
 
 
-async def test_the_first_of_two_tools_with_one_name_is_offered() -> None:
-    rogue = Rogue()
-    rogue.tools = [tool_of("a.b", description="first"), tool_of("a/b", description="second")]
-    async with calling(rogue) as box:
-        offered = box.tool("r_a_b")
-        assert offered is not None
-        assert offered.description == "first"
-
-
-async def test_ten_thousand_tools_are_too_many() -> None:
-    rogue = Rogue()
-    rogue.tools = [tool_of(f"t{number}") for number in range(10_000)]
-    with structlog.testing.capture_logs() as lines:
-        async with calling(rogue) as box:
-            await assert_others_unaffected(box)
-            assert [tool.name for tool in box.offered() if tool.name.startswith("r_")] == []
-    assert "more than 2048 tools" in next(
-        line["why"] for line in lines if line["event"] == "tool server away"
-    )
-
-
-async def test_of_a_thousand_tools_some_are_offered() -> None:
-    rogue = Rogue()
-    rogue.tools = [tool_of(f"t{number}") for number in range(1000)]
-    async with calling(rogue) as box:
-        assert len([tool for tool in box.offered() if tool.name.startswith("r_")]) == 128
-
-
-async def test_a_list_without_an_end_is_given_up() -> None:
+async def test_a_list_that_is_too_long_or_has_no_end_is_given_up() -> None:
     async def page(message: dict[str, Any]) -> Any:
         return {"tools": [], "nextCursor": "on"}
 
+    large, long = Rogue(), Rogue()
+    large.tools = [tool_of(f"t{number}") for number in range(10_000)]
+    long.tools = [tool_of(f"t{number}") for number in range(1000)]
     with structlog.testing.capture_logs() as lines:
-        async with calling(Rogue(tools_list=page)) as box:
+        async with calling(large, Rogue(tools_list=page), long) as box:
             await assert_others_unaffected(box)
-    assert "32 pages" in next(line["why"] for line in lines if line["event"] == "tool server away")
+            assert len([tool for tool in box.offered() if tool.name.startswith("r")]) == 128
+    assert {*reasons(lines)} == {"its list has more than 2048 tools or 32 pages"}
 
 
-@pytest.mark.parametrize(
-    "tools",
-    [
-        [tool_of("work", inputSchema={"type": "string"}), tool_of("rest")],
-        "none",
-        [3],
-        [{"name": 3}],
-        [tool_of("work", inputSchema="no schema")],
-        [tool_of("work") | {"x": "y" * 2_000_000}],
-    ],
-)
-async def test_a_list_that_is_none_offers_nothing(tools: Any) -> None:
-    rogue = Rogue()
-    rogue.tools = tools
-    async with calling(rogue) as box:
-        assert box.tool("r_work") is None
-        await assert_others_unaffected(box)
+LISTS: list[Any] = [
+    [tool_of("work", inputSchema={"type": "string"})],
+    "none",
+    [3],
+    [{"name": 3}],
+    [tool_of("work", inputSchema="no schema")],
+    [tool_of("work") | {"x": "y" * 2_000_000}],
+]
+
+
+async def test_a_list_that_is_none_offers_nothing() -> None:
+    rogues = [Rogue() for _ in LISTS]
+    for rogue, tools in zip(rogues, LISTS, strict=True):
+        rogue.tools = tools
+    async with calling(*rogues) as box:
+        assert {tool.server for tool in box.offered()} == {"shop"}
 
 
 def streaming(body: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], **headers: str) -> Answer:
@@ -242,14 +209,25 @@ async def huge_result(message: dict[str, Any], send: Send) -> None:
     await part(send, event({"id": message["id"], "result": text_result("x" * 10_000_000)}), more=False)
 
 
-FLOODS = [endless_line, endless_lines, endless_comments, huge_result]
+async def endless_body(message: dict[str, Any], send: Send) -> None:
+    while True:
+        await part(send, b"x" * 65536)
 
 
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize(
+    ("flood", "kind"),
+    [
+        *(
+            (flood, "text/event-stream")
+            for flood in (endless_line, endless_lines, endless_comments, huge_result)
+        ),
+        (endless_body, "application/json"),
+    ],
+)
 async def test_a_flood_ends_its_call_alone(
-    flood: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]],
+    flood: Callable[[dict[str, Any], Send], Coroutine[Any, Any, None]], kind: str
 ) -> None:
-    async with calling(Rogue(tools_call=streaming(flood)), max_response_bytes=65536) as box:
+    async with calling(Rogue(tools_call=streaming(flood, kind=kind)), max_response_bytes=65536) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of()))
         await assert_others_unaffected(box)
         with pytest.raises(ToolFailed, match="more bytes than are read"):
@@ -257,27 +235,50 @@ async def test_a_flood_ends_its_call_alone(
         await assert_others_unaffected(box)
 
 
-async def test_a_body_without_an_end_is_not_read_to_its_end() -> None:
-    async def endless(message: dict[str, Any], send: Send) -> None:
-        while True:
-            await part(send, b"x" * 65536)
-
-    rogue = Rogue(tools_call=streaming(endless, kind="application/json"))
-    async with calling(rogue, max_response_bytes=65536) as box:
-        with pytest.raises(ToolFailed, match="more bytes than are read"):
-            await box.run("r_work", {}, call_of())
-        await assert_others_unaffected(box)
+async def bomb(message: dict[str, Any], send: Send) -> None:
+    await part(send, gzip.compress(b"x" * 10_000_000), more=False)
 
 
-async def test_a_bomb_is_not_unpacked() -> None:
-    async def bomb(message: dict[str, Any], send: Send) -> None:
-        await part(send, gzip.compress(b"x" * 10_000_000), more=False)
+def refusing(status: int) -> Answer:
+    async def answer(message: dict[str, Any]) -> Any:
+        async def send_it(send: Send) -> None:
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await part(send, b"", more=False)
 
-    rogue = Rogue(tools_call=streaming(bomb, kind="application/json", content_encoding="gzip"))
-    async with calling(rogue) as box:
-        with pytest.raises(ToolLost, match="can't be read"):
-            await box.run("r_work", {}, call_of())
-        await assert_others_unaffected(box)
+        return send_it
+
+    return answer
+
+
+def giving(result: Any) -> Answer:
+    async def answer(message: dict[str, Any]) -> Any:
+        return result
+
+    return answer
+
+
+ANSWERS: list[tuple[Answer, type[ToolFailed], str]] = [
+    (streaming(bomb, kind="application/json", content_encoding="gzip"), ToolLost, "can't be read"),
+    (refusing(401), ToolFailed, "HTTP status 401"),
+    (refusing(503), ToolLost, "HTTP status 503"),
+    (giving({"content": "no list"}), ToolFailed, "did not answer with a tool result"),
+    (giving({"content": [{"type": "dance"}]}), ToolFailed, "did not answer with a tool result"),
+    (giving([]), ToolLost, "no answer"),
+]
+
+
+async def test_an_answer_that_is_none_fails_its_call() -> None:
+    """What the server said is in no line of the log."""
+    unmistakable = {"content": [{"type": "text", "text": ["unmistakable"]}]}
+    answers = [*ANSWERS, (giving(unmistakable), ToolFailed, "did not answer")]
+    with structlog.testing.capture_logs() as lines:
+        async with calling(*(Rogue(tools_call=answer) for answer, *_ in answers)) as box:
+            for number, (_, kind, words) in enumerate(answers):
+                with pytest.raises(ToolFailed, match=words) as failure:
+                    await box.run(f"r{number or ''}_work", {"word": "unmistakable"}, call_of())
+                assert type(failure.value) is kind
+            await assert_others_unaffected(box)
+    assert "unmistakable" not in json.dumps(lines, default=str)
 
 
 async def test_progress_without_an_end_is_heard_a_few_times_until_the_time_is_up() -> None:
@@ -302,11 +303,11 @@ class Endless(httpx2.AsyncByteStream):
 async def test_a_server_is_read_at_a_pace() -> None:
     """However fast it sends: some events at once, then as many as the pace has it."""
     response = httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Endless())
-    limiter = ReadRateLimiter(burst=20 * EVENT_COSTS, rate=50 * EVENT_COSTS)
+    bucket = TokenBucket(Rate(50 * EVENT_COSTS, 20 * EVENT_COSTS))
     read: list[bytes] = []
 
     async def reading() -> None:
-        async for passed in GuardedBody(response, None, limiter=limiter, most_bytes=4096):
+        async for passed in GuardedBody(response, None, bucket=bucket, most_bytes=4096):
             read.append(passed)  # noqa: PERF401 - what was read stays when the time is up
 
     clock = asyncio.get_running_loop()
@@ -380,28 +381,6 @@ async def test_an_answer_that_broke_off_is_resumed() -> None:
         assert await box.run("r_work", {}, call_of()) == "resumed"
 
 
-@pytest.mark.parametrize(
-    ("result", "words"),
-    [
-        ({"content": "no list"}, "did not answer with a tool result"),
-        ({"content": [{"type": "dance"}]}, "did not answer with a tool result"),
-        ([], "no answer"),
-        (text_result("x", structuredContent={"deep": [[[]]]}), None),
-    ],
-)
-async def test_a_result_that_is_none_fails_its_call(result: Any, words: str | None) -> None:
-    async def answer(message: dict[str, Any]) -> Any:
-        return result
-
-    async with calling(Rogue(tools_call=answer)) as box:
-        if words is None:
-            assert await box.run("r_work", {}, call_of()) == 'x\n{"deep":[[[]]]}'
-        else:
-            with pytest.raises(ToolFailed, match=words):
-                await box.run("r_work", {}, call_of())
-        await assert_others_unaffected(box)
-
-
 async def test_a_pattern_that_takes_for_ever_is_not_matched() -> None:
     """A server may say what its results are like: in words that a regular expression never comes to an end with."""
 
@@ -413,22 +392,6 @@ async def test_a_pattern_that_takes_for_ever_is_not_matched() -> None:
     rogue.tools = [tool_of("work", outputSchema=evil)]
     async with calling(rogue) as box:
         assert "!" in await box.run("r_work", {}, call_of())
-
-
-@pytest.mark.parametrize(("status", "kind"), [(401, ToolFailed), (503, ToolLost)])
-async def test_a_status_that_refuses_is_told(status: int, kind: type[ToolFailed]) -> None:
-    async def refuse(message: dict[str, Any]) -> Any:
-        async def send_it(send: Send) -> None:
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await part(send, b"", more=False)
-
-        return send_it
-
-    async with calling(Rogue(tools_call=refuse)) as box:
-        with pytest.raises(ToolFailed, match=f"HTTP status {status}") as failure:
-            await box.run("r_work", {}, call_of())
-        assert type(failure.value) is kind
-        await assert_others_unaffected(box)
 
 
 def question(number: int) -> str:
@@ -479,49 +442,32 @@ async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
         running.cancel()
 
 
-async def test_questions_without_an_end_are_refused() -> None:
-    async def nag(message: dict[str, Any], send: Send) -> None:
-        for number in range(10):
-            await part(send, question(number))
-        await never()
+async def test_what_a_server_may_not_ask_for_is_refused() -> None:
+    unknown = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}
+    schemas = [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}, unknown]
+    asked = [
+        *(
+            ("elicitation/create", {"message": "?", "requestedSchema": one, "mode": "form"})
+            for one in schemas
+        ),
+        *((name, {"messages": [], "maxTokens": 3}) for name in ("sampling/createMessage", "roots/list")),
+        *((name, {}) for name in ("tools/call", "nonsense")),
+    ]
 
-    rogue, user = Rogue(tools_call=streaming(nag)), User()
-    async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
-        for _ in range(8):
-            await user.answers(Accepted(content={"sure": True}))
-        assert "8 questions" in (await answer_to(rogue, "q9"))["error"]["message"]
-        assert user.questions.empty()
-        running.cancel()
-
-
-@pytest.mark.parametrize(
-    "schema", [{"type": "object", "properties": {"a": {"type": "object"}}}, {"type": "object"}]
-)
-async def test_a_form_that_is_not_served_is_refused(schema: dict[str, Any]) -> None:
     async def ask(message: dict[str, Any], send: Send) -> None:
-        params = {"message": "?", "requestedSchema": schema, "mode": "form"}
-        await part(send, event({"id": "q", "method": "elicitation/create", "params": params}))
+        for number, (method, params) in enumerate(asked):
+            await part(send, event({"id": f"q{number}", "method": method, "params": params}))
         await never()
 
     rogue, user = Rogue(tools_call=streaming(ask)), User()
     async with calling(rogue) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
-        assert "error" in await answer_to(rogue, "q")
+        answers = {}
+        while len(answers) < len(asked):
+            if str((found := await rogue.got.get()).get("id")).startswith("q"):
+                answers[found["id"]] = found
+        assert all("error" in answer for answer in answers.values())
         assert user.questions.empty()
-        running.cancel()
-
-
-@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "tools/call", "nonsense"])
-async def test_other_requests_of_a_server_are_refused(method: str) -> None:
-    async def ask(message: dict[str, Any], send: Send) -> None:
-        await part(send, event({"id": "q", "method": method, "params": {"messages": [], "maxTokens": 3}}))
-        await never()
-
-    rogue = Rogue(tools_call=streaming(ask))
-    async with calling(rogue) as box:
-        running = asyncio.create_task(box.run("r_work", {}, call_of()))
-        assert "error" in await answer_to(rogue, "q")
         running.cancel()
         await assert_others_unaffected(box)
 
@@ -546,17 +492,6 @@ async def test_a_list_that_changes_all_the_time_is_looked_at_now_and_then() -> N
         await eventually(lambda: looks > 5)
         assert asyncio.get_running_loop().time() - began >= 4 * TEMPO.apart
         await assert_others_unaffected(box)
-
-
-async def test_what_a_server_says_is_in_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def answer(message: dict[str, Any]) -> Any:
-        return {"content": [{"type": "text", "text": ["unmistakable"]}]}
-
-    with structlog.testing.capture_logs() as lines:
-        async with calling(Rogue(tools_call=answer)) as box:
-            with pytest.raises(ToolFailed):
-                await box.run("r_work", {"word": "unmistakable"}, call_of())
-    assert "unmistakable" not in json.dumps(lines, default=str)
 
 
 async def test_cookies_of_a_server_are_not_kept() -> None:

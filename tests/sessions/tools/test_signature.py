@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import Meta
@@ -38,26 +38,25 @@ def schema_of(function: Callable[..., Any], **described: str) -> dict[str, Any]:
 
 
 def test_a_schema_says_what_a_function_takes() -> None:
-    def walk(steps: int, *, unit: Unit = Unit.METRE, note: str | None = None) -> None: ...
+    def walk(
+        steps: int,
+        days: Annotated[int, Meta(ge=1, description="From one on.")],
+        *,
+        unit: Unit = Unit.METRE,
+        note: str | None = None,
+    ) -> None: ...
 
-    assert schema_of(walk, steps="How many.") == {
+    assert schema_of(walk, steps="How many.", days="Of the docstring.") == {
         "type": "object",
         "properties": {
             "steps": {"description": "How many.", "type": "integer"},
+            "days": {"description": "From one on.", "type": "integer", "minimum": 1},
             "unit": {"$ref": "#/$defs/Unit"},
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
         },
-        "required": ["steps"],
+        "required": ["steps", "days"],
         "additionalProperties": False,
         "$defs": {"Unit": {"title": "Unit", "enum": ["m", "mi"]}},
-    }
-
-
-def test_a_hint_may_describe_and_bound_its_parameter() -> None:
-    def walk(steps: Annotated[int, Meta(ge=1, description="From one on.")]) -> None: ...
-
-    assert schema_of(walk, steps="Of the docstring.")["properties"] == {
-        "steps": {"description": "From one on.", "type": "integer", "minimum": 1}
     }
 
 
@@ -68,27 +67,21 @@ def test_what_json_lacks_is_made_of_what_it_has() -> None:
     assert given == {"day": dt.date(2026, 2, 3), "to": Point(1), "notes": {3: "c"}}
 
 
-def test_a_parameter_without_a_value_is_nothing_by_default() -> None:
+def test_parameters_may_be_called_as_they_like_and_the_context_is_filled_in() -> None:
     """`None` as a default is allowed to the model, too, whatever the hint says."""
 
-    def walk(note: str = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013 - people write this
+    def walk(
+        context: CallContext,
+        _x: int,
+        class_: int,
+        __struct_fields__: int,
+        arguments: int = 3,
+        note: str = None,  # type: ignore[assignment]  # noqa: RUF013 - people write this
+    ) -> None: ...
 
-    assert Signature(walk, {}).bound({"note": None}, call_of()) == {"note": None}
-
-
-def test_parameters_may_be_called_as_they_like() -> None:
-    def walk(_x: int, class_: int, __struct_fields__: int, arguments: int = 3) -> None: ...
-
-    given = {"_x": 1, "class_": 2, "__struct_fields__": 4}
-    assert Signature(walk, {}).bound(given, call_of()) == given | {"arguments": 3}
-
-
-def test_the_context_is_filled_in() -> None:
-    def walk(context: CallContext, steps: int) -> None: ...
-
-    call = call_of()
-    assert Signature(walk, {}).bound({"steps": 1}, call) == {"steps": 1, "context": call}
-    assert list(schema_of(walk)["properties"]) == ["steps"]
+    given, call = {"_x": 1, "class_": 2, "__struct_fields__": 4, "note": None}, call_of()
+    assert Signature(walk, {}).bound(given, call) == given | {"arguments": 3, "context": call}
+    assert list(schema_of(walk)["properties"]) == ["_x", "class_", "__struct_fields__", "arguments", "note"]
 
 
 def unhinted(a) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -156,6 +149,7 @@ def function_of(hints: dict[str, Any], optional: set[str]) -> Callable[..., Any]
     return function
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(names, st.sampled_from(HINTS), max_size=3), st.sets(names), st.data())
 def test_a_call_passes_the_check_where_the_schema_allows_it_and_only_there(
     hints: dict[str, Any], optional: set[str], data: st.DataObject
