@@ -116,7 +116,6 @@ TAKE_LONG = frozenset(
         "engine/process/test_client.py",
         "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",
-        "engine/execution/test_device_draw.py",
         "midstream/terminal/test_pipe.py",
         "sessions/tools/test_rogue_servers.py",
         "speech/models/test_streaming_recognizers.py",

@@ -19,7 +19,6 @@ from engine.messages import Chunk, Finished, FinishReason, Message, Params, Requ
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
 from engine.served_models import EngineFleet
-from tests.sessions.chat_driver import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,20 +92,6 @@ def kill(engine: EngineClient) -> None:
     os.kill(engine.pid, signal.SIGKILL)
 
 
-async def test_a_fleet_serves_the_model_with_the_places_of_both(fleet: EngineFleet) -> None:
-    facts = await fleet.ready()
-    assert (facts.model, facts.device, facts.max_batch) == (str(DEMO_MODEL), "cpu", 2 * PLACES)
-    assert fleet.parts[0].pid != fleet.parts[1].pid
-
-
-async def test_later_turns_go_where_the_first_one_went(fleet: EngineFleet) -> None:
-    names = ["one", "two", "three", "four"]
-    homes = [await turn(fleet, name) for name in names]
-    assert homes.count(0) == homes.count(1) == 2
-    for _ in range(2):
-        assert [await turn(fleet, name) for name in names] == homes
-
-
 async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet) -> None:
     first = Message("user", "My cat is called Oscar, and my dog is called Bella.")
     reply = await text_of(fleet.generate(make_request("pets", (first,))))
@@ -136,27 +121,6 @@ async def test_a_conversation_leaves_a_home_without_a_place_and_stays_where_it_w
         stream.cancel()
     assert {await end(stream) for stream in crowd} == {FinishReason.CANCELLED}
     assert await turn(fleet, "mover") == 1 - home
-
-
-async def test_prompts_are_counted_by_any(fleet: EngineFleet) -> None:
-    assert await fleet.count_tokens(HELLO) == await fleet.parts[0].count_tokens(HELLO)
-
-
-async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet) -> None:
-    request = make_request()
-    stream = fleet.generate(request)
-    with pytest.raises(ValueError, match="still open"):
-        fleet.generate(request)
-    await text_of(stream)
-    assert await text_of(fleet.generate(request))
-
-
-async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
-    await eventually(lambda: all(engine.statistics().kv_total_bytes for engine in fleet.parts))
-    each = [engine.statistics() for engine in fleet.parts]
-    reported = fleet.statistics()
-    assert reported.steps == sum(one.steps for one in each)
-    assert reported.kv_total_bytes == sum(one.kv_total_bytes for one in each)
 
 
 async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:

@@ -49,9 +49,6 @@ def test_a_fleet_is_as_far_as_its_furthest_engine(
 ) -> None:
     assert status_of([status(one), status(other)]).state is together
     assert status_of([status(other), status(one)]).state is together
-
-
-def test_a_fleet_tells_the_progress_of_the_furthest_and_the_restarts_of_all() -> None:
     reported = status_of([status(EngineState.LOADING, 0.2, 1), status(EngineState.LOADING, 0.7, 2)])
     assert (reported.progress, reported.restarts) == (0.7, 3)
 
@@ -100,6 +97,8 @@ async def test_what_waits_at_an_engine_that_failed_waits_for_another(fleet: Engi
     stream = fleet.generate(REQUEST)
     fleet.parts[0]._life.failed("It crashed too often.")
     assert (busy(fleet), stream.closed) == ([0, 1], False)
+    with pytest.raises(ValueError, match="still open"):
+        fleet.generate(REQUEST)
 
 
 async def test_a_conversation_is_not_sent_to_a_home_that_forgot_it(fleet: EngineFleet) -> None:

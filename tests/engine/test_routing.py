@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.served_models import PATIENCE, Load, Router, overloaded
+from engine.served_models import PATIENCE, Load, Router, overloaded, ranked
 
 ENGINES = 3
 load = st.builds(Load, open=st.integers(0, 80), places=st.integers(0, 40))
@@ -84,30 +85,10 @@ def test_a_conversation_that_moved_stays_where_it_moved_to(
     assert router.route("mine", IDLE) == moved
 
 
-@given(load)
-def test_no_engine_is_overloaded_beside_its_equal(one: Load) -> None:
-    assert not overloaded(one, one)
-
-
 @given(load, load, st.integers(1, 40))
 def test_more_work_at_home_makes_no_one_stay(home: Load, idlest: Load, more: int) -> None:
     assume(overloaded(home, idlest))
     assert overloaded(Load(home.open + more, home.places), idlest)
-
-
-def test_home_may_have_a_few_more_requests_than_an_idle_engine() -> None:
-    assert not overloaded(Load(PATIENCE, 32), Load(0, 32))
-    assert overloaded(Load(PATIENCE + 1, 32), Load(0, 32))
-
-
-def test_home_may_have_twice_the_requests_of_a_busy_engine() -> None:
-    assert not overloaded(Load(2 * 10 + PATIENCE, 32), Load(10, 32))
-    assert overloaded(Load(2 * 10 + PATIENCE + 1, 32), Load(10, 32))
-
-
-def test_a_conversation_does_not_wait_at_home_for_a_place_that_another_engine_has_free() -> None:
-    assert overloaded(Load(2, 2), Load(1, 2))
-    assert not overloaded(Load(3, 2), Load(2, 2))
 
 
 @given(st.integers(1, 60))
@@ -117,27 +98,6 @@ def test_requests_that_come_at_once_are_shared_out_evenly(requests: int) -> None
         chosen = router.route(None, {one: Load(count, 32) for one, count in open_requests.items()})
         open_requests[chosen] += 1
     assert max(open_requests.values()) - min(open_requests.values()) <= 1
-
-
-def test_conversations_that_come_one_after_the_other_fill_every_engines_memory() -> None:
-    router = Router()
-    assert [router.route(f"conversation {number}", IDLE) for number in range(6)] == [0, 1, 2, 0, 1, 2]
-
-
-def test_an_engine_that_died_gets_conversations_again_once_it_serves() -> None:
-    router = Router()
-    assert [router.route(name, IDLE) for name in "abc"] == [0, 1, 2]
-    router.forget(0)
-    assert router.route("a", {1: Load(0, 32), 2: Load(0, 32)}) == 1
-    assert router.route("d", IDLE) == 0
-
-
-def test_engines_with_names_are_chosen_alike_by_every_router() -> None:
-    chats = [f"conversation {number}" for number in range(40)]
-    one, other = Router(names=["a", "b", "c"]), Router(names=["a", "b", "c"])
-    homes = [one.route(name, IDLE) for name in chats]
-    assert [other.route(name, IDLE) for name in reversed(chats)] == homes[::-1]
-    assert set(homes) == {0, 1, 2}
 
 
 def test_a_conversation_goes_around_the_engine_that_its_name_prefers() -> None:
@@ -159,3 +119,58 @@ def test_a_name_prefers_no_engine_that_is_overloaded(now: dict[int, Load]) -> No
     router = Router(names=["a", "b", "c"])
     idlest = router.route(None, now)
     assert not overloaded(now[router.route("mine", now)], now[idlest])
+
+
+@pytest.mark.parametrize(
+    ("stays", "leaves", "other"),
+    [
+        (Load(PATIENCE, 32), Load(PATIENCE + 1, 32), Load(0, 32)),
+        (Load(20 + PATIENCE, 32), Load(21 + PATIENCE, 32), Load(10, 32)),
+        (Load(1, 2), Load(2, 2), Load(1, 2)),
+        (Load(3, 2), Load(5 + PATIENCE, 2), Load(2, 2)),
+    ],
+    ids=["the other is idle", "it is busy", "it has a free place", "it is full"],
+)
+def test_a_conversation_leaves_a_home_with_far_more_to_do(stays: Load, leaves: Load, other: Load) -> None:
+    assert not overloaded(stays, other)
+    assert overloaded(leaves, other)
+
+
+KEYS = [f"conversation {number}" for number in range(2000)]
+
+
+names = st.lists(st.text(max_size=5), unique=True, min_size=1, max_size=6)
+
+
+def first(key: str, members: list[str]) -> str:
+    return members[ranked(key, members)[0]]
+
+
+@given(st.text(), names)
+def test_all_members_are_ranked_however_they_are_listed(key: str, members: list[str]) -> None:
+    order = [members[place] for place in ranked(key, members)]
+    assert sorted(order) == sorted(members)
+    assert [sorted(members)[place] for place in ranked(key, sorted(members))] == order
+
+
+@given(st.text(), names, st.text(max_size=5))
+def test_a_member_that_comes_or_goes_moves_none_but_its_own(key: str, members: list[str], new: str) -> None:
+    without = [member for member in members if member != new]
+    if without:
+        assert first(key, [*without, new]) in {first(key, without), new}
+
+
+def test_shares_are_even_and_a_fifth_member_takes_a_fifth() -> None:
+    four = ["a", "b", "c", "d"]
+    homes = [first(key, four) for key in KEYS]
+    assert all(0.2 < homes.count(name) / len(KEYS) < 0.3 for name in four)
+    moved = sum(home != first(key, [*four, "e"]) for home, key in zip(homes, KEYS, strict=True))
+    assert 0.15 < moved / len(KEYS) < 0.25
+
+
+def test_every_process_ranks_alike() -> None:
+    assert [ranked(key, ["one", "two", "three"]) for key in ("a", "b", "c")] == [
+        [0, 2, 1],
+        [2, 0, 1],
+        [0, 1, 2],
+    ]

@@ -236,6 +236,9 @@ def test_what_an_upstream_can_not_follow_is_refused_by_name(
 
 def test_sampling_that_an_upstream_drops_is_refused_by_name() -> None:
     requested = {
+        "top_k": 5,
+        "repetition_penalty": 1.1,
+        "top_logprobs": 0,
         "min_p": 0.1,
         "presence_penalty": 1.0,
         "frequency_penalty": 1.0,
@@ -244,11 +247,11 @@ def test_sampling_that_an_upstream_drops_is_refused_by_name() -> None:
         "ignore_eos": True,
         "special_tokens": True,
     }
-    poor, rich = facts(Features(penalties=False, logit_bias=False)), facts(VLLM)
+    poor, rich = facts(Features(penalties=False, logit_bias=False, logprobs=False)), facts(VLLM)
     for name, value in requested.items():
         assert not_served(Params(**{name: value}), poor) == name  # type: ignore[arg-type]
         assert not_served(Params(**{name: value}), rich) is None  # type: ignore[arg-type]
-        neutral = () if name == "logit_bias" else 0 if isinstance(value, float) else False
+        neutral = {"logit_bias": (), "repetition_penalty": 1.0, "top_logprobs": None}.get(name, type(value)())
         assert not_served(Params(**{name: neutral}), poor) is None  # type: ignore[arg-type]
     assert not_served(Params(), poor) is None
 
