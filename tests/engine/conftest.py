@@ -18,6 +18,7 @@ VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 
 TEMPLATE = (
     "{% for message in messages %}{% if 'unspeakable' in message.content %}{{ raise_exception('unspeakable') }}{% endif %}"
+    "{% if 'undividable' in message.content %}{{ 1 / 0 }}{% endif %}"
     "<s>{{ message.role }}: {{ message.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>assistant:{% endif %}"
 )
@@ -72,7 +73,7 @@ def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses one word."""
+    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses one word and breaks at another."""
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     tokenizer = small_tokenizer()
     torch.manual_seed(0)

@@ -56,15 +56,6 @@ def test_a_mask_holds_its_tokens_and_no_others(tokens: set[int]) -> None:
     assert tokens_in(mask_of(tokens, SIZE)) == tokens
 
 
-def test_scores_that_are_masked_stay_as_they_are_elsewhere() -> None:
-    scores = torch.randn(2, SIZE)
-    masks = torch.stack([mask_of({3, 31, 32}, SIZE), mask_of(range(SIZE), SIZE)])
-    left = masked(scores, masks)
-    assert torch.equal(left[1], scores[1])
-    assert left[0].isfinite().nonzero().flatten().tolist() == [3, 31, 32]
-    assert torch.equal(left[0][[3, 31, 32]], scores[0][[3, 31, 32]])
-
-
 @pytest.mark.parametrize("size", [SIZE, SIZE - 1, SIZE - 31])
 def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
     """Infinite ones, too; the scores stay what they were."""
@@ -85,13 +76,6 @@ def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: Ma
     advanced(guides, guide, 'Rome", "days": 1')
     assert tokens_in(guide.mask) >= {*ids_of("}"), *ids_of("4")}
     assert advanced(guides, guide, "}").state is GuideState.COMPLETE
-
-
-def test_an_end_comes_where_the_grammar_may_end(guides: MaskWorkers) -> None:
-    (end,) = vocabulary().ends
-    guide = started_guide(guides, Regex("ab?"))
-    assert end not in tokens_in(guide.mask)
-    assert tokens_in(advanced(guides, guide, "a").mask) == {end, *ids_of("b")}
 
 
 def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_come(

@@ -17,7 +17,6 @@ CLOCK = Tool("clock")
 TOOLS = (WEATHER, CLOCK)
 THINK = ThoughtForm()
 PLAIN_THINK = ThoughtForm("[thought]", "[/thought]")
-LISTED = CallForm("<|call|>", "", arguments_key="parameters", as_list=True)
 PLAIN_CALL = CallForm("[call]", "[/call]")
 PARIS = '{"name": "weather", "arguments": {"city": "Paris", "days": 3}}'
 NOW = '{"name":"clock","arguments":{}}'
@@ -155,40 +154,6 @@ def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     assert not matcher.is_accepting()
     assert matcher.validate_tokens(ids_of("no")) == 0
     assert matcher.validate_tokens(ids_of("{")) == 1
-
-
-def test_a_call_that_is_required_is_all_of_the_reply() -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice="required")
-    assert allows(spec, call(PARIS))
-    assert allows(spec, call(PARIS) + "\n" + call(NOW))
-    assert not allows(spec, "")
-    assert not allows(spec, "Well. " + call(PARIS))
-    assert not allows(spec, call(PARIS) + " Done.")
-
-
-def test_a_tool_that_is_named_is_the_one_that_is_called() -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice="named", tool_name="clock")
-    assert allows(spec, call(NOW))
-    assert not allows(spec, call(PARIS))
-
-
-@pytest.mark.parametrize("choice", ["auto", "required"])
-def test_one_call_at_a_time_where_no_more_are_wanted(choice: str) -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice=choice, parallel_calls=False)  # type: ignore[arg-type]
-    assert allows(spec, call(PARIS))
-    assert not allows(spec, call(PARIS) + "\n" + call(NOW))
-    assert not allows(spec, call(PARIS) + "\nDone.")
-
-
-def test_calls_may_be_one_list() -> None:
-    one = '{"name": "clock", "parameters": {}}'
-    required = ReplySpec(tools=(CLOCK,), tool_choice="required")
-    assert allows(required, f"<|call|>[{one}]", calls=LISTED)
-    assert allows(required, f"<|call|>[{one}, {one}]", calls=LISTED)
-    assert not allows(required, f"[{one}]", calls=LISTED)
-    alone = ReplySpec(tools=(CLOCK,), tool_choice="required", parallel_calls=False)
-    assert not allows(alone, f"<|call|>[{one}, {one}]", calls=LISTED)
-    assert allows(ReplySpec(tools=(CLOCK,)), f"So <|call|>[{one}]", calls=LISTED)
 
 
 def test_calls_may_have_no_control_token() -> None:

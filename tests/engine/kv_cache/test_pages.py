@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.kv_cache import SHARED_SALT, BlockTable, PageCopy, PagePool, PrefixCache
+from engine.kv_cache import SHARED_SALT, BlockTable, PagePool, PrefixCache
 
 TOTAL = 12
 
@@ -24,19 +24,6 @@ def beside(pool: PagePool, table: BlockTable) -> BlockTable:
     """A second request that begins with all pages of a first one."""
     table.writable = 0
     return pool.join(table.pages)
-
-
-def test_a_second_request_shares_all_pages_and_copies_the_one_it_writes() -> None:
-    pool = PagePool(10, 4)
-    table = joined(pool, 10)
-    other = beside(pool, table)
-    assert (pool.used, other.pages) == (3, table.pages)
-    assert pool.extend(other, 10, 11)
-    assert other.pages[:2] == table.pages[:2]
-    assert pool.copies == [PageCopy(table.pages[2], other.pages[2])]
-    assert pool.used == 4
-    assert pool.extend(table, 10, 11)
-    assert len(pool.copies) == 1, "nobody else holds that page any more"
 
 
 def test_where_there_is_no_page_for_a_copy_the_cache_gives_up_its_own() -> None:

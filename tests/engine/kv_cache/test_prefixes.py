@@ -69,12 +69,6 @@ def test_all_that_is_cached_is_in_the_tree_and_goes_when_it_is_needed(
     assert prefixes._root.children == {}
 
 
-def test_another_salt_finds_nothing() -> None:
-    prefixes = prefix_cache_of(16, run(64))
-    assert prefixes.find("b", run(64)).tokens == 0
-    assert prefixes.find("a", run(64)).tokens == 63
-
-
 @pytest.mark.parametrize("page", [1, 16, 64])
 def test_what_everyone_shares_is_found_by_whoever_shares_it_and_not_by_who_guesses(page: int) -> None:
     prefixes = prefix_cache_of(page, run(40), salt=SHARED_SALT, shared=40)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 from transformers import (
     BertConfig,
     DeepseekV3Config,
@@ -24,11 +23,9 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.preflight import PreflightResult
-from engine.loading.probe import NotTestable, kv_bytes_per_token, probe, reduced, try_small_model
+from engine.loading.probe import NotTestable, reduced, try_small_model
 from engine.machine import EngineOptions
 from tests.engine.conftest import small_tokenizer
-from tests.engine.families import FAMILIES, VOCABULARY
-from tests.engine.tiny_models import make
 
 SHARES = Gemma4TextConfig(num_hidden_layers=12, num_kv_shared_layers=6)
 """As Gemma 4 E2B and E4B."""
@@ -62,12 +59,6 @@ def test_what_is_not_built_is_said_in_words(config: PreTrainedConfig, words: str
 def test_a_small_model_that_does_not_run_by_itself_proves_nothing() -> None:
     with pytest.raises(NotTestable, match="language"):
         try_small_model(XmodConfig(num_hidden_layers=2))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_memory_of_a_token_is_known_from_the_sizes(family: str) -> None:
-    module = make(family)
-    assert kv_bytes_per_token(module.config, torch.float32) == probe(module, VOCABULARY).bytes_per_token
 
 
 def in_cache(cache: Path, name: str, config: PreTrainedConfig) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import (
     BartConfig,
@@ -19,10 +20,9 @@ from transformers import (
     JambaConfig,
     Lfm2Config,
     LlamaConfig,
-    Mamba2Config,
     MambaConfig,
+    PreTrainedTokenizerFast,
     Qwen3NextConfig,
-    RecurrentGemmaConfig,
     RwkvConfig,
     ViTConfig,
 )
@@ -32,7 +32,7 @@ from engine.loading.loader import load
 from engine.loading.preflight import check_options
 from engine.machine import EngineOptions
 from engine.model.cpu.kernels import CpuLinear
-from tests.engine.conftest import small_tokenizer
+from tests.engine.conftest import TEMPLATE, small_tokenizer
 
 
 @pytest.fixture
@@ -74,25 +74,16 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
     assert (defaults.top_p, defaults.top_k, defaults.repetition_penalty) == (0.9, 50, 1.0)
 
 
-def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
+def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
+    """The start of a large model is no minute of silence."""
     seen: list[tuple[str, float]] = []
     load(str(tiny_llama), device="cpu", progress=lambda stage, share: seen.append((stage, share)))
     shares = [share for _, share in seen]
     assert shares == sorted(shares)
     assert (shares[0], seen[-1]) == (0.0, ("ready", 1.0))
-
-
-def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
-    """The start of a large model is no minute of silence."""
-    seen: list[float] = []
-    load(
-        str(tiny_llama),
-        device="cpu",
-        progress=lambda stage, share: seen.append(share) if "weights" in stage else None,
-    )
-    assert len(seen) > 10
-    assert seen == sorted(seen)
-    assert seen[-1] == pytest.approx(0.8)
+    weights = [share for stage, share in seen if "weights" in stage]
+    assert len(weights) > 10
+    assert weights[-1] == pytest.approx(0.8)
 
 
 def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
@@ -144,6 +135,8 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
         ({"quantize": "int8", "dtype": "fp16"}, "slower than float16"),
+        ({"quantize": "int4"}, "the only ones that were measured"),
+        ({"quantize": "awq"}, "--engine vllm"),
     ],
 )
 def test_an_impossible_wish_is_named(tiny_llama: Path, options: dict[str, object], word: str) -> None:
@@ -170,7 +163,7 @@ SPOILT = {
     "unknown type": (lambda f: edit(f / "config.json", model_type="quantum"), "does not know"),
     "own code": (
         lambda f: edit(f / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        "code of its own",
+        "--engine vllm",
     ),
     "no tokenizer": (without("tokenizer*"), "no tokenizer"),
     "no template": (without("chat_template.jinja"), "no chat template"),
@@ -210,8 +203,6 @@ OTHERS = {
     "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
     "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
     "recurrent": lambda: RwkvConfig(**SMALL),
-    "mamba2": lambda: Mamba2Config(**SMALL, num_heads=8, head_dim=8),
-    "recurrent gemma": lambda: RecurrentGemmaConfig(**SMALL, num_attention_heads=4),
     "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
     "jamba": lambda: JambaConfig(**SMALL, num_attention_heads=4, num_key_value_heads=2),
     "lfm2": lambda: Lfm2Config(**SMALL, num_attention_heads=4, layer_types=["conv", "full_attention"]),
@@ -221,16 +212,14 @@ OTHERS = {
 WORDS = {
     "no language model": "not a causal language model",
     "falcon": "can't be replaced",
-    "mamba2": "keeps a state",
-    "recurrent gemma": "keeps a state",
     "jamba": "keeps a state",
     "lfm2": "keeps a state that no KV cache holds (conv layers)",
 }
 
 
 ELSEWHERE = (
-    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent", "mamba2"),
-    *("recurrent gemma", "hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
+    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent"),
+    *("hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
 )
 """What another engine may serve."""
 
@@ -245,13 +234,6 @@ def test_an_architecture_that_would_come_out_wrong_is_refused_before_its_weights
     message = refusal(tmp_path)
     assert WORDS.get(case, case) in message
     assert case not in ELSEWHERE or "--engine vllm" in message
-
-
-def test_refusals_of_code_of_its_own_and_of_other_weights_name_it_too(folder: Path) -> None:
-    assert "--engine vllm" in refusal(folder, quantize="awq")
-    spoiling, _ = SPOILT["own code"]
-    spoiling(folder)
-    assert "--engine vllm" in refusal(folder)
 
 
 def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,3 +263,24 @@ def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(folder:
         check_options(EngineOptions(model=str(folder), device="cpu"))
     check_options(EngineOptions(model=str(folder), device="cpu", pickled_weights=True))
     load(str(folder), device="cpu", dtype="float32", pickled_weights=True)
+
+
+@pytest.fixture
+def without_bytes(folder: Path) -> Path:
+    """A model whose tokenizer knows words, not bytes."""
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "there": 2, "</s>": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.WordPiece()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="[UNK]")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_tokenizer_without_bytes_leaves_formats_out_and_says_why(
+    without_bytes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load(str(without_bytes), device="cpu", dtype="float32")
+    assert loaded.grammars is None
+    assert loaded.facts().features == ()
+    assert "can't be held to formats" in caplog.text

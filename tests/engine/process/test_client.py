@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import shutil
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -17,11 +15,11 @@ import pytest
 from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions
-from engine.messages import Finished, Message, Params, Request
+from engine.messages import Finished, Params, Request
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions, RestartPolicy
+from tests.engine.replies import HELLO, has_ended
 
-HELLO = (Message("user", "hello there"),)
 ENDLESS = Request("r", HELLO, Params(max_new_tokens=4000))
 
 GATEWAY = """
@@ -41,17 +39,6 @@ asyncio.run(main())
 
 def client_of(model: Path, **settings: object) -> EngineClient:
     return EngineClient(EngineOptions(model=str(model), device="cpu", max_batch=2), **settings)  # type: ignore[arg-type]
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait for the end of a process that is not our child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ended, _, _ = select.select([descriptor], [], [], within_s)
-    os.close(descriptor)
-    return bool(ended)
 
 
 async def test_stopping_loses_what_ran_and_leaves_no_process(tiny_llama: Path) -> None:
@@ -194,16 +181,3 @@ async def test_a_process_that_cannot_be_started_counts_as_a_death(
     async with client_of(tiny_llama, restarts=RestartPolicy(deaths=1)).running() as engine:
         with pytest.raises(EngineUnavailable, match="could not be started"):
             await engine.ready()
-
-
-async def test_a_process_whose_gateway_closed_the_line_ends_by_itself(tiny_llama: Path) -> None:
-    ours, theirs = socket.socketpair()
-    options = msgspec.json.encode(EngineOptions(model=str(tiny_llama), device="cpu")).decode()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "engine.process", str(theirs.fileno()), options), pass_fds=[theirs.fileno()]
-    )
-    theirs.close()
-    ours.recv(1)
-    ours.close()
-    async with asyncio.timeout(100):
-        assert await process.wait() == 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from engine.errors import PromptRejected
-from engine.machine import EngineOptions
 from engine.messages import (
     PLAIN,
     Chunk,
@@ -29,6 +30,7 @@ from engine.process.client import EngineClient
 from tests.coverage_tracing import coverage_enabled
 from tests.engine.chain_model import write_chain_model
 from tests.engine.chat_families import FAMILIES
+from tests.engine.replies import engine_of, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -55,16 +57,8 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engi
     tokenizer = FAMILIES["qwen"]()
     newline = tokenizer.convert_ids_to_tokens(tokenizer.encode("assistant\n"))[-1]
     write_chain_model(folder, tokenizer, WORDS, behind=newline, end="<|im_end|>")
-    with coverage_enabled():
-        async with EngineClient(
-            EngineOptions(model=str(folder), device="cpu", max_batch=4)
-        ).running() as client:
-            await client.ready(timeout_s=100)
-            yield client
-
-
-def make_request(*messages: Message, spec: ReplySpec = TOOLS, params: Params = GREEDY) -> Request:
-    return Request("r", messages, params, spec=spec)
+    async with engine_of(folder, traced=coverage_enabled()) as client:
+        yield client
 
 
 async def outputs_of(engine: EngineClient, request: Request) -> tuple[list[Output], Finished]:
@@ -74,8 +68,8 @@ async def outputs_of(engine: EngineClient, request: Request) -> tuple[list[Outpu
     return outputs, end
 
 
-def text_of(outputs: Sequence[Output], kind: type[Chunk | Reasoning]) -> str:
-    return "".join(output.text for output in outputs if isinstance(output, kind))
+def make_request(*messages: Message, spec: ReplySpec = TOOLS, params: Params = GREEDY) -> Request:
+    return Request("r", messages, params, spec=spec)
 
 
 def as_message(outputs: Sequence[Output]) -> Message:
@@ -88,12 +82,9 @@ def as_message(outputs: Sequence[Output]) -> Message:
     )
 
 
-async def test_the_engine_tells_what_its_model_can_follow(engine: EngineClient) -> None:
+async def test_a_reply_thinks_speaks_and_calls(engine: EngineClient) -> None:
     assert engine.facts is not None
     assert {"tools", "reasoning", "template", "continue", "raw"} <= set(engine.facts.features)
-
-
-async def test_a_reply_thinks_speaks_and_calls(engine: EngineClient) -> None:
     outputs, end = await outputs_of(engine, make_request(HELLO))
     assert text_of(outputs, Reasoning) == "Sumsare easy."
     assert text_of(outputs, Chunk) == "Well:"
@@ -116,13 +107,6 @@ async def test_the_turn_behind_a_call_reuses_the_promp(engine: EngineClient) -> 
     assert counted == second.prompt_tokens
 
 
-async def test_without_tools_the_same_reply_is_text_behind_its_reasoning(engine: EngineClient) -> None:
-    outputs, _ = await outputs_of(engine, make_request(HELLO, spec=PLAIN))
-    assert text_of(outputs, Reasoning) == "Sumsare easy."
-    assert text_of(outputs, Chunk) == "".join(WORDS[4:])
-    assert not any(isinstance(one, ToolCallOutput) for one in outputs)
-
-
 async def test_a_raw_prompt_is_answered_by_text_alone(engine: EngineClient) -> None:
     """The same tokens as the template makes, and nothing of the reply is parsed."""
     raw = Message("user", "<|im_start|>user\nhello there<|im_end|>\n<|im_start|>assistant\n")
@@ -131,13 +115,6 @@ async def test_a_raw_prompt_is_answered_by_text_alone(engine: EngineClient) -> N
     assert not any(isinstance(one, Reasoning | ToolCallOutput) for one in outputs)
     assert (end.reason, end.generated_tokens) == (FinishReason.STOP, len(WORDS) + 1)
     assert await engine.count_tokens((raw,), spec=ReplySpec(raw=True)) == end.prompt_tokens
-
-
-async def test_a_reply_that_is_cut_in_its_call_has_that_as_text(engine: EngineClient) -> None:
-    cut = Params(do_sample=False, max_new_tokens=len(WORDS) - 2)
-    outputs, end = await outputs_of(engine, make_request(HELLO, params=cut))
-    assert text_of(outputs, Chunk) == "".join(WORDS[4:-2])
-    assert end.reason is FinishReason.LENGTH
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 5])
@@ -154,25 +131,32 @@ async def test_a_cut_reply_goes_on_to_what_it_would_have_been(engine: EngineClie
     assert second.cached_tokens >= first.prompt_tokens - 1
 
 
-async def test_a_stop_string_ends_the_text_alone(engine: EngineClient) -> None:
-    stops = Params(do_sample=False, max_new_tokens=50, stop=("easy", "ll"))
-    outputs, end = await outputs_of(engine, make_request(HELLO, params=stops))
-    assert (text_of(outputs, Reasoning), text_of(outputs, Chunk)) == ("Sumsare easy.", "We")
-    assert end.reason is FinishReason.STOP
-
-
-async def test_one_call_ends_a_reply_that_may_have_no_more(engine: EngineClient) -> None:
-    one = ReplySpec(tools=TOOLS.tools, parallel_calls=False)
-    _, end = await outputs_of(engine, make_request(HELLO, spec=one))
-    assert (end.reason, end.generated_tokens) == (FinishReason.STOP, len(WORDS))
-
-
-async def test_log_probabilities_are_those_of_the_text(engine: EngineClient) -> None:
-    outputs, _ = await outputs_of(
-        engine, make_request(HELLO, params=Params(do_sample=False, max_new_tokens=50, top_logprobs=1))
-    )
-    tokens = [one for output in outputs if isinstance(output, Chunk) for one in output.logprobs]
-    assert [(one.chosen.token, one.end) for one in tokens] == [("Well:", 5)]
+@pytest.mark.parametrize(
+    ("spec", "params", "shown", "tokens"),
+    [
+        (PLAIN, {}, "".join(WORDS[4:]), len(WORDS) + 1),
+        (TOOLS, {"max_new_tokens": len(WORDS) - 2}, "".join(WORDS[4:-2]), len(WORDS) - 2),
+        (TOOLS, {"stop": ("easy", "ll")}, "We", 5),
+        (ReplySpec(tools=TOOLS.tools, parallel_calls=False), {}, "Well:", len(WORDS)),
+    ],
+    ids=[
+        "without tools a call is text",
+        "and where it is cut off",
+        "stop strings end text",
+        "one call is enough",
+    ],
+)
+async def test_calls_and_ends_are_as_they_were_asked_for(
+    engine: EngineClient, spec: ReplySpec, params: dict[str, Any], shown: str, tokens: int
+) -> None:
+    asked = msgspec.structs.replace(GREEDY, top_logprobs=1, **params)
+    outputs, end = await outputs_of(engine, make_request(HELLO, spec=spec, params=asked))
+    assert (text_of(outputs, Reasoning), text_of(outputs)) == ("Sumsare easy.", shown)
+    assert any(isinstance(one, ToolCallOutput) for one in outputs) == (shown == "Well:")
+    assert end.generated_tokens == tokens
+    told = [one.end for output in outputs if isinstance(output, Chunk) for one in output.logprobs]
+    assert told == ([] if shown == "We" else sorted(told))
+    assert shown == "We" or told[-1] == len(shown)
 
 
 async def test_a_spec_that_cannot_be_followed_is_refused_with_its_field(engine: EngineClient) -> None:

@@ -13,10 +13,10 @@ import pytest_asyncio
 
 from connections.images import image_from_bytes
 from engine.api import Streamer
-from engine.machine import EngineOptions
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Queued, Request
+from engine.messages import Chunk, FinishReason, Message, Params, Queued, Request
 from engine.process.client import EngineClient
 from engine.vision.image import Image
+from tests.engine.replies import engine_of, reply_of
 from tests.engine.vision_models import folder_of, image
 from tests.sample_images import chunk, png
 from tests.server_process import child_of
@@ -30,12 +30,13 @@ PATIENCE_S = 20.0
 @pytest_asyncio.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[EngineClient]:
     model = folder_of("smolvlm", tmp_path / "smolvlm", window=WINDOW)
-    client = EngineClient(EngineOptions(model=str(model), device="cpu", dtype="float32", max_batch=2))
-    supervision = asyncio.create_task(client.run())
-    await client.ready(timeout_s=100)
-    yield client
-    supervision.cancel()
-    await asyncio.wait([supervision])
+    async with engine_of(model, max_batch=2) as client:
+        yield client
+
+
+async def reason_of(stream: Streamer) -> FinishReason:
+    async with asyncio.timeout(PATIENCE_S):
+        return (await reply_of(stream))[1].reason
 
 
 def heavy() -> Image:
@@ -64,13 +65,6 @@ async def until_queued(stream: Streamer) -> None:
     pytest.fail("it was never queued")
 
 
-async def end_of(stream: Streamer) -> FinishReason:
-    async with asyncio.timeout(PATIENCE_S):
-        *_, end = [output async for output in stream]
-    assert isinstance(end, Finished)
-    return end.reason
-
-
 async def test_others_stream_and_are_heard_while_an_image_is_not_read(engine: EngineClient) -> None:
     plain, other = (engine.generate(make_request(name, tokens=ENDLESS)) for name in ("plain", "other"))
     await read_chunks(plain)
@@ -87,14 +81,14 @@ async def test_others_stream_and_are_heard_while_an_image_is_not_read(engine: En
     other.cancel()
     unread.cancel()  # nobody waits for what is being written
     for stream in (other, unread):
-        assert await end_of(stream) is FinishReason.CANCELLED
+        assert await reason_of(stream) is FinishReason.CANCELLED
     await read_chunks(plain)  # the step loop has asked for the points of the image that has a place now
 
     behind = engine.generate(make_request("behind"))
     await read_chunks(plain)
     plain.cancel()
-    assert await end_of(plain) is FinishReason.CANCELLED
+    assert await reason_of(plain) is FinishReason.CANCELLED
 
     os.kill(stands, signal.SIGCONT)
-    ends = [await end_of(stream) for stream in (seeing, behind)]
+    ends = [await reason_of(stream) for stream in (seeing, behind)]
     assert ends == [FinishReason.LENGTH] * 2

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.messages import Message, ReplySpec, Tool
+from engine.messages import JsonObject, Message, ReplySpec, Tool
 from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, Rejected, Stopped, TooLong
-from engine.prompts.prompt import PIECE_CHARS, JobHandler, PromptBuilder
+from engine.prompts.prompt import NO_GRAMMARS, PIECE_CHARS, JobHandler, PromptBuilder
 from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
@@ -110,6 +110,9 @@ def test_a_spec_that_is_refused_is_told_with_its_field() -> None:
     refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
     assert isinstance(refused, Rejected)
     assert refused.field == "tools"
+    refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(format=JsonObject())), never)
+    assert isinstance(refused, Rejected)
+    assert (refused.field, refused.why) == ("format", NO_GRAMMARS)
 
 
 def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:

@@ -29,24 +29,20 @@ def warmed_up(seconds_per_token: float, *, decode_s: float = 0.0) -> PrefillBudg
     return pace
 
 
-def test_the_first_chunk_is_modest() -> None:
-    assert PrefillBudget(target_s=0.1).budget == FIRST_BUDGET
-
-
-def test_a_chunk_fills_the_time_that_a_step_may_take() -> None:
-    assert 450 <= warmed_up(0.0002).budget <= 500
-
-
-def test_running_replies_leave_less_time_for_prompts() -> None:
-    assert 225 <= warmed_up(0.0002, decode_s=0.05).budget <= 250
-
-
-def test_a_slow_machine_still_moves_on() -> None:
-    assert warmed_up(1.0).budget == SMALLEST_BUDGET
-
-
-def test_a_fast_machine_has_a_limit() -> None:
-    assert warmed_up(1e-9).budget == LARGEST_BUDGET
+@pytest.mark.parametrize(
+    ("token_s", "decode_s", "least", "most"),
+    [
+        (0.0002, 0.0, 450, 500),
+        (0.0002, 0.05, 225, 250),
+        (1.0, 0.0, SMALLEST_BUDGET, SMALLEST_BUDGET),
+        (1e-9, 0.0, LARGEST_BUDGET, LARGEST_BUDGET),
+    ],
+    ids=["the time of a step", "what replies leave of it", "a slow machine", "a fast machine"],
+)
+def test_a_chunk_fills_the_time_that_a_step_may_take(
+    token_s: float, decode_s: float, least: int, most: int
+) -> None:
+    assert least <= warmed_up(token_s, decode_s=decode_s).budget <= most
 
 
 def test_chunks_grow_twofold_at_most() -> None:
@@ -64,6 +60,7 @@ def test_a_short_prompt_says_little_about_speed() -> None:
 
 def test_a_clock_that_stands_still_does_no_harm() -> None:
     pace = PrefillBudget(target_s=0.1)
+    assert pace.budget == FIRST_BUDGET
     pace.observe(prefill_tokens=10, decoding=False, seconds=0.0)
     assert pace.budget == FIRST_BUDGET
 

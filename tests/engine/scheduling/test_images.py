@@ -13,7 +13,7 @@ import pytest
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
-from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
+from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
 from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
@@ -141,8 +141,12 @@ def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> 
     core.submit(vision.request("again", QUESTION, cache_salt="s"))
     outputs = run_out(core)
     assert started(outputs, "again").cached_tokens == len(first.prompt) - 1
-    assert [look.request_id for look in core.requested] == ["first"]
     assert tokens_of(outputs, "again") == vision.expected(QUESTION)
+    core.submit(vision.request("next", *TALK, cache_salt="s"))
+    outputs = run_out(core)
+    looks = [(look.request_id, look.number) for look in core.requested]
+    assert looks == [("first", 0), ("next", 1), ("next", 2)], "earlier images are not looked at again"
+    assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
     other = user("What is this?", image(2))
     core.submit(vision.request("other", other, cache_salt="s"))
@@ -150,20 +154,6 @@ def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> 
     assert first.prompt == vision.request("", other).prompt, "the words are the same"
     assert started(outputs, "other").cached_tokens <= first.shown[0].starts[0]
     assert tokens_of(outputs, "other") == vision.expected(other)
-
-
-def test_an_earlier_image_is_not_looked_at_again(vision: VisionHarness) -> None:
-    core = Watched(vision)
-    core.submit(vision.request("first", *TALK[:1], cache_salt="s"))
-    run_out(core)
-    core.submit(vision.request("next", *TALK, cache_salt="s"))
-    outputs = run_out(core)
-    assert [(look.request_id, look.number) for look in core.requested] == [
-        ("first", 0),
-        ("next", 1),
-        ("next", 2),
-    ]
-    assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
 
 def test_others_go_on_while_an_image_is_decoded_and_looked_at(vision: VisionHarness) -> None:
@@ -321,15 +311,6 @@ def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> 
     outputs = run_out(core)
     assert len(core.requested) == 1
     assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.expected(twice))}
-
-
-def test_who_waits_is_told_while_all_that_run_wait_for_points(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True, max_batch=1)
-    core.submit(vision.request("a", QUESTION))
-    core.step()
-    core.step()
-    core.submit(vision.request("b", user("Hello")))
-    assert core.step() == [Queued("b", 1)]
 
 
 def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:

@@ -79,14 +79,6 @@ def test_a_cancel_leaves_out_what_is_held_back(core: EngineCore) -> None:
     assert parts_of(outputs)[-1] == ("text", "b", 1)
 
 
-def test_a_reply_that_gets_too_long_within_a_call_has_it_as_text(core: EngineCore) -> None:
-    tokens = len(SCRIPT) - len("}</tool_call>c")
-    core.submit(scripted("a", tokens))
-    outputs = run_out(core)
-    assert parts_of(outputs)[-1][:2] == ("text", SCRIPT[len("<think>Hm</think>ab") : tokens])
-    assert end_of(outputs, "a").reason is FinishReason.LENGTH
-
-
 def test_a_reply_that_is_preempted_within_its_call_goes_on_in_it() -> None:
     core = EngineCore(served("llama", max_batch=2, kv_tokens=112))
     core.submit(scripted("a", len(SCRIPT)))

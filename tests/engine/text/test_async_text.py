@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.execution.executor import LaunchedStep, LoadedModel, Outcome, OutOfMemory
-from engine.messages import Chunk, Finished, FinishReason, Output, Started
+from engine.messages import Chunk, Finished, FinishReason, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import PreparedRequest, ReplyStep, ReplyText
@@ -31,8 +31,6 @@ from tests.engine.tiny_models import (
 )
 
 HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
-
-Scene = Callable[[EngineCore], list[Output]]
 
 
 def async_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
@@ -97,30 +95,6 @@ def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
         return chunks_by_request(run_out(core))
 
     assert texts(async_core) == texts(EngineCore)
-
-
-def test_a_token_is_told_once_the_next_step_was_launched(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=3)))
-    assert core.step() == [Started("a", 5)]
-    assert [type(o) for o in core.step()] == [Chunk]
-    assert core.statistics().steps == 2
-    assert [type(o) for o in core.step()] == [Chunk]
-    assert [type(o) for o in core.step()] == [Chunk, Finished]
-    assert core.statistics().steps == 3
-    assert not core.busy
-
-
-def test_a_stop_string_costs_one_step_whose_token_nobody_sees(core: EngineCore) -> None:
-    plain = EngineCore(served("llama"))
-    plain.submit(prepared_request("a", prompt(5)))
-    tokens = tokens_of(run_out(plain), "a")
-    core.submit(prepared_request("a", prompt(5), reply=Numbers(stop=tokens[2])))
-    core.submit(prepared_request("b", prompt(5)))
-    outputs = run_out(core)
-    end = end_of(outputs, "a")
-    assert (end.reason, end.generated_tokens, tokens_of(outputs, "a")) == (FinishReason.STOP, 3, tokens[:2])
-    assert tokens_of(outputs, "b") == tokens
-    assert core.statistics().generated_tokens == 11
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])

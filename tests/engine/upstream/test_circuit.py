@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.upstream.monitor import FAILURES, FIRST_OPEN_S, LONGEST_OPEN_S, Circuit
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.engine.tiny_models import Clock
 
 
 @pytest.fixture
@@ -47,35 +41,25 @@ def test_failures_in_a_row_open_it(circuit: Circuit) -> None:
     call_through(circuit, fails=False)
     opened(circuit)
     assert (circuit.is_open, circuit.admits, circuit.left_s) == (True, False, FIRST_OPEN_S)
+    circuit.failed()
+    assert circuit.left_s == FIRST_OPEN_S, "what began before makes no pause longer"
 
 
-def test_after_a_pause_one_request_tries(circuit: Circuit, clock: Clock) -> None:
+def test_after_a_pause_one_request_tries_and_its_end_decides(circuit: Circuit, clock: Clock) -> None:
     opened(circuit)
     clock.now = FIRST_OPEN_S
-    assert (circuit.is_open, circuit.admits) == (True, True)
     circuit.begin()
-    assert not circuit.admits
+    assert (circuit.is_open, circuit.admits) == (True, False)
+    circuit.withdrew()
+    assert (circuit.is_open, circuit.admits) == (True, True), "it proved nothing"
+    circuit.begin()
     circuit.answered()
     assert circuit.admits
-    circuit.succeeded()
-    assert not circuit.is_open
-
-
-def test_a_trial_that_says_nothing_leaves_the_next_one_to_try(circuit: Circuit, clock: Clock) -> None:
-    opened(circuit)
-    clock.now = FIRST_OPEN_S
-    circuit.begin()
-    circuit.withdrew()
-    assert (circuit.is_open, circuit.admits) == (True, True)
-
-
-def test_a_trial_that_breaks_off_behind_its_first_text_opens_it_again(circuit: Circuit, clock: Clock) -> None:
-    opened(circuit)
-    clock.now = FIRST_OPEN_S
-    circuit.begin()
-    circuit.answered()
     circuit.failed()
     assert (circuit.is_open, circuit.admits, circuit.left_s) == (True, False, 2 * FIRST_OPEN_S)
+    clock.now += circuit.left_s
+    call_through(circuit, fails=False)
+    assert not circuit.is_open
 
 
 def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, clock: Clock) -> None:
@@ -90,12 +74,6 @@ def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, 
     clock.now += LONGEST_OPEN_S
     call_through(circuit, fails=False)
     opened(circuit)
-    assert circuit.left_s == FIRST_OPEN_S
-
-
-def test_what_began_before_it_opened_makes_no_pause_longer(circuit: Circuit) -> None:
-    opened(circuit)
-    circuit.failed()
     assert circuit.left_s == FIRST_OPEN_S
 
 

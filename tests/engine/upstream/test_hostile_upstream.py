@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineState
 from engine.errors import EngineBusy
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts
-from tests.engine.upstream.test_upstream import (
-    HELLO,
-    SHED,
-    end_of,
-    failing,
-    make_request,
-    options_for,
-    outputs_of,
-    serving,
-    text_of,
-)
+from tests.engine.replies import HELLO, outputs_of, text_of
+from tests.engine.upstream.test_upstream import SHED, end_of, failing, make_request, options_for, serving
 from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
@@ -58,42 +50,6 @@ async def server() -> AsyncIterator[UpstreamServer]:
         yield one
 
 
-async def test_an_endless_count_is_not_read_to_its_end(server: UpstreamServer) -> None:
-    flood = Flood(b" " * 65_536)
-    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
-        server.counted = flood
-        assert await engine.count_tokens(HELLO) == 8  # our own estimate
-    assert flood.sent < 32 * MIB  # what the buffers of the kernel take
-
-
-async def test_a_trickled_count_is_not_waited_for(server: UpstreamServer) -> None:
-    flood = Flood(b" ", pause_s=0.05)
-    options = options_for(server.url, timeouts=HURRIED, features=Features(tokenize="../tokenize"))
-    async with UpstreamEngine(options).running() as engine:
-        await engine.ready(5)
-        server.counted = flood
-        async with asyncio.timeout(30):
-            assert await engine.count_tokens(HELLO) == 8
-
-
-@pytest.mark.parametrize("count", [-1, 10**18, "42", 1.5, None])
-async def test_a_count_that_can_not_be_true_is_estimated(server: UpstreamServer, count: object) -> None:
-    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
-        server.counted = JSONResponse({"count": count})
-        assert await engine.count_tokens(HELLO) == 8
-
-
-def compressed(body: bytes) -> Response:
-    return Response(gzip.compress(body), headers={"Content-Encoding": "gzip"}, media_type="application/json")
-
-
-async def test_compressed_answers_are_not_unpacked(server: UpstreamServer) -> None:
-    """Identity is asked for; a megabyte of gzip can be a gigabyte of blanks."""
-    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
-        server.counted = compressed(b'{"count": 42}')
-        assert await engine.count_tokens(HELLO) == 8
-
-
 @pytest.mark.parametrize(
     "flood", [Flood(b" " * 65_536), Flood(b" ", pause_s=0.05)], ids=["endless", "trickled"]
 )
@@ -117,14 +73,37 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-async def test_an_answer_that_can_not_be_read_is_a_wrong_answer(server: UpstreamServer, body: bytes) -> None:
-    """A decoder has an error of its own for each of these; one in a check of the health ended the engine."""
+COUNTS: dict[str, Callable[[], Response]] = {
+    **{f"{count!r}": partial(JSONResponse, {"count": count}) for count in (-1, 10**18, "42", 1.5, None)},
+    "endless": lambda: Flood(b" " * 65_536),
+    "trickled": lambda: Flood(b" ", pause_s=0.05),
+    # identity was asked for; a megabyte of gzip can be a gigabyte of blanks
+    "compressed": lambda: Response(gzip.compress(b'{"count": 42}'), headers={"Content-Encoding": "gzip"}),
+    "text": lambda: PlainTextResponse("no"),
+    "busy": lambda: JSONResponse(SHED, 429),
+    "missing": lambda: JSONResponse({}, 404),
+    **{f"{name}, {status}": partial(Response, body, status) for name, body in MALFORMED.items() for status in (200, 500)},
+}  # fmt: skip
+
+
+async def test_a_count_that_has_no_end_or_can_not_be_read_or_true_is_estimated(
+    server: UpstreamServer,
+) -> None:
     async with serving(server, timeouts=HURRIED, features=Features(tokenize="../tokenize")) as engine:
+        for case, respond in COUNTS.items():
+            server.counted = counted = respond()
+            async with asyncio.timeout(30):
+                assert await engine.count_tokens(HELLO) == 8, case
+            assert getattr(counted, "sent", 0) < 32 * MIB, "what the buffers of the kernel take"
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+async def test_an_upstream_whose_list_of_models_can_not_be_read_serves(
+    server: UpstreamServer, body: bytes
+) -> None:
+    """A decoder has an error of its own for each of these; one in a check of the health ended the engine."""
+    async with serving(server, timeouts=HURRIED) as engine:
         server.models = Response(body)
-        for status in (200, 500):
-            server.counted = Response(body, status)
-            assert await engine.count_tokens(HELLO) == 8
         looks = server.looks
         while server.looks < looks + 2:
             assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."

@@ -38,12 +38,7 @@ def read(*pieces: bytes) -> list[ServerSentEvent]:
 def test_any_split_of_the_bytes_gives_the_same_events(stream: bytes, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pieces = [stream[one:other] for one, other in pairwise(places)]
-    assert read(*pieces) == read(stream)
-
-
-@given(STREAMS)
-def test_one_byte_at_a_time_gives_the_same_events(stream: bytes) -> None:
-    assert read(*(stream[at : at + 1] for at in range(len(stream)))) == read(stream)
+    assert read(*pieces) == read(*(stream[at : at + 1] for at in range(len(stream)))) == read(stream)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1)))
@@ -52,29 +47,23 @@ def test_what_was_written_is_read(texts: list[str]) -> None:
     assert [event.data for event in read(stream)] == texts
 
 
-def test_lines_of_one_event_are_joined_and_its_kind_is_told() -> None:
-    assert read(b"event: error\ndata: a\ndata: b\n\n") == [ServerSentEvent("a\nb", "error")]
+@pytest.mark.parametrize(
+    ("stream", "event"),
+    [
+        (b"event: error\ndata: a\ndata: b\n\n", ServerSentEvent("a\nb", "error")),
+        (b"\xef\xbb\xbfdata: a\n\n", ServerSentEvent("a")),
+        (b"data: [DONE]", ServerSentEvent("[DONE]")),
+    ],
+    ids=["lines are joined, with their kind", "a mark of byte order", "no empty line at the end"],
+)
+def test_an_event_is_read(stream: bytes, event: ServerSentEvent) -> None:
+    assert read(stream) == [event]
+    assert EventReader().feed(b"data: a\r\r") == [ServerSentEvent("a")], "as soon as its empty line begins"
 
 
-def test_an_event_is_told_as_soon_as_its_empty_line_has_begun() -> None:
-    assert EventReader().feed(b"data: a\r\r") == [ServerSentEvent("a")]
-
-
-def test_a_mark_of_byte_order_is_passed_over() -> None:
-    assert read(b"\xef\xbb\xbfdata: a\n\n") == [ServerSentEvent("a")]
-
-
-def test_a_last_event_without_its_empty_line_counts() -> None:
-    assert read(b"data: [DONE]") == [ServerSentEvent("[DONE]")]
-
-
-def test_an_event_without_end_is_refused() -> None:
+def test_an_event_without_end_is_refused_but_comments_may_come_for_ever() -> None:
     reader = EventReader(most_bytes=100)
+    assert [reader.feed(b": still here\n") for _ in range(20)] == [[]] * 20
     assert reader.feed(b"data: 123456\n" * 5) == []
     with pytest.raises(EventTooLong):
         reader.feed(b"data: 123456\n" * 5)
-
-
-def test_comments_for_ever_are_no_long_event() -> None:
-    reader = EventReader(most_bytes=100)
-    assert [reader.feed(b": still here\n") for _ in range(20)] == [[]] * 20

@@ -15,15 +15,8 @@ from engine.messages import FinishReason, Request, Retried
 from engine.upstream.engine import UpstreamFleet
 from engine.upstream.monitor import FAILURES
 from engine.upstream.options import Timeouts
-from tests.engine.upstream.test_upstream import (
-    HELLO,
-    end_of,
-    failing,
-    make_request,
-    options_for,
-    outputs_of,
-    text_of,
-)
+from tests.engine.replies import HELLO, outputs_of, text_of
+from tests.engine.upstream.test_upstream import end_of, failing, make_request, options_for
 from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 

@@ -17,16 +17,8 @@ from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, backoff_s
 from engine.upstream.options import Timeouts
-from tests.engine.upstream.test_upstream import (
-    HELLO,
-    end_of,
-    failing,
-    make_request,
-    options_for,
-    outputs_of,
-    serving,
-    text_of,
-)
+from tests.engine.replies import HELLO, outputs_of, text_of
+from tests.engine.upstream.test_upstream import end_of, failing, make_request, options_for, serving
 from tests.engine.upstream_server import Answer, upstream_server
 
 SOON = Timeouts(connect_s=2, health_s=0.05, unavailable_s=5)

@@ -30,8 +30,8 @@ from engine.upstream.http_client import (
     session_headers,
 )
 from engine.upstream.options import Features, UpstreamOptions
+from tests.engine.replies import HELLO
 
-HELLO = (Message("user", "hello there"),)
 EVERYTHING = Features(
     continuous_usage=True, top_k=True, repetition_penalty=True, priority="low_first", cache_salt=True
 )

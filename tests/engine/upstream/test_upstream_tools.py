@@ -47,10 +47,10 @@ from engine.upstream.completions import (
     path_of,
 )
 from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
-from tests.engine.upstream.test_upstream import outputs_of, serving
+from tests.engine.replies import HELLO, outputs_of
+from tests.engine.upstream.test_upstream import serving
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
-HELLO = (Message("user", "hello there"),)
 SCHEMA = '{"type":"object","properties":{}}'
 LOOK = Tool("look", "Looks.", SCHEMA)
 VLLM = msgspec.convert(PRESETS["vllm"], Features)
