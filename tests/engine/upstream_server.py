@@ -74,7 +74,6 @@ class UpstreamServer:
         self.spoke_to_nobody = asyncio.Event()
         self.models: Response = JSONResponse({"data": [{"id": "model"}]})
         self.looks = 0
-        self.second_look = asyncio.Event()
         self.counted: Response = JSONResponse({"count": 42, "max_model_len": 4096})
         self.vectors: list[Response] = []
         self.holds_vectors = False
@@ -90,8 +89,6 @@ class UpstreamServer:
 
     async def _models(self, request: Request) -> Response:
         self.looks += 1
-        if self.looks > 1:
-            self.second_look.set()
         return self.models
 
     async def _count(self, request: Request) -> Response:

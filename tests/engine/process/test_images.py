@@ -145,14 +145,3 @@ async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine:
     _, end = await reply_of(engine.generate(make_request("many", image_message("What?", *bytes_too))))
     assert (end.reason, end.prompt_tokens) == (FinishReason.ERROR, 0)
     assert "must fit into" in (end.error or "")
-
-
-async def test_a_cancel_while_an_image_is_looked_at_ends_the_reply(engine: EngineClient) -> None:
-    for number in range(4):
-        stream = engine.generate(
-            make_request(f"cancelled {number}", image_message("What?", image(60 + number, 200, 200)))
-        )
-        stream.cancel()
-        _, end = await reply_of(stream)
-        assert end.reason is FinishReason.CANCELLED
-        assert (end.steps_after or 0) <= 1

@@ -1,4 +1,4 @@
-"""Requests wait for a process, are lost with it, and counts are asked again."""
+"""Requests wait for a process, are lost with it, and counts are asked again, over a socket that splits anywhere."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import asyncio
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Cancel,
     CancelCount,
-    Chunk,
     CountRequest,
     CountResult,
     Finished,
     FinishReason,
     Message,
+    Ping,
     Request,
-    Started,
     ToEngine,
     Unpacker,
+    pack,
 )
 from engine.process.client import PendingRequests
 
@@ -48,22 +50,6 @@ def wire() -> RecordingChannel:
 @pytest.fixture
 def board() -> PendingRequests:
     return PendingRequests()
-
-
-def test_a_request_waits_until_a_process_is_ready(board: PendingRequests, wire: RecordingChannel) -> None:
-    request = Request("r", HELLO)
-    board.request(request)
-    assert board.waiting == 1
-    board.connect(wire)
-    assert (board.waiting, wire.sent) == (0, [request])
-
-
-def test_outputs_reach_their_stream_and_no_other(board: PendingRequests, wire: RecordingChannel) -> None:
-    board.connect(wire)
-    stream, other = board.request(Request("r", HELLO)), board.request(Request("s", HELLO))
-    board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
-    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
-    assert other.get_nowait() is None
 
 
 def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire: RecordingChannel) -> None:
@@ -160,3 +146,23 @@ async def test_a_count_may_be_asked_of_another_process(
     other.counted(CountResult(requested.count_id, 7))
     assert await counting == 7
     assert not other._counts
+
+
+messages = st.one_of(
+    st.builds(Cancel, st.text()),
+    st.builds(Ping, st.integers(0, 1 << 60)),
+    st.builds(CountRequest, st.integers(0, 9), st.tuples(st.builds(Message, st.just("user"), st.text()))),
+)
+decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+
+
+@given(st.lists(messages), st.integers(1, 50))
+def test_any_split_of_the_bytes_gives_the_same_messages(sent: list[ToEngine], size: int) -> None:
+    stream = b"".join(pack(message) for message in sent)
+    unpacker = Unpacker()
+    received = [
+        decoder.decode(body)
+        for start in range(0, len(stream), size)
+        for body in unpacker.feed(stream[start : start + size])
+    ]
+    assert received == sent

@@ -13,8 +13,8 @@ import pytest
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
-from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
-from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
+from engine.messages import Chunk, FinishReason, Message, Output, Started
+from engine.prompts.jobs import DecodeImage, ImageResult
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest
@@ -220,26 +220,6 @@ def test_a_core_that_waits_for_points_alone_rests(vision: VisionHarness) -> None
     assert tokens_of(run_out(core), "a") == vision.expected(QUESTION)
 
 
-def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True)
-    core.submit(vision.request("bad", QUESTION))
-    core.submit(vision.request("good", user("What is this?", image(2))))
-    core.step()
-    core.step()
-    core.put_image(ImageResult(core.open.popleft(), Rejected("The image is broken.")))
-    outputs = core.step()
-    end = end_of(outputs, "bad")
-    assert (end.reason, end.error, end.error_code) == (
-        FinishReason.ERROR,
-        "The image is broken.",
-        ErrorCode.BAD_PARAMS,
-    )
-    outputs += run_out(core)
-    core.answer()
-    outputs += run_out(core)
-    assert tokens_of(outputs, "good") == vision.expected(user("What is this?", image(2)))
-
-
 def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: VisionHarness) -> None:
     """Images are told apart in what is kept, and states outlive the pages."""
     page = vision.model.kv.page_size
@@ -311,22 +291,3 @@ def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> 
     outputs = run_out(core)
     assert len(core.requested) == 1
     assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.expected(twice))}
-
-
-def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True)
-    core.submit(vision.request("a", QUESTION))
-    core.step()
-    core.step()
-    core.submit(vision.request("b", user("Hello", image(2))))
-    core.step()
-    for name in "ab":
-        core.cancel(name)
-    core.step()
-    assert not core._image_encoder.waits
-    assert not core._image_encoder._queue
-    core.open.clear()
-    core.submit(vision.request("next", QUESTION))
-    core.step()
-    core.step()
-    assert [look.request_id for look in core.open] == ["next"]

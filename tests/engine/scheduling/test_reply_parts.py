@@ -11,8 +11,8 @@ from engine.messages import Chunk, Finished, FinishReason, Output, Reasoning, St
 from engine.scheduling.core import EngineCore
 from engine.text.parser import ParsedReply
 from engine.text.reply_text import PreparedRequest
+from tests.engine.text.letters import Letters
 from tests.engine.text.parse import HERMES_THINKS, parser_of
-from tests.engine.text.test_reply_logprobs import Letters
 from tests.engine.tiny_models import GREEDY, WINDOW, end_of, prepared_request, prompt, run_out, served
 
 CALL = '<tool_call>{"name":"add","arguments":{}}</tool_call>'

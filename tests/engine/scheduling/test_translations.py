@@ -207,24 +207,6 @@ def test_a_cancel_takes_effect_before_the_next_step_in_every_phase(
     assert (taken > 0) == (phase != "waits")
 
 
-def test_a_step_encodes_no_more_than_its_budget_beside_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source is encoded in one piece; those that do not fit a step wait for the next, so nobody's gap grows."""
-    monkeypatch.setattr("engine.scheduling.scheduler.PrefillBudget.budget_beside", lambda *_: 64)
-    core, encoded = EngineCore(served("marian", max_batch=8)), []
-    run = core._executor._runner.run
-
-    def counting(spans: list[object]) -> object:
-        encoded.append(sum(span.source.reserved for span in spans if not span.start))  # type: ignore[attr-defined]
-        return run(spans)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(core._executor._runner, "run", counting)
-    for number in range(8):
-        core.submit(translating(f"{number}", source(40, salt=number), beginning("marian"), SOME))
-    run_out(core)
-    assert sum(encoded) == 8 * 48
-    assert max(encoded) == 48
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -18,7 +18,7 @@ from engine.upstream.options import Features, Timeouts
 from tests.engine.replies import HELLO, outputs_of, text_of
 from tests.engine.upstream.test_upstream import SHED, end_of, failing, make_request, options_for, serving
 from tests.engine.upstream.test_upstream_lifecycle import until
-from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+from tests.engine.upstream_server import Answer, UpstreamServer
 
 MIB = 1024 * 1024
 HURRIED = Timeouts(connect_s=0.5, health_s=0.05, unavailable_s=5)
@@ -42,12 +42,6 @@ class Flood(StreamingResponse):
             yield self._part
             self.sent += len(self._part)
             await asyncio.sleep(self._pause_s)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[UpstreamServer]:
-    async with upstream_server() as one:
-        yield one
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, ba
 from engine.upstream.options import Timeouts
 from tests.engine.replies import HELLO, outputs_of, text_of
 from tests.engine.upstream.test_upstream import end_of, failing, make_request, options_for, serving
-from tests.engine.upstream_server import Answer, upstream_server
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+from tests.sessions.chat_driver import eventually
 
 SOON = Timeouts(connect_s=2, health_s=0.05, unavailable_s=5)
 
@@ -32,30 +33,26 @@ async def until(engine: UpstreamEngine, state: EngineState) -> None:
             await reached.wait()
 
 
-async def test_what_was_asked_before_an_upstream_answers_is_served_then() -> None:
-    async with upstream_server() as server:
-        server.models = JSONResponse({}, 503)
-        engine = UpstreamEngine(options_for(server.url, timeouts=SOON))
-        early = engine.generate(make_request())
-        async with engine.running():
-            with pytest.raises(EngineUnavailable, match="not ready"):
-                await engine.ready(0.2)
-            assert engine.status.message == "The engine up answers 503 to GET models."
-            assert engine.statistics().queued == 1
-            server.models = PlainTextResponse("fine")
-            assert text_of(await outputs_of(early)) == "Hello there."
-            assert engine.status.state is EngineState.READY
-
-
-async def test_an_upstream_that_serves_another_model_is_not_ready() -> None:
-    async with upstream_server() as server:
+async def test_what_was_asked_before_an_upstream_answers_is_served_then(server: UpstreamServer) -> None:
+    server.models = JSONResponse({}, 503)
+    engine = UpstreamEngine(options_for(server.url, timeouts=SOON))
+    early = engine.generate(make_request())
+    async with engine.running():
+        with pytest.raises(EngineUnavailable, match="not ready"):
+            await engine.ready(0.2)
+        assert engine.status.message == "The engine up answers 503 to GET models."
+        assert engine.statistics().queued == 1
         server.models = JSONResponse({"data": [{"id": "another"}]})
-        async with UpstreamEngine(options_for(server.url, timeouts=SOON)).running() as engine:
-            await server.second_look.wait()
-            assert engine.status.state is EngineState.LOADING
-            assert "does not serve 'model'" in (engine.status.message or "")
-            server.models = JSONResponse({}, 429)
-            await engine.ready(5)
+        await eventually(lambda: "does not serve 'model'" in (engine.status.message or ""))
+        assert engine.status.state is EngineState.LOADING
+        server.models = PlainTextResponse("fine")
+        assert text_of(await outputs_of(early)) == "Hello there."
+        assert engine.status.state is EngineState.READY
+        server.models = JSONResponse({}, 500)
+        await until(engine, EngineState.RESTARTING)
+        server.models = JSONResponse({}, 429)
+        await until(engine, EngineState.READY)
+        assert engine.status.restarts == 1, "one look that fails is not the end"
 
 
 async def test_an_upstream_that_is_gone_is_waited_for_and_comes_back() -> None:
@@ -92,28 +89,18 @@ async def test_patience_with_an_upstream_that_is_gone_ends() -> None:
     await running.__aexit__(None, None, None)
 
 
-async def test_one_look_that_fails_is_not_the_end() -> None:
-    async with upstream_server() as server, serving(server, timeouts=SOON) as engine:
-        server.models = JSONResponse({}, 500)
-        await until(engine, EngineState.RESTARTING)
-        server.models = JSONResponse({"data": []})
-        await until(engine, EngineState.READY)
-        assert engine.status.restarts == 1
-
-
-async def test_what_is_open_when_the_engine_stops_is_lost() -> None:
-    async with upstream_server() as server:
-        server.answers = [Answer(hold_after=1)]
-        async with serving(server) as engine:
-            stream = engine.generate(make_request())
-            await server.held.wait()
-        text, error = await failing(stream)
-        assert isinstance(error, EngineLost)
-        assert text in {"", "Hello"}
-        with pytest.raises(EngineUnavailable):
-            engine.generate(make_request("late"))
-        async with asyncio.timeout(30):
-            await server.closed.wait()
+async def test_what_is_open_when_the_engine_stops_is_lost(server: UpstreamServer) -> None:
+    server.answers = [Answer(hold_after=1)]
+    async with serving(server) as engine:
+        stream = engine.generate(make_request())
+        await server.held.wait()
+    text, error = await failing(stream)
+    assert isinstance(error, EngineLost)
+    assert text in {"", "Hello"}
+    with pytest.raises(EngineUnavailable):
+        engine.generate(make_request("late"))
+    async with asyncio.timeout(30):
+        await server.closed.wait()
 
 
 def test_pauses_grow_to_a_limit() -> None:
@@ -123,9 +110,12 @@ def test_pauses_grow_to_a_limit() -> None:
     assert backoff_s(40, 1.0) <= 1.0
 
 
-async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried() -> None:
-    async with upstream_server() as server, serving(server, retries=0) as engine:
-        server.answers = [Answer(status=500)] * FAILURES
+async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried(
+    server: UpstreamServer,
+) -> None:
+    """A trial that is cancelled proves nothing."""
+    async with serving(server, retries=0) as engine:
+        server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
         engine.monitor._circuit._until = math.inf
@@ -136,16 +126,6 @@ async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried()
             await engine.count_tokens(HELLO)
         assert (len(server.bodies), engine.statistics().circuit_open) == (FAILURES, 1)
         engine.monitor._circuit._until = 0.0
-        assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
-        assert engine.statistics().circuit_open == 0
-
-
-async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
-    async with upstream_server() as server, serving(server, retries=0) as engine:
-        server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
-        for number in range(FAILURES):
-            await failing(engine.generate(make_request(f"r{number}")))
-        engine.monitor._circuit._until = 0.0
         trial = engine.generate(make_request("trial"))
         await server.held.wait()
         _, error = await failing(engine.generate(make_request("beside")))
@@ -154,10 +134,11 @@ async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
         await server.closed.wait()
         assert engine.statistics().circuit_open == 1
         assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
+        assert engine.statistics().circuit_open == 0
 
 
-async def test_what_the_sender_did_wrong_opens_no_circuit() -> None:
-    async with upstream_server() as server, serving(server) as engine:
+async def test_what_the_sender_did_wrong_opens_no_circuit(server: UpstreamServer) -> None:
+    async with serving(server) as engine:
         server.answers = [Answer(status=400)] * (FAILURES + 1)
         for number in range(FAILURES + 1):
             assert (await end_of(engine.generate(make_request(f"r{number}")))).reason is FinishReason.ERROR

@@ -1,11 +1,14 @@
-"""Who waits for the one that makes prompts is served fairly, by what was done for each."""
+"""Who waits is served fairly: prompts by what was done for each client, replies by what runs of each."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.fair_queue import FairQueue
+from engine.fair_queue import FairQueue, Running, WaitingQueue
 from engine.messages import GROUP_SEPARATOR
 
 
@@ -18,18 +21,13 @@ def add(queue: FairQueue[str, None], *names: str, client: str | None = None, cos
         queue.add(name, None, client=name[0] if client is None else client, cost=cost)
 
 
-def test_clients_take_turns() -> None:
+def test_clients_take_turns_by_priority_and_what_was_done_for_each() -> None:
     queue: FairQueue[str, None] = FairQueue()
     add(queue, "a1", "a2", "a3", "b1", "b2", "c1")
-    assert served(queue) == ["a1", "b1", "c1", "a2", "b2", "a3"]
-
-
-def test_who_had_much_done_waits_longer() -> None:
-    queue: FairQueue[str, None] = FairQueue()
-    add(queue, "a1", "a2", cost=1000)
-    assert served(queue, 1) == ["a1"]
-    add(queue, "b1", "b2", "b3")
-    assert served(queue) == ["b1", "b2", "b3", "a2"]
+    queue.add("urgent", None, client="a", priority=1)
+    queue.remove("b2")
+    assert queue.remove("b2") is None
+    assert served(queue) == ["urgent", "b1", "c1", "a1", "a2", "a3"]
 
 
 def test_a_short_piece_does_not_wait_for_a_long_one_of_each_of_the_others() -> None:
@@ -70,13 +68,6 @@ def test_what_is_put_in_again_keeps_what_it_waited() -> None:
     raise AssertionError("It was passed by two thousand times.")
 
 
-def test_a_higher_priority_comes_first() -> None:
-    queue: FairQueue[str, None] = FairQueue()
-    queue.add("low", None, client="a")
-    queue.add("high", None, client="b", priority=1)
-    assert served(queue) == ["high", "low"]
-
-
 def test_who_waited_for_nothing_saved_nothing_up() -> None:
     queue: FairQueue[str, None] = FairQueue()
     for _ in range(100):
@@ -84,14 +75,6 @@ def test_who_waited_for_nothing_saved_nothing_up() -> None:
         served(queue)
     add(queue, "a1", "a2", "b1", "b2")
     assert served(queue) == ["a1", "b1", "a2", "b2"]
-
-
-def test_what_was_taken_out_is_not_served() -> None:
-    queue: FairQueue[str, int] = FairQueue()
-    queue.add("a", 1)
-    assert queue.remove("a") == 1
-    assert queue.remove("a") is None
-    assert len(queue) == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), min_size=1, max_size=60))
@@ -110,3 +93,83 @@ def test_nobody_who_waits_is_behind_by_more_than_one_piece_of_work(
         done[client] += cost
         waiting = [done[one] for one in set(left)]
         assert all(done[client] - one <= most for one in waiting)
+
+
+class One(NamedTuple):
+    client: str
+    priority: int
+    arrival: int
+
+
+def queue_of(*ones: tuple[str, int]) -> WaitingQueue[One]:
+    made: WaitingQueue[One] = WaitingQueue()
+    for arrival, (client, priority) in enumerate(ones):
+        made.add(One(client, priority, arrival))
+    return made
+
+
+def order(waiting: WaitingQueue[One], running: dict[str, int] | None = None) -> list[int]:
+    return [one.arrival for one in waiting.in_order(counted(running or {}))]
+
+
+def counted(running: dict[str, int]) -> Running:
+    counts = Running()
+    for client, many in running.items():
+        for _ in range(many):
+            counts.add(client)
+    return counts
+
+
+G = f"g{GROUP_SEPARATOR}"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "expected"),
+    [
+        ([("a", 0), ("b", 0), ("c", 0)], {}, [0, 1, 2]),
+        ([("a", 0), ("b", 5), ("c", 1)], {}, [1, 2, 0]),
+        ([("a", 0), ("a", 0), ("a", 0), ("b", 0)], {}, [0, 3, 1, 2]),
+        ([("a", 0), ("b", 0)], {"a": 1}, [1, 0]),
+        ([*[(f"{G}{name}", 0) for name in "abcd"], ("other", 0)], {}, [0, 4, 1, 2, 3]),
+        ([(f"{G}a", 0), (f"{G}a", 0), (f"{G}b", 0)], {}, [0, 2, 1]),
+    ],
+    ids=[
+        "first come",
+        "priority",
+        "a crowd of one client",
+        "one that runs",
+        "names of one group",
+        "within a group",
+    ],
+)
+def test_the_next_is_of_the_group_and_client_with_the_fewest(
+    waiting: list[tuple[str, int]], running: dict[str, int], expected: list[int]
+) -> None:
+    assert order(queue_of(*waiting), running) == expected
+
+
+CLIENTS = [
+    *"ab",
+    f"g{GROUP_SEPARATOR}a",
+    f"g{GROUP_SEPARATOR}b",
+    f"h{GROUP_SEPARATOR}a",
+    f"h{GROUP_SEPARATOR}b",
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(CLIENTS), st.integers(0, 1)), max_size=12),
+    st.dictionaries(st.sampled_from(CLIENTS), st.integers(0, 3)),
+)
+def test_the_order_told_is_the_order_in_which_they_start(
+    ones: list[tuple[str, int]], ran: dict[str, int]
+) -> None:
+    waiting, running, started = queue_of(*ones), counted(ran), list[int]()
+    reported = order(waiting, ran)
+    while waiting:
+        one = waiting.first(running)
+        assert one in waiting
+        waiting.remove(one)
+        running.add(one.client)
+        started.append(one.arrival)
+    assert started == reported

@@ -1,4 +1,4 @@
-"""What the gateway sends is sorted beside the step loop, and one bad prompt breaks nothing."""
+"""What the gateway sends is sorted beside the step loop; one turn of that: what came in, a step, one message."""
 
 from __future__ import annotations
 
@@ -11,56 +11,55 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from engine.errors import PromptRejected
 from engine.messages import (
     BlockingChannel,
     Cancel,
     CancelCount,
     CountRequest,
     CountResult,
+    EngineStatistics,
+    Finished,
+    FinishReason,
     FromEngine,
     Message,
+    Output,
     Params,
     Ping,
     Pong,
     ReplySpec,
     Request,
+    Started,
+    StepOutputs,
     ToEngine,
     Tool,
     Unpacker,
     pack,
 )
-from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder
+from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
 from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
 from engine.prompts.prompt import JobHandler, PromptBuilder
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
 from engine.text.parser import ReplyPrefix
-from engine.text.reply_text import ReplyText
+from engine.text.reply_text import DuplicateRequest, PreparedRequest, ReplyText
 from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
+from tests.engine.tiny_models import prepared_request
 from tests.sample_images import PNG
 
 
-class Brittle(PromptBuilder):
-    """Counts letters, refuses a word, breaks at another."""
-
+class LetterCounter(PromptBuilder):
     def __init__(self) -> None:
         pass
 
     def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
-        content = messages[0].content
-        if content == "refused":
-            raise PromptRejected("no")
-        if content == "broken":
-            raise RuntimeError("a defect")
-        return Prompt([1] * len(content))
+        return Prompt([1] * len(messages[0].content))
 
 
 class InlinePromptBuilder:
     """Makes prompts on the thread that asks."""
 
     def __init__(self) -> None:
-        self._builder = JobHandler(Brittle())
+        self._builder = JobHandler(LetterCounter())
         self.stops = threading.Event()
         self.tried: Counter[str] = Counter()
         self.received: list[str] = []
@@ -134,51 +133,18 @@ def saying(content: str) -> tuple[Message, ...]:
     return (Message("user", content),)
 
 
-def test_pings_are_answered(gateway: Gateway) -> None:
-    """They tell whether the step loop, which takes the work, is at work, and how often it took some."""
+def test_pings_tell_whether_the_step_loop_is_at_work_and_how_often_it_took_some(gateway: Gateway) -> None:
     gateway.inbox.take(0)
     gateway.inbox.take(0)
     assert gateway.run_job(Ping(7)) == Pong(7, busy=True, turns=2)
-
-
-def test_a_step_loop_that_waits_for_work_is_told_as_idle(gateway: Gateway) -> None:
     waits = threading.Thread(target=gateway.inbox.take, args=(None,))
     waits.start()
-    while (pong := gateway.run_job(Ping(7))) == Pong(7, busy=True, turns=0):
+    while (pong := gateway.run_job(Ping(7))) == Pong(7, busy=True, turns=2):
         pass
-    assert pong == Pong(7, busy=False, turns=0)
+    assert pong == Pong(7, busy=False, turns=2)
     gateway.end.sendall(pack(Cancel("r")))
     waits.join()
-    assert gateway.run_job(Ping(8)) == Pong(8, busy=True, turns=1)
-
-
-def test_prompts_are_counted_and_refused_and_defects_do_not_spread(
-    gateway: Gateway, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert gateway.run_job(CountRequest(1, saying("refused"))) == CountResult(1, 0, "no")
-    assert gateway.run_job(CountRequest(2, saying("broken"))) == CountResult(
-        2, 0, "The prompt could not be prepared."
-    )
-    assert gateway.run_job(CountRequest(3, saying("abc"))) == CountResult(3, 3)
-    assert "a defect" in caplog.text
-
-
-def test_requests_are_prepared_or_ended(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    for content in ("abc", "refused", "broken"):
-        gateway.end.sendall(pack(Request(content, saying(content))))
-    prepared, errors = [], []
-    while len(prepared) + len(errors) < 3:
-        work = gateway.inbox.take(10)
-        prepared += [len(request.prompt) for request in work.prepared]
-        errors += [end.error for end in work.ends]
-    assert prepared == [3]
-    assert errors == ["no", "The prompt could not be prepared."]
-    assert "a defect" in caplog.text
-
-
-def test_a_cancel_is_passed_on(gateway: Gateway) -> None:
-    gateway.end.sendall(pack(Cancel("r")))
-    assert gateway.inbox.take(10).cancels == ["r"]
+    assert gateway.run_job(Ping(8)) == Pong(8, busy=True, turns=3)
 
 
 def test_bytes_that_are_no_message_end_the_process(
@@ -313,3 +279,120 @@ def test_an_image_with_which_a_process_was_lost_is_never_decoded_again(gateway: 
     assert gateway.made.received == [PNG.image.digest]
     later = Message("user", "What?", images=(PNG.image,))
     assert gateway.run_job(CountRequest(1, (later,))) == CountResult(1, len(f"{NOT_SEEN}\nWhat?"))
+
+
+REQUEST = Request("r", (Message("user", "hi"),))
+
+
+def prepared(request_id: str = "r") -> PreparedRequest:
+    return prepared_request(request_id, [1])
+
+
+class OneStepCore:
+    """Starts each request and ends it in one step."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        self.cancelled: list[str] = []
+        self.steps = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    @property
+    def made_at(self) -> float:
+        return float(self.steps)
+
+    def submit(self, request: PreparedRequest) -> None:
+        if request.request_id in self.waiting:
+            raise DuplicateRequest
+        self.waiting.append(request.request_id)
+
+    def cancel(self, request_id: str) -> None:
+        self.cancelled.append(request_id)
+
+    def step(self) -> list[Output]:
+        self.steps += 1
+        started, self.waiting = self.waiting, []
+        return [Started(request_id, 1) for request_id in started]
+
+    @property
+    def gives_back_in_s(self) -> float | None:
+        return None
+
+    def give_back(self) -> None:
+        pass
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(steps=self.steps)
+
+
+class Bench:
+    """A loop with its lanes, its clock and what it sent."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.core = OneStepCore()
+        self.inbox = Inbox()
+        self.sent: list[StepOutputs | EngineStatistics] = []
+        self.loop = StepLoop(self.core, self.inbox, self.sent.append, clock=lambda: self.now)
+
+    def register(self, *outcomes: PreparedRequest | Finished) -> None:
+        for outcome in outcomes:
+            request = Request(outcome.request_id, REQUEST.messages)
+            self.inbox.register(request)
+            self.inbox.deliver(request, outcome)
+
+
+def test_a_step_sends_one_message_for_all() -> None:
+    bench = Bench()
+    refused = Finished("s", FinishReason.ERROR, 0, 0, 0, error="no")
+    bench.register(prepared("r"), refused, prepared("t"))
+    bench.loop.run_once()
+    assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)), made_at=1.0)]
+
+
+def test_a_request_is_known_to_the_core_before_its_cancel() -> None:
+    bench = Bench()
+    bench.register(prepared())
+    bench.inbox.cancel("r")
+    bench.loop.run_once()
+    assert bench.core.cancelled == ["r"]
+
+
+def test_a_second_request_of_an_id_does_not_touch_the_first() -> None:
+    bench = Bench()
+    bench.register(prepared())
+    bench.register(prepared())
+    bench.loop.run_once()
+    assert bench.sent == [StepOutputs((Started("r", 1),), made_at=1.0)]
+
+
+def test_statistics_follow_once_a_second_while_something_changes() -> None:
+    bench = Bench()
+    bench.now = 1.0
+    bench.register(prepared())
+    bench.loop.run_once()
+    assert bench.sent[1:] == [EngineStatistics(steps=1)]
+    bench.register(prepared())
+    bench.loop.run_once()
+    assert len(bench.sent) == 3
+    bench.now = 2.0
+    bench.loop.run_once()
+    assert bench.sent[3:] == [EngineStatistics(steps=2)]
+
+
+def test_a_cancel_during_preparation_ends_the_request_at_once() -> None:
+    bench = Bench()
+    bench.now = 1.0
+    bench.inbox.register(REQUEST)
+    bench.inbox.cancel("r")
+    assert not bench.inbox.is_wanted(REQUEST)
+    bench.inbox.deliver(REQUEST, prepared())
+    bench.loop.run_once()
+    cancelled = Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
+    outputs, statistics = bench.sent
+    assert isinstance(outputs, StepOutputs)
+    assert outputs.outputs == (cancelled,)
+    assert statistics == EngineStatistics(cancels=1)
