@@ -111,7 +111,6 @@ TAKE_LONG = frozenset(
         "engine/execution/test_cuda_core.py",
         "engine/test_fleet.py",
         "engine/upstream/test_launched.py",
-        "engine/loading/test_dry_run.py",
         "engine/process/test_client.py",
         "engine/process/test_memory.py",
         "engine/prompts/test_worker.py",

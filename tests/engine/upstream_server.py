@@ -68,7 +68,7 @@ class UpstreamServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.made = 0
-        self.made_after_close = 0
+        self._made_after_close = 0
         self.held = asyncio.Event()
         self.closed = asyncio.Event()
         self.spoke_to_nobody = asyncio.Event()
@@ -121,7 +121,7 @@ class UpstreamServer:
             return
         self.closed.clear()
         self.spoke_to_nobody.clear()
-        self.made_after_close = 0
+        self._made_after_close = 0
         watching = asyncio.create_task(self._watch(request))
         try:
             await self._stream(answer, send)
@@ -173,8 +173,8 @@ class UpstreamServer:
 
     def _note_token(self) -> None:
         self.made += 1
-        self.made_after_close += self.closed.is_set()
-        if self.made_after_close > 100:
+        self._made_after_close += self.closed.is_set()
+        if self._made_after_close > 100:
             self.spoke_to_nobody.set()
 
 

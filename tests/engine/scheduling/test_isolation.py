@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -110,12 +111,18 @@ ODD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *ODD])
+@pytest.mark.parametrize(
+    ("case", "feeds"), [*((case, False) for case in (*REFUSED, *ODD)), ("a token that has no text", True)]
+)
 def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
-    case: str, undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
+    case: str, undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture, *, feeds: bool
 ) -> None:
     bad, word = (REFUSED | ODD)[case]
+    if isinstance(bad.reply, BrokenDetokenizer):
+        bad = dataclasses.replace(bad, reply=BrokenDetokenizer())
     core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
+    if feeds:
+        core._executor.feed()
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(bad)

@@ -186,11 +186,6 @@ def test_fallback_bytes_leave_as_soon_as_they_are_a_character() -> None:
     assert one_by_one(llama(), fallback_ids("中文".encode())) == ["", "", "中", "", "", "文", ""]
 
 
-def test_invalid_bytes_alone_read_as_at_once() -> None:
-    ids = [*fallback_ids(b"\xe4\xb8"), llama().get_vocab()["a"], *fallback_ids(b"\xff")]
-    assert "".join(one_by_one(llama(), ids)) == at_once(llama(), ids) == "��a�"
-
-
 def test_a_valid_character_stands_beside_an_invalid_byte() -> None:
     assert "".join(one_by_one(llama(), fallback_ids("中".encode() + b"\xff\xe4A"))) == "中��A"
 
@@ -205,6 +200,7 @@ def test_chinese_flows_and_an_unfinished_sequence_ends_as_a_replacement() -> Non
 def test_ids_beyond_the_vocabulary_are_left_out() -> None:
     for kind in (byte_level, llama, metaspace):
         assert "".join(one_by_one(kind(), [100_000])) == ""
+    assert Vocabulary(byte_level()).spell(10**6) == Spelled("", None)
 
 
 def test_a_tokenizer_without_a_fast_backend_is_read_too() -> None:
@@ -266,15 +262,6 @@ def test_an_endless_cluster_is_let_go() -> None:
     endless = "\U0001f468" + "\u200d\U0001f468" * 40
     assert whole_length(endless[: MOST_HELD - 1]) == 0
     assert whole_length(endless[:MOST_HELD]) == MOST_HELD
-
-
-def test_a_cut_in_a_family_falls_before_it() -> None:
-    text = f"ab{FAMILY}cd"
-    assert [floor_boundary(text, n) for n in (-1, 0, 1, 2, 3, 6, 7, 99)] == [0, 0, 1, 2, 2, 2, 7, 9]
-
-
-def test_a_line_end_is_one_character() -> None:
-    assert floor_boundary("a\r\nb", 2) == 1
 
 
 @given(tricky)
@@ -462,7 +449,3 @@ def test_alone_a_token_reads_as_in_the_middle_of_a_text() -> None:
             Spelled("\\xc3", b"\xc3"),
         ]
         assert all(spell(tokenizer.convert_tokens_to_ids(name)).raw is None for name in SPECIALS)
-
-
-def test_an_id_that_the_tokenizer_does_not_know_has_no_name() -> None:
-    assert Vocabulary(byte_level()).spell(10**6) == Spelled("", None)
