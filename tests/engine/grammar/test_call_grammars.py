@@ -207,6 +207,9 @@ def test_references_of_a_tools_schema_mean_what_they_meant() -> None:
     spec = ReplySpec(tools=(Tool("walk", "", tree), WEATHER), tool_choice="required")
     assert allows(spec, call('{"name":"walk","arguments":{"next":{"next":{}}}}'))
     assert not allows(spec, call('{"name":"walk","arguments":{"next":{"other":{}}}}'))
+    anything = ReplySpec(tools=(Tool("any", "", "{}"),), tool_choice="required")
+    assert allows(anything, call('{"name":"any","arguments":{"a":1}}'))
+    assert not allows(anything, call('{"name":"any","arguments":[1]}')), "arguments are an object"
 
 
 def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_strict() -> None:

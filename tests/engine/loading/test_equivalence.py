@@ -64,16 +64,6 @@ def assert_same_up_to_ties(
 
 
 @pytest.mark.usefixtures("cpu_operations")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
-    core = EngineCore(served(family))
-    core.submit(prepared_request("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
-    got, expected = tokens_of(run_out(core), "a"), written_by(family, 40, 0, 30)
-    assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
-    assert_same_up_to_ties(reference_of(family), prompt(40), got, expected)
-
-
-@pytest.mark.usefixtures("cpu_operations")
 @pytest.mark.parametrize(
     "page", [16, pytest.param(1, marks=pytest.mark.long), pytest.param(256, marks=pytest.mark.long)]
 )
@@ -95,6 +85,9 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     for name, (size, salt, count) in jobs.items():
         if name != "r4":
             got, expected = tokens_of(outputs, name), written_by(family, size, salt, count)
+            assert count < 12 or len(set(expected)) > 4, (
+                "a model that repeats itself would agree with anything"
+            )
             assert_same_up_to_ties(reference_of(family), prompt(size, salt=salt), got, expected)
 
 

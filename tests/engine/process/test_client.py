@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -181,3 +182,16 @@ async def test_a_process_that_cannot_be_started_counts_as_a_death(
     async with client_of(tiny_llama, restarts=RestartPolicy(deaths=1)).running() as engine:
         with pytest.raises(EngineUnavailable, match="could not be started"):
             await engine.ready()
+
+
+async def test_a_process_whose_gateway_closed_the_line_ends_by_itself(tiny_llama: Path) -> None:
+    ours, theirs = socket.socketpair()
+    options = msgspec.json.encode(EngineOptions(model=str(tiny_llama), device="cpu")).decode()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "engine.process", str(theirs.fileno()), options), pass_fds=[theirs.fileno()]
+    )
+    theirs.close()
+    ours.recv(1)
+    ours.close()
+    async with asyncio.timeout(100):
+        assert await process.wait() == 0

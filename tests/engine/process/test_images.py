@@ -1,8 +1,10 @@
-"""Images in the engine's process: a PNG in, the reply of `generate` out, and broken ones end their own reply alone."""
+"""Images in the engine's process: a PNG in, the reply of `generate` out; broken or slow ones cost their own reply alone."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,10 +15,13 @@ import pytest
 import pytest_asyncio
 
 from connections.images import MAX_PIXELS, MAX_SIDE, image_from_bytes
+from engine.api import Streamer
 from engine.messages import (
+    Chunk,
     FinishReason,
     Message,
     Params,
+    Queued,
     Request,
     Started,
 )
@@ -24,7 +29,8 @@ from engine.process.client import EngineClient
 from engine.vision.image import NOT_SEEN, Image
 from tests.engine.replies import end_of, engine_of, outputs_of, reply_of, text_of
 from tests.engine.vision_models import TILE, _alone, folder_of, generated, image, inputs_of
-from tests.sample_images import png
+from tests.sample_images import chunk, png
+from tests.server_process import child_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -145,3 +151,76 @@ async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine:
     _, end = await reply_of(engine.generate(make_request("many", image_message("What?", *bytes_too))))
     assert (end.reason, end.prompt_tokens) == (FinishReason.ERROR, 0)
     assert "must fit into" in (end.error or "")
+
+
+ENDLESS, WIDE = 40_000, 50_000
+HEAVY_BYTES = 2_500_000
+"""More than a socket holds."""
+PATIENCE_S = 20.0
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def wide(tmp_path: Path) -> AsyncIterator[EngineClient]:
+    model = folder_of("smolvlm", tmp_path / "smolvlm", window=WIDE)
+    async with engine_of(model, max_batch=2) as client:
+        yield client
+
+
+async def reason_of(stream: Streamer) -> FinishReason:
+    async with asyncio.timeout(PATIENCE_S):
+        return (await reply_of(stream))[1].reason
+
+
+def heavy() -> Image:
+    return image_from_bytes(png(30, 20, more=chunk(b"fiLl", bytes(HEAVY_BYTES))))
+
+
+def request_of(name: str, *images: Image, tokens: int = 5) -> Request:
+    how = Params(max_new_tokens=tokens, ignore_eos=True)
+    return Request(name, (Message("user", "What is this?", images=images),), how)
+
+
+async def read_chunks(stream: Streamer, chunks: int = 20) -> None:
+    """Wait for the next pieces of a reply."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for output in stream:
+            chunks -= isinstance(output, Chunk)
+            if chunks == 0:
+                return
+    pytest.fail("the reply ended")
+
+
+async def until_queued(stream: Streamer) -> None:
+    async for output in stream:
+        if isinstance(output, Queued):
+            return
+    pytest.fail("it was never queued")
+
+
+async def test_others_stream_and_are_heard_while_an_image_is_not_read(wide: EngineClient) -> None:
+    plain, other = (wide.generate(request_of(name, tokens=ENDLESS)) for name in ("plain", "other"))
+    await read_chunks(plain)
+    await read_chunks(other)
+    seeing = wide.generate(request_of("seeing", image(1)))
+    await until_queued(seeing)
+
+    assert wide.pid is not None
+    stands = child_of(wide.pid, "engine.prompts")
+    assert stands is not None
+    os.kill(stands, signal.SIGSTOP)
+    unread = wide.generate(request_of("unread", heavy()))
+    await read_chunks(plain)
+    other.cancel()
+    unread.cancel()  # nobody waits for what is being written
+    for stream in (other, unread):
+        assert await reason_of(stream) is FinishReason.CANCELLED
+    await read_chunks(plain)  # the step loop has asked for the points of the image that has a place now
+
+    behind = wide.generate(request_of("behind"))
+    await read_chunks(plain)
+    plain.cancel()
+    assert await reason_of(plain) is FinishReason.CANCELLED
+
+    os.kill(stands, signal.SIGCONT)
+    ends = [await reason_of(stream) for stream in (seeing, behind)]
+    assert ends == [FinishReason.LENGTH] * 2

@@ -146,17 +146,6 @@ def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
     )
 
 
-def test_a_cancel_ends_a_guided_reply_in_the_middle(undisturbed: dict[str, list[int]]) -> None:
-    core, outputs = with_bystanders(constrained_request(LETTERS, "a", prompt(9), sampled(1)))
-    while not tokens_of(outputs, "a"):
-        outputs += core.step()
-    core.cancel("a")
-    outputs += run_out(core)
-    end = end_of(outputs, "a")
-    assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
-    assert written(outputs) == undisturbed
-
-
 def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_there() -> None:
     """Two replies outgrow the memory: one goes back to the queue, and its grammar with it."""
     core = EngineCore(served(max_batch=2, kv_tokens=96))

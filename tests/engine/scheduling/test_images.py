@@ -123,12 +123,6 @@ def test_a_template_rewrites_the_text_beside_an_image_as_any_other(tmp_path: Pat
     assert vision.prompts.token_ids([message]) == inputs_of(vision.folder, [message])["input_ids"][0].tolist()
 
 
-def test_an_image_in_steps_of_one_token_is_the_same(vision: VisionHarness) -> None:
-    core = Watched(vision, step_target_s=1e-9)
-    core.submit(vision.request("a", *TALK))
-    assert tokens_of(run_out(core), "a") == vision.expected(*TALK)
-
-
 def started(outputs: list[Output], name: str) -> Started:
     return next(one for one in outputs if isinstance(one, Started) and one.request_id == name)
 

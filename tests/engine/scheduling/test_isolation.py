@@ -9,14 +9,13 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from engine.messages import Chunk, FinishReason, Output, Params
+from engine.messages import Chunk, FinishReason, Output
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import (
     DuplicateRequest,
     PreparedRequest,
     ReplyStep,
     SamplingParams,
-    resolve_sampling,
 )
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
@@ -130,20 +129,6 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     end = end_of(outputs, "bad")
     assert end.reason is (FinishReason.ERROR if word else FinishReason.LENGTH)
     assert word in (end.error or "")
-    assert written(outputs) == undisturbed
-
-
-def test_temperature_0_is_the_likeliest_token_each_time(undisturbed: dict[str, list[int]]) -> None:
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
-    outputs = start(core)
-    core.submit(
-        prepared_request(
-            "cold", prompt(5), resolve_sampling(Params(temperature=0.0, max_new_tokens=8), Params())
-        )
-    )
-    core.submit(prepared_request("greedy", prompt(5)))
-    outputs += run_out(core)
-    assert tokens_of(outputs, "cold") == tokens_of(outputs, "greedy")
     assert written(outputs) == undisturbed
 
 

@@ -30,15 +30,6 @@ def text_of(number: int) -> list[int]:
     return source(1 + 7 * number % 50, salt=number)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_translation_is_that_of_generate(kind: str) -> None:
-    core = EngineCore(served(kind))
-    for number in range(4):
-        core.submit(translating(f"{number}", text_of(number), beginning(kind), SOME))
-        outputs = run_out(core)
-        assert tokens_of(outputs, f"{number}") == generated(kind, text_of(number), LENGTH)
-
-
 @pytest.mark.usefixtures("cpu_operations")
 def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() -> None:
     """Every third one is cancelled somewhere: before it is encoded, while others are, in the middle of its words."""
