@@ -106,6 +106,7 @@ TAKE_LONG = frozenset(
         "e2e/test_replicas.py",
         "e2e/test_speech.py",
         "e2e/test_status.py",
+        "engine/model/test_cpu_kernels.py",
         "engine/model/test_cuda_compiling.py",
         "engine/model/test_cuda_kernels.py",
         "engine/execution/test_cuda_core.py",

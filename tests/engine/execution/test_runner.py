@@ -95,6 +95,7 @@ def test_one_thread_is_found_where_waiting_for_each_other_costs_more_than_it_gai
 
 def test_all_threads_are_found_where_they_help_and_each_size_learns_by_itself() -> None:
     threads = ComputeThreads(8)
+    threads.observe(1.0)  # nothing was chosen for this
     steps(threads, 20, 1, float)
     steps(threads, 20, 32, lambda number: 1 / number)
     assert steps(threads, 50, 32, lambda number: 1 / number) == {8: 50}

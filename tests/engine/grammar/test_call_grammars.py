@@ -27,6 +27,7 @@ CLOCK = Tool("clock")
 TOOLS = (WEATHER, CLOCK)
 THINK = ThoughtForm()
 PLAIN_THINK = ThoughtForm("[thought]", "[/thought]")
+LISTED = CallForm("<|call|>", "", arguments_key="parameters", as_list=True)
 PLAIN_CALL = CallForm("[call]", "[/call]")
 PARIS = '{"name": "weather", "arguments": {"city": "Paris", "days": 3}}'
 NOW = '{"name":"clock","arguments":{}}'
@@ -164,6 +165,17 @@ def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     assert not matcher.is_accepting()
     assert matcher.validate_tokens(ids_of("no")) == 0
     assert matcher.validate_tokens(ids_of("{")) == 1
+
+
+def test_calls_may_be_one_list() -> None:
+    one = '{"name": "clock", "parameters": {}}'
+    required = ReplySpec(tools=(CLOCK,), tool_choice="required")
+    assert allows(required, f"<|call|>[{one}]", calls=LISTED)
+    assert allows(required, f"<|call|>[{one}, {one}]", calls=LISTED)
+    assert not allows(required, f"[{one}]", calls=LISTED)
+    alone = ReplySpec(tools=(CLOCK,), tool_choice="required", parallel_calls=False)
+    assert not allows(alone, f"<|call|>[{one}, {one}]", calls=LISTED)
+    assert allows(ReplySpec(tools=(CLOCK,)), f"So <|call|>[{one}]", calls=LISTED)
 
 
 def test_calls_may_have_no_control_token() -> None:

@@ -32,7 +32,7 @@ from transformers import (
 
 from engine.errors import ModelNotUsable
 from engine.loading.loader import defaults_of, eos_ids_of, load
-from engine.loading.preflight import check_options
+from engine.loading.preflight import check_options, check_quantization
 from engine.loading.probe import window_of
 from engine.machine import EngineOptions
 from engine.messages import REPLY_TOKENS, Params
@@ -101,6 +101,8 @@ def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
         progress=lambda stage, _: stages.append(stage),
     )
     layers = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear | CpuLinear)]
+    with pytest.raises(ModelNotUsable, match="run on CPUs only"):
+        check_quantization("int8", device="cuda", dtype="bfloat16")
     assert "quantizing" in stages
     assert {layer.weight.dtype for layer in layers} == {torch.int8}
     assert model.facts().dtype == "bfloat16"

@@ -13,8 +13,8 @@ import pytest
 
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
-from engine.messages import Chunk, FinishReason, Message, Output, Started
-from engine.prompts.jobs import DecodeImage, ImageResult
+from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
+from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest
@@ -212,6 +212,26 @@ def test_a_core_that_waits_for_points_alone_rests(vision: VisionHarness) -> None
     assert tokens_of(run_out(core), "b") == vision.expected(user("Hello"))
     core.answer()
     assert tokens_of(run_out(core), "a") == vision.expected(QUESTION)
+
+
+def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
+    core = Watched(vision, by_hand=True)
+    core.submit(vision.request("bad", QUESTION))
+    core.submit(vision.request("good", user("What is this?", image(2))))
+    core.step()
+    core.step()
+    core.put_image(ImageResult(core.open.popleft(), Rejected("The image is broken.")))
+    outputs = core.step()
+    end = end_of(outputs, "bad")
+    assert (end.reason, end.error, end.error_code) == (
+        FinishReason.ERROR,
+        "The image is broken.",
+        ErrorCode.BAD_PARAMS,
+    )
+    outputs += run_out(core)
+    core.answer()
+    outputs += run_out(core)
+    assert tokens_of(outputs, "good") == vision.expected(user("What is this?", image(2)))
 
 
 def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: VisionHarness) -> None:
