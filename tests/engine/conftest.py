@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,22 @@ def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         assert cpu_kernels.serve(torch.ones(1))
 
 
+@contextmanager
+def computing_on(threads: int) -> Iterator[None]:
+    """Compute with so many threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs with each number of compute threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    """The test runs with each number of compute threads. References of tiny models are faster with one."""
+    with computing_on(request.param):
+        yield
 
 
 @pytest.fixture(params=range(len(VECTORS)), ids=VECTORS)

@@ -24,6 +24,7 @@ from engine.model.cpu.kernels import (
     take_over,
 )
 from engine.scheduling.core import EngineCore
+from tests.engine.conftest import computing_on
 from tests.engine.families import SIZES
 from tests.engine.tiny_models import make, prepared_request, prompt, run_out, served, tokens_of
 
@@ -70,9 +71,8 @@ def test_products_are_torch_s(  # noqa: PLR0917 - one for each dimension
         by, wide = matrix(codes, bias, scale), codes.double() * scale.double().unsqueeze(1)
     else:
         by = matrix(weight, bias)
-    expected = given_rows.double() @ wide.t()
-    if bias is not None:
-        expected = expected + bias.double()
+    with computing_on(1):
+        expected = given_rows.double() @ wide.t() + (0 if bias is None else bias.double())
     got = multiply(by, given_rows)
     assert got.dtype is dtype
     close(got, expected)

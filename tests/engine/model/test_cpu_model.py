@@ -6,6 +6,7 @@ What leads out of memory is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from engine.model.cpu.kernels import quantize
 from engine.model.devices import is_out_of_memory
 from engine.model.fused_decoder import FusedDecoder, fused_decoder
 from engine.step_layout import Span
+from tests.engine.conftest import computing_on
 from tests.engine.families import SIZES, VOCABULARY
 from tests.engine.tiny_models import prompt
 
@@ -78,10 +80,17 @@ def made_pages(fused: FusedDecoder, pages: int, size: int) -> list[LayerPages]:
     return made
 
 
-@torch.inference_mode()
 def by_itself(family: str, text: list[int]) -> Tensor:
+    """Return what the plain module says behind a text."""
+    return _by_itself(family, tuple(text))
+
+
+@cache
+@torch.inference_mode()
+def _by_itself(family: str, text: tuple[int, ...]) -> Tensor:
     torch.manual_seed(2)
-    return MADE[family]().eval()(torch.tensor([text])).logits[0, -1]
+    with computing_on(1):
+        return MADE[family]().eval()(torch.tensor([text])).logits[0, -1]
 
 
 def span(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -285,21 +285,17 @@ def changed(**parts: Any) -> PreTrainedTokenizerFast:
 
 
 NORMALIZED = changed(normalizer={"type": "NFC"})
+LONGEST = [(tokenizer, longest_token_bytes(tokenizer) or 0) for tokenizer in (DEMO, NORMALIZED)]
 
 
 @given(st.text(max_size=400))
+@example(" " * 5000)
+@example("a" * 5000)
+@example("각" * 900)
+@example("e\u0301" * 900)
 def test_no_text_has_fewer_tokens(text: str) -> None:
-    for tokenizer in (DEMO, NORMALIZED):
-        longest = longest_token_bytes(tokenizer)
-        assert longest is not None
+    for tokenizer, longest in LONGEST:
         assert len(tokenizer.encode(text, add_special_tokens=False)) * longest >= len(text.encode())
-
-
-@pytest.mark.parametrize("text", [" " * 5000, "a" * 5000, "각" * 900, "e\u0301" * 900])
-def test_not_even_one_that_tokenizers_love(text: str) -> None:
-    for tokenizer in (DEMO, NORMALIZED):
-        tokens = len(tokenizer.encode(text, add_special_tokens=False))
-        assert tokens * (longest_token_bytes(tokenizer) or 0) >= len(text.encode())
 
 
 SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}

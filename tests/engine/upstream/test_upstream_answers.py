@@ -158,7 +158,7 @@ def totals(prompt: object, generated: object, cached: object = None) -> msgspec.
     return msgspec.Raw(json.dumps(counts).encode())
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(*[st.none() | st.integers() | st.floats() | st.text() | st.lists(st.none())] * 3)
 def test_totals_that_can_not_be_true_are_ignored(prompt: object, generated: object, cached: object) -> None:
     """Counters can't go down, quotas are charged by them, and clients are told of them."""
