@@ -18,25 +18,30 @@ from engine.model.cuda.operators import Cuda
 from tests.engine.model.paged import DEVICE, Case, Shape, attended_by_hand, paged
 
 GROUPED = Shape(heads=4, kv_heads=2, size=16)
-SHAPES = (GROUPED, Shape(7, 1, 24), Shape(3, 3, 32), Shape(2, 2, 24, value_size=16))
+SHAPES = {
+    "grouped": GROUPED,
+    "one for all": Shape(heads=7, kv_heads=1, size=24),
+    "each its own": Shape(heads=3, kv_heads=3, size=32),
+    "values of their own size": Shape(heads=2, kv_heads=2, size=24, value_size=16),
+}
+TERMS = {
+    "plain": AttentionParams(0.3),
+    "window": AttentionParams(0.3, window=9),
+    "chunks": AttentionParams(0.3, chunk=16),
+    "softcap": AttentionParams(0.3, softcap=2.0),
+    "all": AttentionParams(0.3, window=20, chunk=32, softcap=2.0),
+}
+LENGTHS = (1, 15, 16, 17, 64, 70)
 
 
 def attend(case: Case, terms: AttentionParams, *, processors: int = 2) -> Tensor:
     return Cuda(processors=processors).attend(case.queries, case.stored, case.step, terms)
 
 
-@given(data=st.data())
-@settings(max_examples=30, deadline=None)
-def test_any_mixture_of_replies_and_prompts_attends_as_by_hand(data: st.DataObject) -> None:
-    made, page = data.draw(st.sampled_from(SHAPES)), data.draw(st.sampled_from([1, 3, 16, 64]))
-    singles = data.draw(st.lists(st.integers(0, 90), max_size=4))
-    prompts = data.draw(st.lists(st.tuples(st.integers(2, 40), st.integers(0, 60)), max_size=2))
-    assume(singles or prompts)
-    lengths = (*singles, *(new + before for new, before in prompts))
-    queries = (*(1 for _ in singles), *(new for new, _ in prompts))
-    window, chunk = (data.draw(st.none() | st.integers(1, 70)) for _ in range(2))
-    terms = AttentionParams(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
-    case = paged(made, lengths=lengths, queries=queries, page=page, seed=data.draw(st.integers(0, 9)))
+@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
+@pytest.mark.parametrize("made", SHAPES.values(), ids=SHAPES)
+def test_a_step_of_replies_and_prompts_attends_as_by_hand(made: Shape, terms: AttentionParams) -> None:
+    case = paged(made, lengths=(*LENGTHS, 40, 33), queries=(*(1 for _ in LENGTHS), 40, 5), page=16)
     out = attend(case, terms)
     torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
@@ -121,6 +126,22 @@ def test_keys_and_values_are_stored_where_they_are_read() -> None:
         pages, offsets = case.step.pages.long(), case.step.offsets.long()
         assert torch.equal(now[pages, offsets], then[pages, offsets])
         assert int(now.isfinite().sum()) == 35 * now.shape[2] * now.shape[3]
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_mixture_of_lengths_attends_as_by_hand(data: st.DataObject) -> None:
+    page = data.draw(st.sampled_from([1, 3, 16, 64]))
+    singles = data.draw(st.lists(st.integers(0, 90), max_size=4))
+    prompts = data.draw(st.lists(st.tuples(st.integers(2, 40), st.integers(0, 60)), max_size=2))
+    assume(singles or prompts)
+    lengths = (*singles, *(new + before for new, before in prompts))
+    queries = (*(1 for _ in singles), *(new for new, _ in prompts))
+    window, chunk = (data.draw(st.none() | st.integers(1, 70)) for _ in range(2))
+    terms = AttentionParams(0.3, window, chunk, data.draw(st.none() | st.just(1.5)))
+    case = paged(GROUPED, lengths=lengths, queries=queries, page=page, seed=data.draw(st.integers(0, 9)))
+    out = attend(case, terms)
+    torch.testing.assert_close(out, attended_by_hand(case, terms), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

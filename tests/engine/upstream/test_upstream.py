@@ -93,10 +93,11 @@ async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -
     assert 1 <= interface.statistics().deliveries <= 3
     assert interface.statistics().delivery_seconds > 0
     assert await engine.count_tokens(HELLO) == 8, "estimated"
-    for refused in ((), (Message("user", "\ud800"),)):
+    surrogate = (Message("user", "\ud800"),)
+    for refused in ((), surrogate):
         with pytest.raises(PromptRejected):
             await engine.count_tokens(refused)
-    assert (await end_of(engine.generate(Request("r", refused)))).reason is FinishReason.ERROR
+    assert (await end_of(engine.generate(Request("r", surrogate)))).reason is FinishReason.ERROR
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
