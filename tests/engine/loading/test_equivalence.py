@@ -70,6 +70,8 @@ def assert_same_up_to_ties(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str, page: int) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
+    repeats = len(set(written_by(family, 40, 0, 30))) <= 4
+    assert not repeats, "a model that repeats itself would agree with anything"
     model = served(family, max_batch=3, page=page, kv_tokens=768)
     as_loaded = replace(model, module=probe(make(family), VOCABULARY).module)
     core = EngineCore(as_loaded, step_target_s=1e-9)
@@ -85,9 +87,6 @@ def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family:
     for name, (size, salt, count) in jobs.items():
         if name != "r4":
             got, expected = tokens_of(outputs, name), written_by(family, size, salt, count)
-            assert count < 12 or len(set(expected)) > 4, (
-                "a model that repeats itself would agree with anything"
-            )
             assert_same_up_to_ties(reference_of(family), prompt(size, salt=salt), got, expected)
 
 
