@@ -56,23 +56,43 @@ LLAMA = (
 )
 """A call is the whole reply, and a message has only one."""
 
-MISTRAL = (
-    LAST_USER.replace("asked=-1", "asked=-1, turn=0") + "{% for m in messages %}"
+ALTERNATES = (
+    "{% set alternation = namespace(turn=0) %}{% for m in messages %}"
     "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
-    "{% if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('roles have to alternate') }}{% endif %}"
-    "{% set ns.turn = ns.turn + 1 %}{% endif %}"
-    "{% if m.role == 'user' %}{% if tools and loop.index0 == ns.asked %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]"
-    "{% endif %}[INST] {{ m.content }}[/INST]"
-    "{% elif m.tool_calls %}[TOOL_CALLS][{% for call in m.tool_calls %}"
-    "{% if call.id | length != 9 %}{{ raise_exception('ids have nine letters') }}{% endif %}"
-    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}'
-    "{% if not loop.last %}, {% endif %}{% endfor %}]</s>"
-    "{% elif m.role == 'assistant' %} {{ m.content }}</s>"
-    "{% elif m.role == 'tool' %}{% if m.tool_call_id | length != 9 %}{{ raise_exception('nine letters') }}{% endif %}"
-    '[TOOL_RESULTS]{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
-    "{% else %}{{ raise_exception('no such role') }}{% endif %}{% endfor %}"
+    "{% if (m.role == 'user') != (alternation.turn % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% set alternation.turn = alternation.turn + 1 %}{% endif %}{% endfor %}"
 )
-"""Tools come before the user's last message, ids have nine letters, roles alternate, and there is no system role."""
+
+ANSWERED = (
+    "{% set calling = namespace(open=0) %}{% for m in messages %}"
+    "{% if m.role == 'tool' %}{% if calling.open == 0 %}{{ raise_exception('a result without a call') }}{% endif %}"
+    "{% set calling.open = calling.open - 1 %}"
+    "{% elif calling.open > 0 %}{{ raise_exception('fewer results than calls') }}{% endif %}"
+    "{% if m.tool_calls %}{% set calling.open = m.tool_calls | length %}{% endif %}{% endfor %}"
+    "{% if calling.open > 0 %}{{ raise_exception('fewer results than calls') }}{% endif %}"
+)
+
+NINE = "{% if (%s | string | length) != 9 %}{{ raise_exception('ids of calls must have nine letters') }}{% endif %}"
+
+MISTRAL = (
+    "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}{% endif %}"
+    + ALTERNATES
+    + ANSWERED
+    + "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}{{ bos_token }}{% for m in messages %}"
+    "{% if m.role == 'user' %}{% if tools and m == asked[-1] %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}"
+    "[INST] {% if loop.last and system is defined %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
+    "{% elif m.tool_calls %}[TOOL_CALLS][{% for call in m.tool_calls %}"
+    + NINE.replace("%s", "call.id")
+    + '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}'
+    "{% if not loop.last %}, {% endif %}{% endfor %}]</s>"
+    "{% elif m.role == 'assistant' %} {{ m.content | trim }}</s>"
+    "{% elif m.role == 'tool' %}"
+    + NINE.replace("%s", "m.tool_call_id")
+    + '[TOOL_RESULTS]{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
+    "{% else %}{{ raise_exception('only user and assistant roles are supported, besides one system message at the start') }}"
+    "{% endif %}{% endfor %}"
+)
+"""As Mistral 7B: the system prompt moves along with the last message of the user, ids have nine letters, roles alternate."""
 
 R1 = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<|bot|>{{ m.content.split('</think>')[-1] }}<|end|>"
@@ -97,23 +117,17 @@ def family(template: str, special: tuple[str, ...], added: tuple[str, ...] = ())
 
 
 CHATML = ("<|im_start|>", "<|im_end|>")
+THINKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+HEADERS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
+MISTRALS = (
+    *("[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+)
 
 FAMILIES: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
-    "qwen": lambda: family(
-        QWEN,
-        CHATML,
-        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
-    ),
-    "llama": lambda: family(
-        LLAMA, ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
-    ),
-    "mistral": lambda: family(
-        MISTRAL,
-        (
-            *("[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
-            *("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
-        ),
-    ),
+    "qwen": lambda: family(QWEN, CHATML, THINKS),
+    "llama": lambda: family(LLAMA, HEADERS),
+    "mistral": lambda: family(MISTRAL, MISTRALS),
     "r1": lambda: family(R1, ("<|bot|>", "<|user|>", "<|system|>", "<|end|>"), ("<think>", "</think>")),
     "plain": lambda: family(PLAIN, CHATML),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ VECTORS = ("plain", "AVX2", "AVX-512", "AVX-512 with bfloat16")
 
 TEMPLATE = (
     "{% for message in messages %}{% if 'unspeakable' in message.content %}{{ raise_exception('unspeakable') }}{% endif %}"
+    "{% if 'undividable' in message.content %}{{ 1 / 0 }}{% endif %}"
     "<s>{{ message.role }}: {{ message.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>assistant:{% endif %}"
 )
@@ -51,13 +53,22 @@ def cpu_operations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         assert cpu_kernels.serve(torch.ones(1))
 
 
+@contextmanager
+def computing_on(threads: int) -> Iterator[None]:
+    """Compute with so many threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs with each number of compute threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    """The test runs with each number of compute threads. References of tiny models are faster with one."""
+    with computing_on(request.param):
+        yield
 
 
 @pytest.fixture(params=range(len(VECTORS)), ids=VECTORS)
@@ -72,7 +83,7 @@ def vectors(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses one word."""
+    """A folder with a Llama of random weights that never ends a reply by itself, and a template that refuses one word and breaks at another."""
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     tokenizer = small_tokenizer()
     torch.manual_seed(0)

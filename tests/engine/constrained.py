@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -20,13 +21,11 @@ from engine.grammar import (
     Vocabulary,
     vocabulary_of,
 )
-from engine.kv_cache import KVBudget
-from engine.messages import Format, JsonSchema, Output, Params, ReplySpec
-from engine.model import fused_decoder as attention
+from engine.messages import Format, JsonSchema, Output, ReplySpec
 from engine.text.reply_text import PreparedRequest, SamplingParams
 from tests.engine.conftest import small_tokenizer
 from tests.engine.families import WINDOW, sized
-from tests.engine.tiny_models import GREEDY, PAGE, Numbers, tokens_of
+from tests.engine.tiny_models import GREEDY, Numbers, served_module, tokens_of
 
 CITY = '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]},"days":{"type":"integer","minimum":1,"maximum":14}},"required":["city","days"],"additionalProperties":false}'
 CITIES = JsonSchema(CITY)
@@ -72,17 +71,10 @@ def ids_of(text: str) -> list[int]:
 
 def served(*, max_batch: int = 4, kv_tokens: int = 4 * WINDOW) -> LoadedModel:
     """Return a Llama with random weights, the same ones each time."""
-    attention.register()
     torch.manual_seed(1)
-    size = vocabulary().size
-    module = LlamaForCausalLM(LlamaConfig(**sized(vocab_size=size))).eval()
-    module.set_attn_implementation(attention.NAME)
-    pages = -(-kv_tokens // PAGE)
-    budget = KVBudget(pages, PAGE, min(WINDOW, pages * PAGE), 1)
-    ends = frozenset(vocabulary().ends)
-    return LoadedModel(
-        "guided", module, tokenizer(), Params(), ends, max_batch, size, budget, grammars=compiler()
-    )
+    module = LlamaForCausalLM(LlamaConfig(**sized(vocab_size=vocabulary().size))).eval()
+    loaded = served_module(module, tokenizer(), max_batch, kv_tokens)
+    return replace(loaded, eos_ids=frozenset(vocabulary().ends), grammars=compiler())
 
 
 def constrained_request(

@@ -13,7 +13,9 @@ WINDOW = 128
 SLIDING = 12
 """Shorter than the prompts of the tests, since tokens outside the window must not be seen."""
 
-SIZES: dict[str, Any] = {
+NO_SPECIALS: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+
+SIZES: dict[str, Any] = NO_SPECIALS | {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -24,24 +26,18 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": WINDOW,
     # Wide enough that the likeliest tokens are far apart, so that greedy replies have no ties.
     "initializer_range": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
 }
 
-GPT2_SIZES: dict[str, Any] = {
+GPT2_SIZES: dict[str, Any] = NO_SPECIALS | {
     "vocab_size": VOCABULARY,
     "n_positions": WINDOW,
     "n_embd": 32,
     "n_layer": 3,
     "n_head": 4,
     "initializer_range": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
 }
 
-OPT_SIZES: dict[str, Any] = {
+OPT_SIZES: dict[str, Any] = NO_SPECIALS | {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "word_embed_proj_dim": 32,
@@ -50,9 +46,6 @@ OPT_SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
     "max_position_embeddings": WINDOW,
     "init_std": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
 }
 
 SCALED_QUERIES: dict[str, Any] = {"no_rope_layers": [1, 0, 1], "floor_scale": 4, "attn_scale": 1.0}

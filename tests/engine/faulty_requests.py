@@ -28,13 +28,6 @@ def hungry(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None
         torch.empty(2**58)
 
 
-class Broken(Numbers):
-    """A reply that can't make text of its tokens."""
-
-    def push(self, token_id: int) -> ReplyStep:
-        raise UnicodeError(f"no text for {token_id}")
-
-
 class Unended(Numbers):
     """A reply that fails when its rest is flushed."""
 

@@ -4,45 +4,18 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerFast
 
-from tests.engine.chat_families import CHATML, LLAMA, QWEN, family
-
-ALTERNATES = (
-    "{% set alternation = namespace(turn=0) %}{% for m in messages %}"
-    "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
-    "{% if (m.role == 'user') != (alternation.turn % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
-    "{% set alternation.turn = alternation.turn + 1 %}{% endif %}{% endfor %}"
+from tests.engine.chat_families import (
+    ALTERNATES,
+    ANSWERED,
+    CHATML,
+    HEADERS,
+    LLAMA,
+    MISTRAL,
+    MISTRALS,
+    QWEN,
+    THINKS,
+    family,
 )
-
-ANSWERED = (
-    "{% set calling = namespace(open=0) %}{% for m in messages %}"
-    "{% if m.role == 'tool' %}{% if calling.open == 0 %}{{ raise_exception('a result without a call') }}{% endif %}"
-    "{% set calling.open = calling.open - 1 %}"
-    "{% elif calling.open > 0 %}{{ raise_exception('fewer results than calls') }}{% endif %}"
-    "{% if m.tool_calls %}{% set calling.open = m.tool_calls | length %}{% endif %}{% endfor %}"
-    "{% if calling.open > 0 %}{{ raise_exception('fewer results than calls') }}{% endif %}"
-)
-
-NINE = "{% if (%s | string | length) != 9 %}{{ raise_exception('ids of calls must have nine letters') }}{% endif %}"
-
-MISTRAL = (
-    "{% if messages[0].role == 'system' %}{% set system = messages[0].content %}{% set messages = messages[1:] %}{% endif %}"
-    + ALTERNATES
-    + ANSWERED
-    + "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}{{ bos_token }}{% for m in messages %}"
-    "{% if m.role == 'user' %}{% if tools and m == asked[-1] %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}"
-    "[INST] {% if loop.last and system is defined %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
-    "{% elif m.tool_calls %}[TOOL_CALLS][{% for call in m.tool_calls %}"
-    + NINE.replace("%s", "call.id")
-    + '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}, "id": "{{ call.id }}"}'
-    "{% endfor %}]</s>"
-    "{% elif m.role == 'assistant' %} {{ m.content | trim }}</s>"
-    "{% elif m.role == 'tool' %}"
-    + NINE.replace("%s", "m.tool_call_id")
-    + '[TOOL_RESULTS]{"content": {{ m.content | tojson }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
-    "{% else %}{{ raise_exception('only user and assistant roles are supported, besides one system message at the start') }}"
-    "{% endif %}{% endfor %}"
-)
-"""As Mistral 7B: the system prompt moves along with the last message of the user."""
 
 DEVSTRAL = (
     "{{ bos_token }}{% if messages[0].role == 'system' %}[SYSTEM_PROMPT]{{ messages[0].content }}[/SYSTEM_PROMPT]"
@@ -94,22 +67,15 @@ LLAMA_STRICT = (
 )
 """As Llama 3.1: tools are shown with the first message of the user, and a message has one call."""
 
-_MISTRALS = (
-    *("[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
-    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-)
-_THINKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-
 
 def strict_families() -> dict[str, PreTrainedTokenizerFast]:
     """Return tokenizers with these templates, by name."""
     gemmas = ("<start_of_turn>", "<end_of_turn>")
-    headers = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
     return {
-        "mistral": family(MISTRAL, _MISTRALS),
-        "devstral": family(DEVSTRAL, _MISTRALS),
+        "mistral": family(MISTRAL, MISTRALS),
+        "devstral": family(DEVSTRAL, MISTRALS),
         "gemma": family(GEMMA, gemmas),
         "gemma 3": family(GEMMA_3, gemmas),
-        "qwen": family(QWEN_STRICT, CHATML, _THINKS),
-        "llama": family(LLAMA_STRICT, headers),
+        "qwen": family(QWEN_STRICT, CHATML, THINKS),
+        "llama": family(LLAMA_STRICT, HEADERS),
     }

@@ -15,16 +15,15 @@ import pytest_asyncio
 from engine.api import EngineState, Streamer
 from engine.errors import EngineLost
 from engine.machine import EngineOptions, shared_out
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request, Started
+from engine.messages import FinishReason, Message, Params, Request
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
 from engine.served_models import EngineFleet
-from tests.sessions.chat_driver import eventually
+from tests.engine.replies import HELLO, reply_of, until_it_writes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DEMO_MODEL = Path(__file__).parents[2] / "demo_model" / "checkpoint"
-HELLO = (Message("user", "Hello! How are you?"),)
 LONG = (Message("user", "Count from 1 to 300."),)
 PLACES = 4
 _ids = count()
@@ -33,11 +32,13 @@ _ids = count()
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[EngineFleet]:
     one = EngineOptions(model=str(DEMO_MODEL), device="cpu", dtype="float32", max_batch=PLACES)
-    options = shared_out([one, one], cores=2)
-    async with EngineFleet(
-        options, restarts=RestartPolicy(first_delay_s=0.01, deaths=100)
-    ).running() as fleet:
+    policy = RestartPolicy(first_delay_s=0.01, deaths=100)
+    async with EngineFleet(shared_out([one, one], cores=2), restarts=policy).running() as fleet:
         yield fleet
+
+
+async def text_of(stream: Streamer) -> str:
+    return (await reply_of(stream))[0]
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -58,28 +59,6 @@ def busy(fleet: EngineFleet) -> list[int]:
     return [engine.open_requests for engine in fleet.parts]
 
 
-async def text_of(stream: Streamer) -> str:
-    return "".join([output.text async for output in stream if isinstance(output, Chunk)])
-
-
-async def until_it_writes(stream: Streamer) -> None:
-    async for output in stream:
-        if isinstance(output, Chunk):
-            return
-
-
-async def started(stream: Streamer) -> Started:
-    """Read a reply to its end. Returns how it began."""
-    [start] = [output async for output in stream if isinstance(output, Started)]
-    return start
-
-
-async def end(stream: Streamer) -> FinishReason:
-    *_, last = [output async for output in stream]
-    assert isinstance(last, Finished)
-    return last.reason
-
-
 async def turn(fleet: EngineFleet, conversation: str) -> int:
     """Have a turn answered. Returns which engine did it."""
     stream = fleet.generate(make_request(conversation))
@@ -93,20 +72,6 @@ def kill(engine: EngineClient) -> None:
     os.kill(engine.pid, signal.SIGKILL)
 
 
-async def test_a_fleet_serves_the_model_with_the_places_of_both(fleet: EngineFleet) -> None:
-    facts = await fleet.ready()
-    assert (facts.model, facts.device, facts.max_batch) == (str(DEMO_MODEL), "cpu", 2 * PLACES)
-    assert fleet.parts[0].pid != fleet.parts[1].pid
-
-
-async def test_later_turns_go_where_the_first_one_went(fleet: EngineFleet) -> None:
-    names = ["one", "two", "three", "four"]
-    homes = [await turn(fleet, name) for name in names]
-    assert homes.count(0) == homes.count(1) == 2
-    for _ in range(2):
-        assert [await turn(fleet, name) for name in names] == homes
-
-
 async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet) -> None:
     first = Message("user", "My cat is called Oscar, and my dog is called Bella.")
     reply = await text_of(fleet.generate(make_request("pets", (first,))))
@@ -114,7 +79,8 @@ async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet)
     at_home = fleet.generate(make_request("pets", later))
     elsewhere = fleet.parts[busy(fleet).index(0)].generate(make_request(messages=later))
     known = await fleet.count_tokens([first])
-    assert (await started(elsewhere)).cached_tokens < known < (await started(at_home)).cached_tokens
+    cached = [(await reply_of(stream))[1].cached_tokens for stream in (elsewhere, at_home)]
+    assert cached[0] < known < cached[1]
 
 
 async def test_under_load_both_engines_write_and_each_writes_the_same(fleet: EngineFleet) -> None:
@@ -134,29 +100,8 @@ async def test_a_conversation_leaves_a_home_without_a_place_and_stays_where_it_w
     await text_of(moved)
     for stream in crowd:
         stream.cancel()
-    assert {await end(stream) for stream in crowd} == {FinishReason.CANCELLED}
+    assert {(await reply_of(stream))[1].reason for stream in crowd} == {FinishReason.CANCELLED}
     assert await turn(fleet, "mover") == 1 - home
-
-
-async def test_prompts_are_counted_by_any(fleet: EngineFleet) -> None:
-    assert await fleet.count_tokens(HELLO) == await fleet.parts[0].count_tokens(HELLO)
-
-
-async def test_an_open_request_bars_its_id_from_both_engines(fleet: EngineFleet) -> None:
-    request = make_request()
-    stream = fleet.generate(request)
-    with pytest.raises(ValueError, match="still open"):
-        fleet.generate(request)
-    await text_of(stream)
-    assert await text_of(fleet.generate(request))
-
-
-async def test_statistics_are_those_of_all(fleet: EngineFleet) -> None:
-    await eventually(lambda: all(engine.statistics().kv_total_bytes for engine in fleet.parts))
-    each = [engine.statistics() for engine in fleet.parts]
-    reported = fleet.statistics()
-    assert reported.steps == sum(one.steps for one in each)
-    assert reported.kv_total_bytes == sum(one.kv_total_bytes for one in each)
 
 
 async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:
@@ -181,7 +126,7 @@ async def run_concurrent_turn(fleet: EngineFleet, conversation: str, other: Stre
     stream = fleet.generate(make_request(conversation))
     served = [now - then for now, then in zip(busy(fleet), before, strict=True)].index(1)
     assert await text_of(stream)
-    assert await end(other) is FinishReason.LENGTH
+    assert (await reply_of(other))[1].reason is FinishReason.LENGTH
     return served
 
 
@@ -189,6 +134,6 @@ async def test_what_waits_while_no_engine_runs_is_served_by_the_first_that_does(
     for engine in fleet.parts:
         kill(engine)
     lost = [text_of(engine.generate(make_request())) for engine in fleet.parts]
-    assert [type(end) for end in await asyncio.gather(*lost, return_exceptions=True)] == [EngineLost] * 2
+    assert [type(ended) for ended in await asyncio.gather(*lost, return_exceptions=True)] == [EngineLost] * 2
     assert fleet.status.state is EngineState.RESTARTING
     assert await asyncio.gather(text_of(fleet.generate(make_request())), fleet.count_tokens(HELLO))

@@ -12,8 +12,6 @@ from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Finished,
     FinishReason,
-    Message,
-    Output,
     Params,
     Regex,
     ReplySpec,
@@ -21,51 +19,48 @@ from engine.messages import (
     Tool,
 )
 from engine.scripted import ScriptedEngine
-
-HELLO = (Message("user", "hello there"),)
+from tests.engine.replies import HELLO, reply_of
 
 
 def make_request(request_id: str = "r", **params: int) -> Request:
     return Request(request_id, HELLO, Params(**params))
 
 
-async def outputs_of(stream: Streamer) -> list[Output]:
-    return [output async for output in stream]
-
-
 async def end_of(stream: Streamer) -> Finished:
-    end = (await outputs_of(stream))[-1]
-    assert isinstance(end, Finished)
-    return end
+    return (await reply_of(stream))[1]
 
 
-async def test_tools_take_room_of_the_prompt_and_a_raw_one_has_no_frame() -> None:
-    engine = ScriptedEngine()
-    tool = Tool("look", "Looks around.", "{}")
-    assert await engine.count_tokens(HELLO, spec=ReplySpec(tools=(tool,))) == 6 + 4 + 4
-    assert await engine.count_tokens(HELLO, spec=ReplySpec(tools=(tool,), tool_choice="none")) == 6
-    assert await engine.count_tokens(HELLO, spec=ReplySpec(raw=True)) == 2
-
-
-async def test_a_pattern_that_is_none_is_rejected_by_its_field() -> None:
+async def test_prompts_are_counted_with_their_tools_or_rejected() -> None:
+    engine, tool = ScriptedEngine(), Tool("look", "Looks around.", "{}")
+    for spec, tokens in (
+        (ReplySpec(), 6),
+        (ReplySpec(tools=(tool,)), 6 + 4 + 4),
+        (ReplySpec(tools=(tool,), tool_choice="none"), 6),
+        (ReplySpec(raw=True), 2),
+    ):
+        assert await engine.count_tokens(HELLO, spec=spec) == tokens
+    with pytest.raises(PromptRejected):
+        await engine.count_tokens([])
     with pytest.raises(PromptRejected) as rejected:
-        await ScriptedEngine().count_tokens(HELLO, spec=ReplySpec(format=Regex("(")))
+        await engine.count_tokens(HELLO, spec=ReplySpec(format=Regex("(")))
     assert rejected.value.field == "format"
+
+
+async def test_a_cancel_that_crosses_the_end_is_harmless_and_an_open_id_is_not_taken_twice() -> None:
+    engine = ScriptedEngine(by_hand=True)
+    engine.script([])
+    stream = engine.generate(make_request())
+    with pytest.raises(ValueError, match="still open"):
+        engine.generate(make_request())
+    stream.cancel()
+    engine.die()
+    with pytest.raises(EngineLost):
+        await end_of(stream)
 
 
 async def test_a_prompt_beyond_the_window_is_an_error_of_its_own_request() -> None:
     end = await end_of(ScriptedEngine(context_tokens=6).generate(make_request()))
     assert end.reason is FinishReason.ERROR
-
-
-async def test_a_cancel_that_crosses_the_end_is_harmless() -> None:
-    engine = ScriptedEngine(by_hand=True)
-    engine.script([])
-    stream = engine.generate(make_request())
-    stream.cancel()
-    engine.die()
-    with pytest.raises(EngineLost):
-        await end_of(stream)
 
 
 @pytest.mark.parametrize("end", [ScriptedEngine.fail, ScriptedEngine.stop])
@@ -80,13 +75,6 @@ async def test_an_engine_that_is_over_refuses(end: object) -> None:
         await engine.count_tokens(HELLO)
 
 
-async def test_tokens_are_counted_and_an_empty_prompt_is_refused() -> None:
-    engine = ScriptedEngine()
-    assert await engine.count_tokens(HELLO) == 6
-    with pytest.raises(PromptRejected):
-        await engine.count_tokens([])
-
-
 async def test_a_paced_engine_makes_up_for_one_step_that_the_event_loop_was_late_for() -> None:
     engine = ScriptedEngine(reply="a b c d e f g h", pace_s=0.2)
     stream = engine.generate(make_request())
@@ -95,10 +83,3 @@ async def test_a_paced_engine_makes_up_for_one_step_that_the_event_loop_was_late
         await asyncio.sleep(0)
     assert engine.statistics().steps == 2
     stream.cancel()
-
-
-async def test_an_open_id_is_not_taken_twice() -> None:
-    engine = ScriptedEngine(by_hand=True)
-    engine.generate(make_request())
-    with pytest.raises(ValueError, match="still open"):
-        engine.generate(make_request())

@@ -1,4 +1,4 @@
-"""What a late reader of a reply gets."""
+"""What a late reader of a reply gets, and how long text waited for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import MERGED_CHARS, Streamer
+from engine.api import MERGED_CHARS, DeliveryTimes, Streamer
 from engine.errors import EngineLost
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 
@@ -25,11 +25,6 @@ def stream_of(*outputs: Output) -> Streamer:
     return stream
 
 
-async def test_a_late_reader_gets_neighbouring_chunks_as_one() -> None:
-    stream = stream_of(STARTED, Chunk("r", "a", 1), Chunk("r", "bc", 2), END)
-    assert [output async for output in stream] == [STARTED, Chunk("r", "abc", 3), END]
-
-
 def test_text_is_not_merged_beyond_what_a_frame_may_hold() -> None:
     piece = "x" * (MERGED_CHARS // 2)
     stream = stream_of(*(Chunk("r", piece, 1) for _ in range(3)), Chunk("r", piece * 3, 2), END)
@@ -42,12 +37,6 @@ def test_of_reports_that_wait_the_newest_is_told() -> None:
     assert (stream.get_nowait(), stream.get_nowait()) == (Queued("r", 2), None)
     stream = stream_of(Queued("r", 1), STARTED, Prefilling("r", 0.25), Prefilling("r", 0.5))
     assert [stream.get_nowait() for _ in range(3)] == [STARTED, Prefilling("r", 0.5), None]
-
-
-@pytest.mark.parametrize("later", [STARTED, Prefilling("r", 0.5), Chunk("r", "a", 1), END])
-def test_what_comes_after_a_report_supersedes_it(later: Output) -> None:
-    stream = stream_of(Queued("r", 1), later)
-    assert stream.get_nowait() == later
 
 
 def output_sequences() -> st.SearchStrategy[list[Output]]:
@@ -107,13 +96,6 @@ def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -
         assert take_outputs(stream, 2) == [output]
 
 
-async def test_a_prompt_reader_gets_each_chunk_by_itself() -> None:
-    stream = stream_of(Chunk("r", "a", 1))
-    assert await anext(stream) == Chunk("r", "a", 1)
-    stream.put_nowait(Chunk("r", "b", 1))
-    assert await anext(stream) == Chunk("r", "b", 1)
-
-
 async def test_a_reader_that_waits_is_woken() -> None:
     stream = stream_of()
     reader = asyncio.ensure_future(anext(stream))
@@ -151,16 +133,18 @@ def test_cancel_is_asked_once_and_never_after_the_end() -> None:
     assert requested == ["r"]
 
 
-def test_a_piece_is_as_old_as_its_oldest_part() -> None:
-    stream = Streamer("r", lambda _: None)
+def test_a_piece_is_as_old_as_its_oldest_part_and_its_wait_is_counted_from_then() -> None:
+    deliveries, now = DeliveryTimes(), monotonic()
+    stream = Streamer("r", lambda _: None, deliveries)
     assert stream.made_at is None
-    stream.put_nowait(STARTED, 1.0)
-    for made_at, text in ((2.0, "a"), (3.0, "b")):
-        stream.put_nowait(Chunk("r", text, 1), made_at)
+    stream.put_nowait(STARTED, now - 400)
+    for ago, text in ((300, "a"), (200, "b"), (100, "x" * MERGED_CHARS)):
+        stream.put_nowait(Chunk("r", text, 1), now - ago)
     assert (stream.get_nowait(), stream.made_at) == (STARTED, None)
-    assert (stream.get_nowait(), stream.made_at) == (Chunk("r", "ab", 2), 2.0)
-    stream.put_nowait(Chunk("r", "c", 1), 4.0)
-    assert (stream.get_nowait(), stream.made_at) == (Chunk("r", "c", 1), 4.0)
+    assert (stream.get_nowait(), stream.made_at) == (Chunk("r", "ab", 2), now - 300)
+    stream.get_nowait()
+    assert (stream.made_at, deliveries.count) == (now - 100, 2)
+    assert deliveries.seconds == pytest.approx(400, abs=10)
 
 
 def test_text_of_which_nobody_says_when_it_was_made_is_as_old_as_its_arrival() -> None:
@@ -169,3 +153,13 @@ def test_text_of_which_nobody_says_when_it_was_made_is_as_old_as_its_arrival() -
     stream.get_nowait()
     assert stream.made_at is not None
     assert began <= stream.made_at <= monotonic()
+
+
+def test_an_engine_that_takes_over_gets_the_cancel_and_counts_from_then_on() -> None:
+    before, after, cancelled = DeliveryTimes(), DeliveryTimes(), list[str]()
+    stream = Streamer("r", lambda _: None, before)
+    stream.redirect(cancelled.append, after)
+    stream.put_nowait(Chunk("r", "a", 1))
+    stream.get_nowait()
+    stream.cancel()
+    assert (before.count, after.count, cancelled) == (0, 1, ["r"])

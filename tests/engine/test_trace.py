@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.messages import Params, Trace, trace_of_headers
-from engine.text.reply_text import PreparedRequest, ReplyText, resolve_sampling
+from engine.messages import Trace, trace_of_headers
+from tests.engine.tiny_models import prepared_request
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-class NoText:
-    def push(self, token_id: int) -> str:
-        return ""
-
-    def flush(self) -> str:
-        return ""
 
 
 def test_both_headers_are_taken() -> None:
@@ -61,7 +55,6 @@ def test_no_header_puts_a_line_into_the_log(value: bytes) -> None:
 
 
 def test_the_engines_log_names_a_request_as_its_client_does() -> None:
-    plain, reply = resolve_sampling(Params(), Params()), ReplyText(NoText())
-    assert PreparedRequest("turn_1", [1], plain, reply).named == "turn_1"
-    traced = PreparedRequest("turn_1", [1], plain, reply, trace=Trace("req-7", PARENT))
+    assert prepared_request("turn_1", [1]).named == "turn_1"
+    traced = replace(prepared_request("turn_1", [1]), trace=Trace("req-7", PARENT))
     assert traced.named == "turn_1 (request_id req-7, trace_id 4bf92f3577b34da6a3ce929d0e0e4736)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import torch
@@ -37,12 +39,18 @@ def served(
     kv_tokens: int = 4 * WINDOW,
     page: int = PAGE,
 ) -> LoadedModel:
+    loaded = served_module(make(family), small_tokenizer(), max_batch, kv_tokens, page)
+    return replace(loaded, name=family, eos_ids=eos_ids)
+
+
+def served_module(
+    module: Any, tokenizer: PreTrainedTokenizerFast, max_batch: int, kv_tokens: int, page: int = PAGE
+) -> LoadedModel:
     attention.register()
-    module = make(family)
     module.set_attn_implementation(attention.NAME)
-    pages = -(-kv_tokens // page)
+    pages, vocabulary = -(-kv_tokens // page), module.config.vocab_size
     budget = KVBudget(pages, page, min(WINDOW, pages * page), 1)
-    return LoadedModel(family, module, small_tokenizer(), Params(), eos_ids, max_batch, VOCABULARY, budget)
+    return LoadedModel("model", module, tokenizer, Params(), frozenset(), max_batch, vocabulary, budget)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -167,6 +167,11 @@ def translating(
 
 def generated(kind: str, text: Sequence[int], count: int, prefix: Sequence[int] = ()) -> list[int]:
     """Return what `generate` writes behind a prefix, without its end token."""
+    return [*_generated(kind, tuple(text), count, tuple(prefix))]
+
+
+@cache
+def _generated(kind: str, text: tuple[int, ...], count: int, prefix: tuple[int, ...]) -> list[int]:
     module, given = module_of(kind), torch.tensor([list(text)])
     first = beginning(kind, prefix)
     made: Any = module.generate(

@@ -68,13 +68,12 @@ class UpstreamServer:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.made = 0
-        self.made_after_close = 0
+        self._made_after_close = 0
         self.held = asyncio.Event()
         self.closed = asyncio.Event()
         self.spoke_to_nobody = asyncio.Event()
         self.models: Response = JSONResponse({"data": [{"id": "model"}]})
         self.looks = 0
-        self.second_look = asyncio.Event()
         self.counted: Response = JSONResponse({"count": 42, "max_model_len": 4096})
         self.vectors: list[Response] = []
         self.holds_vectors = False
@@ -90,8 +89,6 @@ class UpstreamServer:
 
     async def _models(self, request: Request) -> Response:
         self.looks += 1
-        if self.looks > 1:
-            self.second_look.set()
         return self.models
 
     async def _count(self, request: Request) -> Response:
@@ -124,7 +121,7 @@ class UpstreamServer:
             return
         self.closed.clear()
         self.spoke_to_nobody.clear()
-        self.made_after_close = 0
+        self._made_after_close = 0
         watching = asyncio.create_task(self._watch(request))
         try:
             await self._stream(answer, send)
@@ -176,8 +173,8 @@ class UpstreamServer:
 
     def _note_token(self) -> None:
         self.made += 1
-        self.made_after_close += self.closed.is_set()
-        if self.made_after_close > 100:
+        self._made_after_close += self.closed.is_set()
+        if self._made_after_close > 100:
             self.spoke_to_nobody.set()
 
 

@@ -35,7 +35,7 @@ PACKAGES = (
 KERNEL_TESTS = (
     "tests/gpu/test_on_a_gpu.py",
     "tests/engine/model/test_cuda_kernels.py",
-    "tests/engine/execution/test_device_draw.py",
+    "tests/engine/execution/test_draw.py",
 )
 
 

@@ -16,12 +16,10 @@ BUILT = ROOT / ".cache" / "sanitized"
 LIBRARY = "sanitized_cpu_kernels"
 TESTS = (
     "tests/engine/model/test_cpu_kernels.py",
-    "tests/engine/model/test_cpu_prompt.py",
+    "tests/engine/model/test_cpu_attention.py",
     "tests/engine/model/test_cpu_linear.py",
-    "tests/engine/model/test_cpu_decode.py",
-    "tests/engine/model/test_cpu_prefill.py",
-    "tests/engine/model/test_int8_linear.py",
-    "tests/engine/execution/test_cpu_draw.py",
+    "tests/engine/model/test_cpu_model.py",
+    "tests/engine/execution/test_draw.py",
 )
 SANITIZERS = (
     "-fsanitize=address,undefined",

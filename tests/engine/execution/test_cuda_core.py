@@ -17,8 +17,7 @@ from engine.model.cuda.operators import Cuda
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import SamplingParams
 from tests.engine.conftest import small_tokenizer
-from tests.engine.execution.shape_of_llama import CONTEXT, PAGE, llama
-from tests.engine.fake_cuda import Launches, fake_cuda
+from tests.engine.fake_cuda import CONTEXT, PAGE, Launches, fake_cuda, llama
 from tests.engine.tiny_models import prepared_request, prompt
 
 TOKEN = 7
@@ -94,19 +93,6 @@ def test_replies_join_and_are_cancelled_without_a_wait() -> None:
     assert (ends_of(outputs), cancelled.total) == ([FinishReason.CANCELLED], 0)
     _, after = step(running)
     assert after.total <= beside.total
-
-
-@pytest.mark.usefixtures("on_cuda")
-def test_a_step_of_replies_launches_as_much_whatever_their_lengths() -> None:
-    def decode(*lengths: int) -> int:
-        running = core()
-        for number, length in enumerate(lengths):
-            running.submit(prepared_request(f"r{number}", prompt(length, number), SAMPLED))
-        while running.statistics().prefill_steps == running.statistics().steps:
-            step(running)
-        return step(running)[1].total
-
-    assert decode(5, 5, 5) == decode(3, 700, 4000)
 
 
 @pytest.mark.usefixtures("on_cuda")

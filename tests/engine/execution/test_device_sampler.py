@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from msgspec.structs import replace
-from torch import Tensor
 
 from engine.execution.guide import mask_of
 from engine.execution.sampler import Sampler, SamplerState
@@ -30,32 +29,32 @@ WAYS = {
 }
 
 
-def chosen(*ways: SamplingParams, again: int = 1) -> tuple[Tensor, Launches]:
-    sampler = Sampler(slots=512, vocabulary=VOCABULARY, device=CUDA, ends=(2, 5))
-    for slot, way in enumerate(ways):
-        sampler.join(slot, SamplerState.of(way), [1, 2, 3])
-    logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
-    for _ in range(again):
-        with Launches() as launches:
-            tokens = sampler.choose(logits, range(len(ways)))
-    return tokens, launches
-
-
-@pytest.mark.parametrize("rows", [1, 8, 64, 256])
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_tokens_are_chosen_without_waiting(way: SamplingParams, rows: int) -> None:
+def chosen(*ways: SamplingParams) -> Launches:
+    """Launches of a second step."""
     with fake_cuda():
-        tokens, launches = chosen(*[way] * rows, again=2)
-    assert (tokens.shape, tokens.device) == ((rows,), CUDA)
+        sampler = Sampler(slots=512, vocabulary=VOCABULARY, device=CUDA, ends=(2, 5))
+        for slot, way in enumerate(ways):
+            sampler.join(slot, SamplerState.of(way), [1, 2, 3])
+        logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
+        for _ in range(2):
+            with Launches() as launches:
+                tokens = sampler.choose(logits, range(len(ways)))
+        assert (tokens.shape, tokens.device) == ((len(ways),), CUDA)
     assert launches.sent["fetched"] == 0
-    assert launches.total <= 24
+    return launches
 
 
-def test_launches_grow_with_the_ways_of_choosing_not_with_rows() -> None:
-    with fake_cuda():
-        few, many = (chosen(*[*WAYS.values()] * times, again=2)[1] for times in (2, 50))
+@pytest.mark.parametrize("way", WAYS)
+def test_tokens_are_chosen_without_waiting_by_as_many_launches_for_any_number_of_rows(way: str) -> None:
+    few, many = chosen(*[WAYS[way]] * 8), chosen(*[WAYS[way]] * 256)
+    assert many.total <= 24
     assert few.found == many.found
     assert few.sent == many.sent
+
+
+def test_launches_of_a_mixed_batch_do_not_grow_with_its_rows() -> None:
+    few, many = (chosen(*[*WAYS.values()] * times) for times in (2, 25))
+    assert few.found == many.found
 
 
 def guided(rows: int) -> Launches:

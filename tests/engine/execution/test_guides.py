@@ -56,15 +56,6 @@ def test_a_mask_holds_its_tokens_and_no_others(tokens: set[int]) -> None:
     assert tokens_in(mask_of(tokens, SIZE)) == tokens
 
 
-def test_scores_that_are_masked_stay_as_they_are_elsewhere() -> None:
-    scores = torch.randn(2, SIZE)
-    masks = torch.stack([mask_of({3, 31, 32}, SIZE), mask_of(range(SIZE), SIZE)])
-    left = masked(scores, masks)
-    assert torch.equal(left[1], scores[1])
-    assert left[0].isfinite().nonzero().flatten().tolist() == [3, 31, 32]
-    assert torch.equal(left[0][[3, 31, 32]], scores[0][[3, 31, 32]])
-
-
 @pytest.mark.parametrize("size", [SIZE, SIZE - 1, SIZE - 31])
 def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
     """Infinite ones, too; the scores stay what they were."""
@@ -75,23 +66,6 @@ def test_a_mask_leaves_out_any_score_of_any_vocabulary(size: int) -> None:
     before = scores.clone()
     assert torch.equal(masked(scores, masks), before.masked_fill(~bits, -torch.inf))
     assert torch.equal(scores, before)
-
-
-def test_a_guide_knows_what_may_come_next_until_the_reply_is_complete(guides: MaskWorkers) -> None:
-    guide = started_guide(guides, CITIES)
-    assert tokens_in(guide.mask) == {*ids_of("{")}
-    advanced(guides, guide, '{"city": "')
-    assert tokens_in(guide.mask) == {*ids_of("P"), *ids_of("R")}
-    advanced(guides, guide, 'Rome", "days": 1')
-    assert tokens_in(guide.mask) >= {*ids_of("}"), *ids_of("4")}
-    assert advanced(guides, guide, "}").state is GuideState.COMPLETE
-
-
-def test_an_end_comes_where_the_grammar_may_end(guides: MaskWorkers) -> None:
-    (end,) = vocabulary().ends
-    guide = started_guide(guides, Regex("ab?"))
-    assert end not in tokens_in(guide.mask)
-    assert tokens_in(advanced(guides, guide, "a").mask) == {end, *ids_of("b")}
 
 
 def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_come(
@@ -128,20 +102,6 @@ def test_a_token_that_may_not_come_ends_the_reply_with_a_reason(guides: MaskWork
     assert "can't be followed any further" in guide.fault.message
 
 
-def test_many_are_moved_on_at_once_and_each_is_where_it_would_be_alone(guides: MaskWorkers) -> None:
-    texts = [f'{{"city": "Paris", "days": {days}' for days in range(1, 10)]
-    together = [started_guide(guides, CITIES) for _ in texts]
-    rows = [ids_of(text) for text in texts]
-    for place in range(len(rows[0])):
-        for guide, row in zip(together, rows, strict=True):
-            guides.advance(guide, row[place])
-        guides.look_ahead()
-        guides.wait(together, LONG)
-    for guide, text in zip(together, texts, strict=True):
-        alone = advanced(guides, started_guide(guides, CITIES), text)
-        assert tokens_in(guide.mask) == tokens_in(alone.mask)
-
-
 class Slow(Guide):
     """A guide whose masks come when they are let go."""
 
@@ -163,11 +123,6 @@ def slow(guides: MaskWorkers) -> Iterator[Guide]:
     yield guide
     Slow.goes_on.set()
     guides.wait([guide], LONG)
-
-
-def test_a_late_mask_is_waited_for_no_longer_than_is_told(guides: MaskWorkers, slow: Guide) -> None:
-    guides.wait([slow], 0.0)
-    assert slow.state is GuideState.WAITING
 
 
 def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, guides: MaskWorkers) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 import torch
@@ -18,7 +20,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from engine.execution.sampler import LONGEST_SHORTLIST, Sampler, SamplerState
+from engine.execution.sampler import LONGEST_SHORTLIST, Sampler, SamplerState, likeliest
 from engine.text.reply_text import SamplingParams
 from tests.engine.tiny_models import GREEDY
 
@@ -63,6 +65,7 @@ WAYS = st.builds(
     temperature=st.sampled_from([0.2, 0.7, 1.0, 2.0]),
     top_k=st.sampled_from([0, 1, 5, 50, 200, LONGEST_SHORTLIST + 5, 5 * VOCABULARY]),
     top_p=st.sampled_from([0.01, 0.5, 0.9, 0.95, 1.0]),
+    min_p=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     repetition_penalty=st.sampled_from([1.0, 1.3, 0.8]),
     seed=st.integers(0, 1000),
 )
@@ -74,11 +77,13 @@ def test_each_row_is_drawn_from_what_transformers_leaves_of_it(
     ways: list[SamplingParams], seed: int, spread: float
 ) -> None:
     seen, scores = [3, 4, 99], logits(len(ways), seed=seed, spread=spread)
+    before = scores.clone()
     tokens = sampler_for(*ways, seen=seen).sample(scores, range(len(ways)))
     for row, way in enumerate(ways):
         # Sums of float32 differ in their order: a token may be in one nucleus and just outside of the other.
-        wider = msgspec.structs.replace(way, top_p=min(1.0, way.top_p + 1e-5))
+        wider = msgspec.structs.replace(way, top_p=min(1.0, way.top_p + 1e-5), min_p=way.min_p * (1 - 1e-5))
         assert probabilities(scores[row], wider, seen)[tokens[row]] > 0
+    assert torch.equal(scores, before), "logits stay as they are"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +97,10 @@ def test_each_row_is_drawn_from_what_transformers_leaves_of_it(
         sampling(top_k=8),
         sampling(top_k=8, top_p=0.7),
         sampling(top_p=0.8, repetition_penalty=1.5),
+        sampling(min_p=0.1),
+        sampling(min_p=0.2, top_p=0.7),
+        sampling(top_k=4, min_p=0.3),
+        sampling(top_k=8, min_p=0.1),
     ],
 )
 def test_tokens_have_the_frequencies_that_transformers_gives_them(
@@ -123,15 +132,6 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_a_batch(ways: list[SamplingPa
         assert [alone.sample(scores[row : row + 1], [0])[0] for scores in steps] == [b[row] for b in batched]
 
 
-def test_logits_stay_as_they_are() -> None:
-    scores = logits(3)
-    before = scores.clone()
-    sampler_for(GREEDY, sampling(top_k=2000, top_p=0.9), sampling(repetition_penalty=2.0)).sample(
-        scores, [0, 1, 2]
-    )
-    assert torch.equal(scores, before)
-
-
 @pytest.mark.parametrize(
     "way", [GREEDY, sampling(temperature=0.0), sampling(temperature=1e-9), sampling(top_k=1)]
 )
@@ -141,24 +141,6 @@ def test_greedy_takes_the_likeliest(way: SamplingParams) -> None:
     assert sampler_for(way).sample(scores[:1], [0]) == [scores[0].argmax()]
 
 
-def test_a_repetition_penalty_counts_what_was_drawn_since() -> None:
-    way = msgspec.structs.replace(GREEDY, repetition_penalty=10.0)
-    sampler = sampler_for(way, seen=[0])
-    scores = torch.zeros(1, VOCABULARY)
-    scores[0, :4] = torch.tensor([9.0, 3.0, 2.0, 1.0])
-    assert [sampler.sample(scores, [0])[0] for _ in range(3)] == [1, 2, 3]
-
-
-def test_a_new_reply_in_a_slot_does_not_inherit_its_penalties() -> None:
-    way = msgspec.structs.replace(GREEDY, repetition_penalty=10.0)
-    sampler = sampler_for(way, seen=[0])
-    scores = torch.zeros(1, VOCABULARY)
-    scores[0, :2] = torch.tensor([9.0, 3.0])
-    assert sampler.sample(scores, [0]) == [1]
-    sampler.join(0, SamplerState.of(way), [1])
-    assert sampler.sample(scores, [0]) == [0]
-
-
 @pytest.mark.parametrize("way", [GREEDY, sampling(), sampling(top_k=20)])
 def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: SamplingParams) -> None:
     scores = logits(3)
@@ -166,6 +148,16 @@ def test_a_row_that_is_no_number_gives_none_and_its_neighbours_a_token(way: Samp
     tokens = sampler_for(way, way, way).sample(scores, [0, 1, 2])
     assert tokens[1] is None
     assert None not in (tokens[0], tokens[2])
+
+
+def test_a_repetition_penalty_counts_what_was_drawn_and_is_not_inherited_by_the_next_reply() -> None:
+    way = msgspec.structs.replace(GREEDY, repetition_penalty=10.0)
+    sampler = sampler_for(way, seen=[0])
+    scores = torch.zeros(1, VOCABULARY)
+    scores[0, :4] = torch.tensor([9.0, 3.0, 2.0, 1.0])
+    assert [sampler.sample(scores, [0])[0] for _ in range(3)] == [1, 2, 3]
+    sampler.join(0, SamplerState.of(way), [1])
+    assert sampler.sample(scores, [0]) == [0]
 
 
 def test_a_seed_repeats_and_none_does_not() -> None:
@@ -202,42 +194,6 @@ ENDS = (7, 9)
 def reply_of(sampler: Sampler, scores: Tensor, tokens: int) -> list[int | None]:
     """What one reply gets of the same logits again and again."""
     return [sampler.sample(scores, [0])[0] for _ in range(tokens)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from([0.0, 0.02, 0.3, 1.0]), min_size=1, max_size=4),
-    st.sampled_from([0, 5, 200, LONGEST_SHORTLIST + 5]),
-    st.sampled_from([0.5, 0.9, 1.0]),
-    st.integers(0, 5),
-)
-def test_min_p_leaves_what_transformers_leaves(
-    min_ps: list[float], top_k: int, top_p: float, seed: int
-) -> None:
-    ways = [
-        sampling(min_p=min_p, top_k=top_k, top_p=top_p, temperature=0.8, seed=seed + n)
-        for n, min_p in enumerate(min_ps)
-    ]
-    scores = logits(len(ways), seed=seed)
-    tokens = sampler_for(*ways).sample(scores, range(len(ways)))
-    for row, way in enumerate(ways):
-        wider = msgspec.structs.replace(way, top_p=min(1.0, way.top_p + 1e-5), min_p=way.min_p * (1 - 1e-5))
-        assert probabilities(scores[row], wider, [1])[tokens[row]] > 0
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        sampling(min_p=0.1),
-        sampling(min_p=0.2, top_p=0.7),
-        sampling(top_k=4, min_p=0.3),
-        sampling(top_k=8, min_p=0.1),
-    ],
-)
-def test_tokens_above_min_p_have_the_frequencies_that_transformers_gives_them(
-    way: SamplingParams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    test_tokens_have_the_frequencies_that_transformers_gives_them(way, monkeypatch)
 
 
 @settings(max_examples=30, deadline=None)
@@ -325,22 +281,6 @@ def test_a_plain_row_draws_the_same_beside_one_that_changes_its_logits(change: s
         assert [tokens[0], *tokens[2:]] == alone.sample(scores[[0, 2, 3]], range(3))
 
 
-def test_plain_rows_are_not_copied_and_pay_for_no_table() -> None:
-    sampler = sampler_for(*[sampling(seed=seed) for seed in range(4)])
-    sampler.sample(logits(4), range(4))
-    assert [group.changes for group in sampler._rows_of((0, 1, 2, 3)).groups] == [None]
-    assert sampler._adjustments._seen is sampler._adjustments._counts is None
-
-
-def test_a_reply_that_is_long_enough_changes_its_logits_no_more() -> None:
-    sampler = Sampler(slots=1, vocabulary=VOCABULARY, device=CPU, ends=ENDS)
-    sampler.join(0, SamplerState.of(msgspec.structs.replace(GREEDY, min_tokens=2)), [1])
-    scores = logits(1)
-    assert sampler._rows_of((0,)).groups[0].changes is not None
-    reply_of(sampler, scores, 2)
-    assert sampler._rows_of((0,)).groups[0].changes is None
-
-
 def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
     way = msgspec.structs.replace(GREEDY, frequency_penalty=1.0, min_tokens=3)
     scores = torch.full((1, VOCABULARY), -50.0)
@@ -351,3 +291,22 @@ def test_a_reply_that_is_taken_up_again_counts_what_it_had() -> None:
     assert first == [1, 2]
     sampler.join(1, SamplerState.of(way), [1, 1, 1, 2], generated=2)
     assert [sampler.sample(scores, [1])[0] for _ in range(2)] == [1, ENDS[0]]
+
+
+SCORES = st.sampled_from([-math.inf, -1.5, 0.0, 2.0, 2.0, 3.25, math.inf, math.nan])
+
+
+@given(st.integers(1, 40).flatmap(lambda width: st.lists(st.lists(SCORES, min_size=width, max_size=width))))
+def test_the_first_of_equal_scores_counts_and_a_row_that_is_no_number_shows_it(
+    rows: list[list[float]],
+) -> None:
+    scores = torch.tensor(rows).reshape(len(rows), len(rows[0]) if rows else 1)
+    best, places = likeliest(scores)
+    wanted, first = scores.max(dim=-1, keepdim=True)
+    assert torch.equal(best.nan_to_num(9.0), wanted.nan_to_num(9.0))
+    assert torch.equal(places[~best.isnan()], first[~best.isnan()])
+
+
+def test_scores_of_other_kinds_are_torch_s() -> None:
+    scores = torch.tensor([[1.0, 4.0, 4.0], [2.0, 0.0, 1.0]], dtype=torch.bfloat16)
+    assert [tensor.tolist() for tensor in likeliest(scores)] == [[[4.0], [2.0]], [[1], [0]]]

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -69,11 +69,6 @@ def doubled_terminals(levels: int) -> Grammar:
     return Grammar("\n".join(["start: T0", *lines, f'T{levels}: "x"']))
 
 
-@pytest.fixture(scope="module")
-def maker() -> GrammarMaker:
-    return GrammarMaker(writer(), partial(trial, compiler()))
-
-
 REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
     "five megabytes": (lambda: schema({"description": "x" * 5_000_000}), "at most 256 KiB"),
     "deep": (lambda: JsonSchema('{"items":' * 5000 + "{}" + "}" * 5000), "at most 64 deep"),
@@ -105,16 +100,6 @@ REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_schema_that_cannot_be_followed_is_refused_with_its_reason(case: str, maker: GrammarMaker) -> None:
-    make, why = REFUSED[case]
-    with pytest.raises(PromptRejected) as refused:
-        maker.make(ReplySpec(format=make()))
-    assert refused.value.field == "format"
-    assert why in str(refused.value)
-    assert len(str(refused.value)) < 500
-
-
 HARMLESS: dict[str, Callable[[], Format]] = {
     "doubled choices": lambda: doubling(30, "anyOf"),
     "doubled conditions": lambda: doubling(30, "allOf"),
@@ -143,27 +128,36 @@ HARMLESS: dict[str, Callable[[], Format]] = {
 }
 
 
-@pytest.mark.parametrize("case", HARMLESS)
-def test_what_looks_costly_and_is_not_is_followed(case: str, maker: GrammarMaker) -> None:
-    assert maker.make(ReplySpec(format=HARMLESS[case]())) is not None
-
-
 def spent() -> tuple[float, int]:
     """Seconds of a processor, and the most bytes of memory, of the processes that were started and have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *HARMLESS])
-def test_what_is_tried_takes_no_more_than_has_a_bound(case: str) -> None:
-    """A fresh maker: nothing is remembered. Seconds of a processor, whatever else the machine does."""
-    maker = GrammarMaker(writer(), partial(trial, compiler()))
-    requested = REFUSED[case][0]() if case in REFUSED else HARMLESS[case]()
+@pytest.fixture
+def bounded() -> Iterator[GrammarMaker]:
+    """A maker that remembers nothing yet. It may take seconds of a processor, whatever else the machine does."""
     own, (children, _) = time.process_time(), spent()
-    with suppress(PromptRejected):
-        maker.make(ReplySpec(format=requested))
+    yield GrammarMaker(writer(), partial(trial, compiler()))
     assert time.process_time() - own < 1.0
     assert spent()[0] - children < 2.0
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_schema_that_cannot_be_followed_is_refused_with_its_reason(
+    case: str, bounded: GrammarMaker
+) -> None:
+    make, why = REFUSED[case]
+    with pytest.raises(PromptRejected) as refused:
+        bounded.make(ReplySpec(format=make()))
+    assert refused.value.field == "format"
+    assert why in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_looks_costly_and_is_not_is_followed(case: str, bounded: GrammarMaker) -> None:
+    assert bounded.make(ReplySpec(format=HARMLESS[case]())) is not None
 
 
 def test_a_try_that_takes_too_much_memory_is_ended() -> None:

@@ -1,16 +1,26 @@
-"""What a grammar lets a model write: formats, calls by their form, thoughts before either."""
+"""What a grammar lets a model write: formats, calls as each family writes and reads them, thoughts before either."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Literal
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.errors import PromptRejected
 from engine.grammar import HERMES_FORM, MAX_BYTES, CallForm, ThoughtForm
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
+from engine.text.formats import ReplyFormat
+from engine.text.reply_text import Call
+from tests.engine.chat_families import FAMILIES
 from tests.engine.constrained import CITY, compiler, ids_of, tokenizer, vocabulary, writer
+from tests.engine.text.parse import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, family, in_json, read
+from tests.schemas.writers import RandomWriter
 
 WEATHER = Tool("weather", "", CITY)
 CLOCK = Tool("clock")
@@ -157,29 +167,6 @@ def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     assert matcher.validate_tokens(ids_of("{")) == 1
 
 
-def test_a_call_that_is_required_is_all_of_the_reply() -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice="required")
-    assert allows(spec, call(PARIS))
-    assert allows(spec, call(PARIS) + "\n" + call(NOW))
-    assert not allows(spec, "")
-    assert not allows(spec, "Well. " + call(PARIS))
-    assert not allows(spec, call(PARIS) + " Done.")
-
-
-def test_a_tool_that_is_named_is_the_one_that_is_called() -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice="named", tool_name="clock")
-    assert allows(spec, call(NOW))
-    assert not allows(spec, call(PARIS))
-
-
-@pytest.mark.parametrize("choice", ["auto", "required"])
-def test_one_call_at_a_time_where_no_more_are_wanted(choice: str) -> None:
-    spec = ReplySpec(tools=TOOLS, tool_choice=choice, parallel_calls=False)  # type: ignore[arg-type]
-    assert allows(spec, call(PARIS))
-    assert not allows(spec, call(PARIS) + "\n" + call(NOW))
-    assert not allows(spec, call(PARIS) + "\nDone.")
-
-
 def test_calls_may_be_one_list() -> None:
     one = '{"name": "clock", "parameters": {}}'
     required = ReplySpec(tools=(CLOCK,), tool_choice="required")
@@ -213,14 +200,9 @@ def test_a_format_begins_behind_thoughts(thoughts: ThoughtForm) -> None:
     assert not allows(spec, thought, thoughts=thoughts)
     assert not allows(spec, f"{thought} Well: {answer}", thoughts=thoughts)
     assert not allows(spec, f"Rome. {answer}", thoughts=thoughts)
-
-
-@pytest.mark.parametrize("form", [THINK, PLAIN_THINK])
-def test_thoughts_that_the_prompt_began_are_ended_first(form: ThoughtForm) -> None:
-    thoughts = ThoughtForm(form.opening, form.closing, opened=True)
-    spec, answer = ReplySpec(format=JsonSchema(CITY)), '{"city":"Rome","days":1}'
-    assert allows(spec, f"Rome.\n{form.closing}\n{answer}", thoughts=thoughts)
-    assert not allows(spec, answer, thoughts=thoughts)
+    begun = ThoughtForm(thoughts.opening, thoughts.closing, opened=True)
+    assert allows(spec, f"Rome.\n{thoughts.closing}\n{answer}", thoughts=begun)
+    assert not allows(spec, answer, thoughts=begun), "thoughts that the prompt began are ended first"
 
 
 @pytest.mark.parametrize(("calls", "form"), [(HERMES_FORM, THINK), (PLAIN_CALL, PLAIN_THINK)])
@@ -237,12 +219,9 @@ def test_references_of_a_tools_schema_mean_what_they_meant() -> None:
     spec = ReplySpec(tools=(Tool("walk", "", tree), WEATHER), tool_choice="required")
     assert allows(spec, call('{"name":"walk","arguments":{"next":{"next":{}}}}'))
     assert not allows(spec, call('{"name":"walk","arguments":{"next":{"other":{}}}}'))
-
-
-def test_arguments_are_an_object_though_their_schema_does_not_say_so() -> None:
-    spec = ReplySpec(tools=(Tool("any", "", "{}"),), tool_choice="required")
-    assert allows(spec, call('{"name":"any","arguments":{"a":1}}'))
-    assert not allows(spec, call('{"name":"any","arguments":[1]}'))
+    anything = ReplySpec(tools=(Tool("any", "", "{}"),), tool_choice="required")
+    assert allows(anything, call('{"name":"any","arguments":{"a":1}}'))
+    assert not allows(anything, call('{"name":"any","arguments":[1]}')), "arguments are an object"
 
 
 def test_keywords_that_no_grammar_can_follow_are_passed_over_unless_a_tool_is_strict() -> None:
@@ -309,3 +288,127 @@ def test_names_and_keys_may_hold_anything() -> None:
     name = 'we"ird\\ näme\n'
     spec = ReplySpec(tools=(Tool(name),), tool_choice="required")
     assert allows(spec, call(json.dumps({"name": name, "arguments": {}}, ensure_ascii=False)))
+
+
+REQUIRED = ReplySpec(tools=TOOLS, tool_choice="required")
+Write = Callable[[Sequence[Call]], str]
+
+
+def as_hermes(calls: Sequence[Call]) -> str:
+    return "\n".join(f"<tool_call>\n{in_json(call)}\n</tool_call>" for call in calls)
+
+
+def as_llama(calls: Sequence[Call]) -> str:
+    return "; ".join(in_json(call, "parameters") for call in calls)
+
+
+def as_list(calls: Sequence[Call]) -> str:
+    return f"[TOOL_CALLS] [{', '.join(in_json(call) for call in calls)}]"
+
+
+def as_named(calls: Sequence[Call]) -> str:
+    return "".join(f"[TOOL_CALLS]{call.name}[ARGS]{call.arguments}" for call in calls)
+
+
+WAYS: dict[str, tuple[ReplyFormat, Write]] = {
+    "hermes": (HERMES, as_hermes),
+    "llama": (LLAMA, as_llama),
+    "mistral": (MISTRAL, as_list),
+    "mistral, named": (MISTRAL_NAMED, as_named),
+}
+each_way = pytest.mark.parametrize("way", list(WAYS))
+
+
+@cache
+def random_writer() -> RandomWriter:
+    return RandomWriter(compiler(), replies=6, tokens=120)
+
+
+@st.composite
+def weather(draw: st.DrawFn) -> Call:
+    wanted = {"city": draw(st.sampled_from(["Paris", "Rome"])), "days": draw(st.integers(1, 14))}
+    return Call("weather", json.dumps(wanted))
+
+
+def allowed(way: str, spec: ReplySpec, text: str) -> bool:
+    return allows(spec, text, calls=WAYS[way][0].call_form)
+
+
+@each_way
+@given(calls=st.lists(weather() | st.just(Call("clock", '{"zone": 1}')), min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_what_a_family_writes_may_be_written_and_is_read_again(way: str, calls: list[Call]) -> None:
+    format_, write = WAYS[way]
+    assert allowed(way, REQUIRED, write(calls))
+    assert read(format_, write(calls), tools=TOOLS) == calls
+
+
+@each_way
+@pytest.mark.parametrize("named", ["", "clock"])
+def test_what_a_model_that_says_anything_has_to_say_is_calls_alone(way: str, named: str) -> None:
+    format_, _ = WAYS[way]
+    spec = msgspec.structs.replace(REQUIRED, tool_choice="named", tool_name=named) if named else REQUIRED
+    source = writer(format_.call_form).write(spec)
+    assert source is not None
+    ended = [reply.text.decode() for reply in random_writer().write(source) if reply.ended]
+    assert ended
+    for text in ended:
+        calls = [piece for piece in read(format_, text, tools=TOOLS) if not _is_blank(piece)]
+        assert calls
+        assert all(isinstance(call, Call) for call in calls), text
+        assert {call.name for call in calls if isinstance(call, Call)} <= {named or "weather", "clock"}
+
+
+@each_way
+def test_a_reply_that_has_to_call_says_nothing_else(way: str) -> None:
+    _, write = WAYS[way]
+    call = write([Call("clock", "{}")])
+    wrong = [
+        "",
+        "Well. " + call,
+        call + " Done.",
+        write([Call("other", "{}")]),
+        write([Call("weather", "{}")]),
+    ]
+    assert [text for text in wrong if allowed(way, REQUIRED, text)] == []
+
+
+@each_way
+def test_one_call_where_no_more_are_wanted(way: str) -> None:
+    _, write = WAYS[way]
+    alone = msgspec.structs.replace(REQUIRED, parallel_calls=False)
+    assert allowed(way, alone, write([Call("clock", "{}")]))
+    assert not allowed(way, alone, write([Call("clock", "{}")] * 2))
+
+
+@each_way
+def test_a_model_that_may_call_may_say_anything_before_it(way: str) -> None:
+    format_, write = WAYS[way]
+    assert format_.call_form is not None
+    free = msgspec.structs.replace(REQUIRED, tool_choice="auto")
+    call = write([Call("clock", "{}")])
+    marked = call if format_.call_form.opening.strip() in call else format_.call_form.opening + call
+    assert allowed(way, free, f"Well: {marked}")
+    assert allowed(way, free, "It rains.")
+    assert not allowed(way, free, f"Well: {marked.replace('clock', 'other')}")
+
+
+def test_llama_may_mark_its_calls() -> None:
+    assert allowed("llama", REQUIRED, '<|python_tag|>{"name": "clock", "parameters": {}}')
+
+
+def test_mistral_may_write_an_id() -> None:
+    text = "[TOOL_CALLS]clock[CALL_ID]a1B2c3D4e[ARGS]{}"
+    assert allowed("mistral, named", REQUIRED, text)
+    assert read(MISTRAL_NAMED, text, tools=TOOLS) == [Call("clock", "{}")]
+
+
+def test_a_template_says_how_mistral_writes() -> None:
+    """Tokenizers have the token `[ARGS]` where models write lists."""
+    assert family("[TOOL_CALLS]", "[ARGS]").call_form == MISTRAL.call_form
+    assert MISTRAL_NAMED.call_form != MISTRAL.call_form
+    assert "[ARGS]" in FAMILIES["mistral"]().get_vocab()
+
+
+def _is_blank(piece: object) -> bool:
+    return isinstance(piece, str) and not piece.strip()

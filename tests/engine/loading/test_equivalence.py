@@ -65,22 +65,14 @@ def assert_same_up_to_ties(
 
 
 @pytest.mark.usefixtures("cpu_operations")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_reply_alone_is_what_generate_writes(family: str) -> None:
-    core = EngineCore(served(family))
-    core.submit(prepared_request("a", prompt(40), msgspec.structs.replace(GREEDY, max_new_tokens=30)))
-    got, expected = tokens_of(run_out(core), "a"), written_by(family, 40, 0, 30)
-    assert len(set(expected)) > 4, "a model that repeats itself would agree with anything"
-    assert_same_up_to_ties(reference_of(family), prompt(40), got, expected)
-
-
-@pytest.mark.usefixtures("cpu_operations")
 @pytest.mark.parametrize(
     "page", [16, pytest.param(1, marks=pytest.mark.long), pytest.param(256, marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("family", FAMILIES)
 def test_replies_that_join_and_leave_mid_flight_are_what_generate_writes(family: str, page: int) -> None:
     """More requests than slots, prompts in chunks of 16, lengths of all kinds, one cancelled in between."""
+    repeats = len(set(written_by(family, 40, 0, 30))) <= 4
+    assert not repeats, "a model that repeats itself would agree with anything"
     model = served(family, max_batch=3, page=page, kv_tokens=768)
     as_loaded = replace(model, module=probe(make(family), VOCABULARY).module)
     core = EngineCore(as_loaded, step_target_s=1e-9)

@@ -6,33 +6,38 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import (
     BartConfig,
     BloomConfig,
     FalconConfig,
     FalconH1Config,
+    Gemma3TextConfig,
+    GenerationConfig,
     JambaConfig,
     Lfm2Config,
     LlamaConfig,
-    Mamba2Config,
     MambaConfig,
+    PreTrainedTokenizerFast,
     Qwen3NextConfig,
-    RecurrentGemmaConfig,
     RwkvConfig,
     ViTConfig,
 )
 
 from engine.errors import ModelNotUsable
-from engine.loading.loader import load
-from engine.loading.preflight import check_options
+from engine.loading.loader import defaults_of, eos_ids_of, load
+from engine.loading.preflight import check_options, check_quantization
+from engine.loading.probe import window_of
 from engine.machine import EngineOptions
+from engine.messages import REPLY_TOKENS, Params
 from engine.model.cpu.kernels import CpuLinear
-from tests.engine.conftest import small_tokenizer
+from tests.engine.conftest import TEMPLATE, small_tokenizer
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def edit(path: Path, **values: object) -> None:
 
 def refusal(model: str | Path, **options: object) -> str:
     with pytest.raises(ModelNotUsable) as caught:
-        load(EngineOptions(model=str(model), **{"device": "cpu", "dtype": "float32"} | options))
+        load(EngineOptions(model=str(model), **({"device": "cpu", "dtype": "float32"} | options)))
     message = str(caught.value)
     assert "\n" not in message
     assert "Traceback" not in message
@@ -74,7 +79,8 @@ def test_a_good_folder_is_loaded_with_its_facts(folder: Path) -> None:
     assert (defaults.top_p, defaults.top_k, defaults.repetition_penalty) == (0.9, 50, 1.0)
 
 
-def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
+def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
+    """The start of a large model is no minute of silence."""
     seen: list[tuple[str, float]] = []
     load(
         EngineOptions(model=str(tiny_llama), device="cpu"),
@@ -83,18 +89,9 @@ def test_progress_rises_from_nothing_to_ready(tiny_llama: Path) -> None:
     shares = [share for _, share in seen]
     assert shares == sorted(shares)
     assert (shares[0], seen[-1]) == (0.0, ("ready", 1.0))
-
-
-def test_the_weights_are_told_one_by_one(tiny_llama: Path) -> None:
-    """The start of a large model is no minute of silence."""
-    seen: list[float] = []
-    load(
-        EngineOptions(model=str(tiny_llama), device="cpu"),
-        progress=lambda stage, share: seen.append(share) if "weights" in stage else None,
-    )
-    assert len(seen) > 10
-    assert seen == sorted(seen)
-    assert seen[-1] == pytest.approx(0.8)
+    weights = [share for stage, share in seen if "weights" in stage]
+    assert len(weights) > 10
+    assert weights[-1] == pytest.approx(0.8)
 
 
 def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
@@ -104,6 +101,8 @@ def test_a_model_is_quantized_on_request(tiny_llama: Path) -> None:
         progress=lambda stage, _: stages.append(stage),
     )
     layers = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear | CpuLinear)]
+    with pytest.raises(ModelNotUsable, match="run on CPUs only"):
+        check_quantization("int8", device="cuda", dtype="bfloat16")
     assert "quantizing" in stages
     assert {layer.weight.dtype for layer in layers} == {torch.int8}
     assert model.facts().dtype == "bfloat16"
@@ -150,6 +149,8 @@ def test_an_unknown_model_is_named(model: str, word: str) -> None:
         ({"device": "xla"}, "does not find it"),
         ({"dtype": "float3"}, "not a dtype"),
         ({"quantize": "int8", "dtype": "fp16"}, "slower than float16"),
+        ({"quantize": "int4"}, "the only ones that were measured"),
+        ({"quantize": "awq"}, "--engine vllm"),
     ],
 )
 def test_an_impossible_wish_is_named(tiny_llama: Path, options: dict[str, object], word: str) -> None:
@@ -176,7 +177,7 @@ SPOILT = {
     "unknown type": (lambda f: edit(f / "config.json", model_type="quantum"), "does not know"),
     "own code": (
         lambda f: edit(f / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        "code of its own",
+        "--engine vllm",
     ),
     "no tokenizer": (without("tokenizer*"), "no tokenizer"),
     "no template": (without("chat_template.jinja"), "no chat template"),
@@ -185,7 +186,7 @@ SPOILT = {
     "a weight less": (less_one_weight, "lacks 1 of the weights"),
     "other shapes": (lambda f: edit(f / "config.json", intermediate_size=48), "shapes"),
     "far too large": (
-        lambda f: edit(f / "config.json", hidden_size=2**16, num_hidden_layers=400, head_dim=64), "GiB"
+        lambda f: edit(f / "config.json", hidden_size=2**16, intermediate_size=2**22, head_dim=64), "GiB"
     ),
 }  # fmt: skip
 
@@ -216,8 +217,6 @@ OTHERS = {
     "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
     "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
     "recurrent": lambda: RwkvConfig(**SMALL),
-    "mamba2": lambda: Mamba2Config(**SMALL, num_heads=8, head_dim=8),
-    "recurrent gemma": lambda: RecurrentGemmaConfig(**SMALL, num_attention_heads=4),
     "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
     "jamba": lambda: JambaConfig(**SMALL, num_attention_heads=4, num_key_value_heads=2),
     "lfm2": lambda: Lfm2Config(**SMALL, num_attention_heads=4, layer_types=["conv", "full_attention"]),
@@ -227,16 +226,14 @@ OTHERS = {
 WORDS = {
     "no language model": "not a causal language model",
     "falcon": "can't be replaced",
-    "mamba2": "keeps a state",
-    "recurrent gemma": "keeps a state",
     "jamba": "keeps a state",
     "lfm2": "keeps a state that no KV cache holds (conv layers)",
 }
 
 
 ELSEWHERE = (
-    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent", "mamba2"),
-    *("recurrent gemma", "hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
+    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent"),
+    *("hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
 )
 """What another engine may serve."""
 
@@ -251,13 +248,6 @@ def test_an_architecture_that_would_come_out_wrong_is_refused_before_its_weights
     message = refusal(tmp_path)
     assert WORDS.get(case, case) in message
     assert case not in ELSEWHERE or "--engine vllm" in message
-
-
-def test_refusals_of_code_of_its_own_and_of_other_weights_name_it_too(folder: Path) -> None:
-    assert "--engine vllm" in refusal(folder, quantize="awq")
-    spoiling, _ = SPOILT["own code"]
-    spoiling(folder)
-    assert "--engine vllm" in refusal(folder)
 
 
 def test_so_does_a_refusal_for_want_of_memory(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,3 +277,80 @@ def test_weights_that_are_not_safetensors_are_loaded_only_if_that_is_set(folder:
         check_options(EngineOptions(model=str(folder), device="cpu"))
     check_options(EngineOptions(model=str(folder), device="cpu", pickled_weights=True))
     load(EngineOptions(model=str(folder), device="cpu", dtype="float32", pickled_weights=True))
+
+
+@pytest.fixture
+def without_bytes(folder: Path) -> Path:
+    """A model whose tokenizer knows words, not bytes."""
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "there": 2, "</s>": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.WordPiece()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="[UNK]")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_tokenizer_without_bytes_leaves_formats_out_and_says_why(
+    without_bytes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load(EngineOptions(model=str(without_bytes), device="cpu", dtype="float32"))
+    assert loaded.grammars is None
+    assert loaded.facts().features == ()
+    assert "can't be held to formats" in caplog.text
+
+
+def test_an_empty_generation_config_gives_transformers_own_values() -> None:
+    expected = Params(
+        REPLY_TOKENS, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
+    )
+    assert defaults_of(GenerationConfig()) == expected
+
+
+def test_given_values_win_zeros_included() -> None:
+    got = defaults_of(
+        GenerationConfig(do_sample=True, temperature=0.2, top_k=0, max_new_tokens=7, max_time=3.0)
+    )
+    assert (got.do_sample, got.temperature, got.top_k, got.max_new_tokens, got.max_time_s) == (
+        True,
+        0.2,
+        0,
+        7,
+        3.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "tokenizer", "ids"),
+    [
+        ([1, 2], 3, {1, 2, 3}),
+        (0, 3, {0, 3}),
+        (0, 0, {0}),
+        (7, None, {7}),
+        (None, 3, {3}),
+        (None, None, set()),
+    ],
+)
+def test_the_generation_config_and_the_tokenizer_both_name_end_tokens(
+    named: Any, tokenizer: int | None, ids: set[int]
+) -> None:
+    assert eos_ids_of(GenerationConfig(eos_token_id=named), tokenizer) == ids
+
+
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0,
+    "short_factor": [1.0] * 32, "long_factor": [2.0] * 32,
+}  # fmt: skip
+
+
+def test_the_window_is_what_the_positions_allow() -> None:
+    assert window_of(LlamaConfig(max_position_embeddings=77)) == 77
+    assert window_of(Gemma3TextConfig(max_position_embeddings=99)) == 99
+    assert window_of(MambaConfig()) is None
+
+
+def test_frequencies_that_would_switch_for_the_whole_batch_bound_the_window() -> None:
+    config = LlamaConfig(
+        hidden_size=64, num_attention_heads=1, max_position_embeddings=256, rope_parameters=LONGROPE
+    )
+    assert window_of(config) == 64

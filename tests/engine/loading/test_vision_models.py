@@ -130,13 +130,13 @@ from engine.vision import processor as image_processor
 def now(name): return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 file = io.BytesIO()
-Pillow.new("RGB", (4000, 4000)).save(file, "PNG")
-image = Image("0" * 64, "image/png", 4000, 4000, data=file.getvalue())
+Pillow.new("RGB", (2000, 2000)).save(file, "PNG")
+image = Image("0" * 64, "image/png", 2000, 2000, data=file.getvalue())
 Path("/proc/self/clear_refs").write_text("5")
 before = now("VmRSS")
 with image_processor._opened(image) as opened:
     upright = image_processor._upright(opened, image.media_type)
-print((now("VmHWM") - before) / 4000**2)
+print((now("VmHWM") - before) / 2000**2)
 """
 
 

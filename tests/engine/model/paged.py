@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.kv_cache import LayerPages
 from engine.model.attention import AttentionParams
 from engine.step_layout import StepLayout
+from tests.engine.conftest import computing_on
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -100,12 +101,13 @@ def step_of(lengths: Sequence[int], queries: Sequence[int], tables: Tensor, page
 
 
 def attended_by_hand(case: Case, terms: AttentionParams) -> Tensor:
-    """Attend in float32, one request after the other: (tokens, heads, value size)."""
+    """Attend in float32, one request after the other, on one thread: (tokens, heads, value size)."""
     starts = case.step.query_starts.tolist()
     parts = []
     for request, (keys, values) in enumerate(zip(case.keys, case.values, strict=True)):
         query_rows = case.queries[starts[request] : starts[request + 1]].float().cpu()
-        parts.append(_one_request(query_rows, keys, values, terms))
+        with computing_on(1):
+            parts.append(_one_request(query_rows, keys, values, terms))
     return torch.cat(parts).to(DEVICE)
 
 

@@ -16,15 +16,12 @@ from engine.model.devices import choose_device, choose_dtype, has_fast_bf16
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("device", [None, "auto"])
-def test_without_a_wish_the_best_device_is_taken(device: str | None) -> None:
+def test_a_wish_is_followed_and_without_one_the_best_is_taken() -> None:
     best = "cuda" if torch.cuda.is_available() else "cpu"
-    assert choose_device(device).type == best
-
-
-def test_a_wish_is_followed() -> None:
+    assert choose_device(None).type == choose_device("auto").type == best
     assert choose_device("cpu") == CPU
     assert choose_dtype("bf16", CPU) is torch.bfloat16
+    assert choose_dtype("auto", CPU) in {torch.bfloat16, torch.float32}
 
 
 @pytest.fixture
@@ -71,7 +68,3 @@ def test_the_loader_selects_a_cuda_device_named_with_or_without_an_index(
 )
 def test_bf16_is_for_cpus_that_multiply_it_natively(cpuinfo: str, *, fast: bool) -> None:
     assert has_fast_bf16(cpuinfo) is fast
-
-
-def test_a_cpu_without_a_wish_computes_in_one_of_its_two_dtypes() -> None:
-    assert choose_dtype("auto", CPU) in {torch.bfloat16, torch.float32}

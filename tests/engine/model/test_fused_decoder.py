@@ -53,6 +53,8 @@ def test_prompts_in_chunks_and_replies_side_by_side_are_what_the_module_says(fam
     fused = fused_decoder(module)
     assert fused is not None
     assert fused.num_parameters() == module.num_parameters()
+    assert torch.equal(by_itself(module, texts[0]), expected[0]), "the module stays usable"
+    assert matrices(module) == matrices(fused)
     run, tables = Runner(fused, pages=8, page_size=16), ([3, 0, 6], [5, 1])
     run.run([Span(0, 0, texts[0][:17], samples=False, pages=tables[0])])
     spans = [(17, texts[0], tables[0]), (0, texts[1], tables[1])]
@@ -62,15 +64,6 @@ def test_prompts_in_chunks_and_replies_side_by_side_are_what_the_module_says(fam
     )
     for row, wanted in zip(logits, expected, strict=True):
         torch.testing.assert_close(row, wanted, atol=1e-4, rtol=1e-4)
-
-
-def test_the_module_stays_usable_and_shares_its_weights() -> None:
-    module = model_of("llama")
-    before = by_itself(module, prompt(9))
-    fused = fused_decoder(module)
-    assert fused is not None
-    assert torch.equal(by_itself(module, prompt(9)), before)
-    assert matrices(module) == matrices(fused)
 
 
 def matrices(module: torch.nn.Module) -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import shutil
 import signal
 import socket
@@ -17,11 +16,11 @@ import pytest
 from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
 from engine.machine import EngineOptions
-from engine.messages import Finished, Message, Params, Request
+from engine.messages import Finished, Params, Request
 from engine.process.client import EngineClient
 from engine.process.supervision import HeartbeatOptions, RestartPolicy
+from tests.engine.replies import HELLO, has_ended
 
-HELLO = (Message("user", "hello there"),)
 ENDLESS = Request("r", HELLO, Params(max_new_tokens=4000))
 
 GATEWAY = """
@@ -41,17 +40,6 @@ asyncio.run(main())
 
 def client_of(model: Path, **settings: object) -> EngineClient:
     return EngineClient(EngineOptions(model=str(model), device="cpu", max_batch=2), **settings)  # type: ignore[arg-type]
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait for the end of a process that is not our child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ended, _, _ = select.select([descriptor], [], [], within_s)
-    os.close(descriptor)
-    return bool(ended)
 
 
 async def test_stopping_loses_what_ran_and_leaves_no_process(tiny_llama: Path) -> None:

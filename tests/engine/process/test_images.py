@@ -1,8 +1,10 @@
-"""Images in the engine's process: a PNG in, the reply of `generate` out, and broken ones end their own reply alone."""
+"""Images in the engine's process: a PNG in, the reply of `generate` out; broken or slow ones cost their own reply alone."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,21 +16,21 @@ import pytest_asyncio
 
 from connections.images import MAX_PIXELS, MAX_SIDE, image_from_bytes
 from engine.api import Streamer
-from engine.machine import EngineOptions
 from engine.messages import (
     Chunk,
-    Finished,
     FinishReason,
     Message,
-    Output,
     Params,
+    Queued,
     Request,
     Started,
 )
 from engine.process.client import EngineClient
 from engine.vision.image import NOT_SEEN, Image
+from tests.engine.replies import end_of, engine_of, outputs_of, reply_of, text_of
 from tests.engine.vision_models import TILE, _alone, folder_of, generated, image, inputs_of
-from tests.sample_images import png
+from tests.sample_images import chunk, png
+from tests.server_process import child_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,12 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(EngineOptions(model=str(folder), device="cpu", dtype="float32", max_batch=4))
-    supervision = asyncio.create_task(client.run())
-    await client.ready(timeout_s=100)
-    yield client
-    supervision.cancel()
-    await asyncio.wait([supervision])
+    async with engine_of(folder) as client:
+        yield client
 
 
 def make_request(request_id: str, *messages: Message, **how: Any) -> Request:
@@ -59,20 +57,6 @@ def make_request(request_id: str, *messages: Message, **how: Any) -> Request:
 
 def image_message(text: str, *images: Image) -> Message:
     return Message("user", text, images=images)
-
-
-async def outputs_of(stream: Streamer) -> list[Output]:
-    return [output async for output in stream]
-
-
-def text_of(outputs: list[Output]) -> str:
-    return "".join(output.text for output in outputs if isinstance(output, Chunk))
-
-
-def end_of(outputs: list[Output]) -> Finished:
-    end = outputs[-1]
-    assert isinstance(end, Finished), end
-    return end
 
 
 def reference_reply(folder: Path, *messages: Message) -> str:
@@ -99,10 +83,13 @@ async def test_a_talk_about_images_is_as_generate_has_it(engine: EngineClient, f
 
 async def test_words_that_look_like_an_image_are_words(engine: EngineClient, folder: Path) -> None:
     marks = image_message("Is <image> or <fake_token_around_image><global-img> one?", image(1))
-    outputs = await outputs_of(engine.generate(make_request("marks", marks)))
-    assert end_of(outputs).reason is FinishReason.LENGTH
-    without = image_message("Is <image> one?")
-    assert end_of(await outputs_of(engine.generate(make_request("none", without)))).error is None
+    _, end = await reply_of(engine.generate(make_request("marks", marks)))
+    assert end.reason is FinishReason.LENGTH
+    _, end = await reply_of(engine.generate(make_request("none", image_message("Is <image> one?"))))
+    assert end.error is None
+    alone = image_message("", image(9))
+    text, _ = await reply_of(engine.generate(make_request("alone", alone)))
+    assert text == reference_reply(folder, alone)
 
 
 def swollen() -> Image:
@@ -129,22 +116,21 @@ BROKEN = {
 
 @pytest.mark.parametrize("kind", BROKEN)
 async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: EngineClient, folder: Path) -> None:
-    bad, good = await asyncio.gather(
-        outputs_of(engine.generate(make_request(f"bad {kind}", image_message("What?", BROKEN[kind]())))),
-        outputs_of(engine.generate(make_request(f"good {kind}", image_message("What is this?", image(5))))),
+    (_, end), (good, _) = await asyncio.gather(
+        reply_of(engine.generate(make_request(f"bad {kind}", image_message("What?", BROKEN[kind]())))),
+        reply_of(engine.generate(make_request(f"good {kind}", image_message("What is this?", image(5))))),
     )
-    end = end_of(bad)
     assert end.reason is FinishReason.ERROR
     assert (end.error or "").startswith("The image can't be decoded: "), end
-    assert text_of(good) == reference_reply(folder, image_message("What is this?", image(5)))
+    assert good == reference_reply(folder, image_message("What is this?", image(5)))
     later = (
         image_message("What?", BROKEN[kind]()),
         Message("assistant", "A field."),
         image_message("And this?", image(5)),
     )
     unseen = (image_message(f"{NOT_SEEN}\nWhat?"), *later[1:])
-    reported = await outputs_of(engine.generate(make_request(f"later {kind}", *later)))
-    assert text_of(reported) == reference_reply(folder, *unseen), "later turns go on without it"
+    reported, _ = await reply_of(engine.generate(make_request(f"later {kind}", *later)))
+    assert reported == reference_reply(folder, *unseen), "later turns go on without it"
     joined = image_message("What?\nAnd this?", BROKEN[kind](), image(5).moved(15))
     without = image_message(f"{NOT_SEEN}\nWhat?\nAnd this?", image(5).moved(15 + len(f"{NOT_SEEN}\n")))
     assert await engine.count_tokens([joined]) == await engine.count_tokens([without])
@@ -152,20 +138,9 @@ async def test_a_broken_image_ends_its_own_reply_alone(kind: str, engine: Engine
 
 async def test_a_bomb_is_no_more_points_than_it_says(engine: EngineClient) -> None:
     """What inflates beyond its sizes is left where it is; the largest that may be sent is decoded."""
-    ends = [
-        end_of(await outputs_of(engine.generate(make_request("swollen", image_message("What?", swollen()))))),
-        end_of(
-            await outputs_of(
-                engine.generate(
-                    make_request(
-                        "large",
-                        image_message("What?", image_from_bytes(png(MAX_SIDE, MAX_PIXELS // MAX_SIDE))),
-                    )
-                )
-            )
-        ),
-    ]
-    assert [(end.reason, end.error) for end in ends] == [(FinishReason.LENGTH, None)] * 2
+    for shown in (swollen(), image_from_bytes(png(MAX_SIDE, MAX_PIXELS // MAX_SIDE))):
+        _, end = await reply_of(engine.generate(make_request("r", image_message("What?", shown))))
+        assert (end.reason, end.error) == (FinishReason.LENGTH, None)
 
 
 async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine: EngineClient) -> None:
@@ -173,22 +148,79 @@ async def test_an_image_that_does_not_fit_is_refused_by_its_header_alone(engine:
     many = [msgspec.structs.replace(image(n, 8, 9), data=b"") for n in range(20)]
     assert await engine.count_tokens([image_message("What?", *many)]) > 20 * 7 * TILE > WINDOW
     bytes_too = [image(n, 8, 9) for n in range(20)]
-    end = end_of(await outputs_of(engine.generate(make_request("many", image_message("What?", *bytes_too)))))
+    _, end = await reply_of(engine.generate(make_request("many", image_message("What?", *bytes_too))))
     assert (end.reason, end.prompt_tokens) == (FinishReason.ERROR, 0)
     assert "must fit into" in (end.error or "")
 
 
-async def test_a_cancel_while_an_image_is_looked_at_ends_the_reply(engine: EngineClient) -> None:
-    for number in range(4):
-        stream = engine.generate(
-            make_request(f"cancelled {number}", image_message("What?", image(60 + number, 200, 200)))
-        )
-        stream.cancel()
-        end = end_of(await outputs_of(stream))
-        assert end.reason is FinishReason.CANCELLED
-        assert (end.steps_after or 0) <= 1
+ENDLESS, WIDE = 40_000, 50_000
+HEAVY_BYTES = 2_500_000
+"""More than a socket holds."""
+PATIENCE_S = 20.0
 
 
-async def test_an_image_alone_is_a_message(engine: EngineClient, folder: Path) -> None:
-    outputs = await outputs_of(engine.generate(make_request("alone", image_message("", image(9)))))
-    assert text_of(outputs) == reference_reply(folder, image_message("", image(9)))
+@pytest_asyncio.fixture(loop_scope="module")
+async def wide(tmp_path: Path) -> AsyncIterator[EngineClient]:
+    model = folder_of("smolvlm", tmp_path / "smolvlm", window=WIDE)
+    async with engine_of(model, max_batch=2) as client:
+        yield client
+
+
+async def reason_of(stream: Streamer) -> FinishReason:
+    async with asyncio.timeout(PATIENCE_S):
+        return (await reply_of(stream))[1].reason
+
+
+def heavy() -> Image:
+    return image_from_bytes(png(30, 20, more=chunk(b"fiLl", bytes(HEAVY_BYTES))))
+
+
+def request_of(name: str, *images: Image, tokens: int = 5) -> Request:
+    how = Params(max_new_tokens=tokens, ignore_eos=True)
+    return Request(name, (Message("user", "What is this?", images=images),), how)
+
+
+async def read_chunks(stream: Streamer, chunks: int = 20) -> None:
+    """Wait for the next pieces of a reply."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for output in stream:
+            chunks -= isinstance(output, Chunk)
+            if chunks == 0:
+                return
+    pytest.fail("the reply ended")
+
+
+async def until_queued(stream: Streamer) -> None:
+    async for output in stream:
+        if isinstance(output, Queued):
+            return
+    pytest.fail("it was never queued")
+
+
+async def test_others_stream_and_are_heard_while_an_image_is_not_read(wide: EngineClient) -> None:
+    plain, other = (wide.generate(request_of(name, tokens=ENDLESS)) for name in ("plain", "other"))
+    await read_chunks(plain)
+    await read_chunks(other)
+    seeing = wide.generate(request_of("seeing", image(1)))
+    await until_queued(seeing)
+
+    assert wide.pid is not None
+    stands = child_of(wide.pid, "engine.prompts")
+    assert stands is not None
+    os.kill(stands, signal.SIGSTOP)
+    unread = wide.generate(request_of("unread", heavy()))
+    await read_chunks(plain)
+    other.cancel()
+    unread.cancel()  # nobody waits for what is being written
+    for stream in (other, unread):
+        assert await reason_of(stream) is FinishReason.CANCELLED
+    await read_chunks(plain)  # the step loop has asked for the points of the image that has a place now
+
+    behind = wide.generate(request_of("behind"))
+    await read_chunks(plain)
+    plain.cancel()
+    assert await reason_of(plain) is FinishReason.CANCELLED
+
+    os.kill(stands, signal.SIGCONT)
+    ends = [await reason_of(stream) for stream in (seeing, behind)]
+    assert ends == [FinishReason.LENGTH] * 2

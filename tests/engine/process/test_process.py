@@ -1,41 +1,53 @@
-"""The real engine's process behind the real client: replies, cancels, counts, refusals."""
+"""The real engine's process behind the real client: replies, cancels, counts, formats, refusals."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 import pytest_asyncio
 
-from engine.api import EngineState, Streamer
+from engine.api import EngineState, spec_not_served
 from engine.errors import EngineLost, PromptRejected
-from engine.machine import EngineOptions
-from engine.messages import Chunk, Finished, FinishReason, Message, Output, Params, Request, Started
+from engine.messages import (
+    Chunk,
+    ErrorCode,
+    Finished,
+    FinishReason,
+    JsonObject,
+    JsonSchema,
+    Message,
+    Params,
+    Regex,
+    ReplySpec,
+    Request,
+    Started,
+    Tool,
+)
 from engine.process.client import EngineClient
 from engine.process.supervision import RestartPolicy
 from tests.coverage_tracing import coverage_enabled
+from tests.engine.constrained import CITIES, CITY
+from tests.engine.replies import HELLO, engine_of, outputs_of, reply_of, until_it_writes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-HELLO = (Message("user", "hello there"),)
 ENDLESS = 4000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tiny_llama: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(
-        EngineOptions(model=str(tiny_llama), device="cpu", max_batch=4),
-        restarts=RestartPolicy(first_delay_s=0.01, deaths=100),
-    )
-    with coverage_enabled():
-        supervision = asyncio.create_task(client.run())
-        yield client
-        supervision.cancel()
-        await asyncio.wait([supervision])
+    restarts = RestartPolicy(first_delay_s=0.01, deaths=100)
+    async with engine_of(
+        tiny_llama, traced=coverage_enabled(), client={"restarts": restarts}, max_batch=9
+    ) as engine:
+        yield engine
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -45,23 +57,26 @@ async def engine(running: EngineClient) -> EngineClient:
 
 
 def make_request(request_id: str, tokens: int = 20, messages: tuple[Message, ...] = HELLO) -> Request:
-    return Request(request_id, messages, Params(max_new_tokens=tokens, do_sample=False))
+    return Request(request_id, messages, Params(max_new_tokens=tokens, do_sample=False), client=request_id)
 
 
-async def outputs_of(stream: Streamer) -> list[Output]:
-    return [output async for output in stream]
-
-
-async def end_of(stream: Streamer) -> Finished:
-    *_, end = await outputs_of(stream)
-    assert isinstance(end, Finished)
-    return end
-
-
-async def until_it_writes(stream: Streamer) -> None:
-    async for output in stream:
-        if isinstance(output, Chunk):
-            return
+async def test_a_killed_process_loses_its_replies_and_the_next_one_serves(engine: EngineClient) -> None:
+    facts, restarts = engine.facts, engine.status.restarts
+    lost = engine.generate(make_request("lost", ENDLESS))
+    await until_it_writes(lost)
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(EngineLost, match="SIGKILL"):
+        await reply_of(lost)
+    assert engine.status.state is EngineState.RESTARTING
+    assert engine.facts == facts
+    waiting, counted = engine.generate(make_request("waiting")), engine.count_tokens(HELLO)
+    cancelled = engine.generate(make_request("cancelled"))
+    cancelled.cancel()
+    assert (await reply_of(cancelled))[1].steps_after == 0
+    assert (await reply_of(waiting))[1].reason is FinishReason.LENGTH
+    assert await counted > 2
+    assert engine.status.restarts == restarts + 1
 
 
 async def test_a_reply_starts_is_written_and_ends(engine: EngineClient) -> None:
@@ -74,77 +89,47 @@ async def test_a_reply_starts_is_written_and_ends(engine: EngineClient) -> None:
 
 
 async def test_a_batch_of_replies_reads_as_each_alone(engine: EngineClient) -> None:
-    def text(outputs: list[Output]) -> str:
-        return "".join(output.text for output in outputs if isinstance(output, Chunk))
-
-    alone = text(await outputs_of(engine.generate(make_request("alone"))))
-    together = await asyncio.gather(*(outputs_of(engine.generate(make_request(f"r{n}"))) for n in range(9)))
-    assert {text(outputs) for outputs in together} == {alone}
+    alone, _ = await reply_of(engine.generate(make_request("alone")))
+    together = await asyncio.gather(*(reply_of(engine.generate(make_request(f"r{n}"))) for n in range(12)))
+    assert {text for text, _ in together} == {alone}
 
 
-async def test_a_cancel_ends_a_reply_without_a_further_step(engine: EngineClient) -> None:
-    stream = engine.generate(make_request("r", ENDLESS))
-    await until_it_writes(stream)
-    stream.cancel()
-    end = await end_of(stream)
-    assert end.reason is FinishReason.CANCELLED
-    assert end.steps_after == 0
-    assert end.generated_tokens < ENDLESS - 1000
-
-
-async def test_a_cancel_at_once_ends_a_request_that_never_ran(engine: EngineClient) -> None:
-    long_prompt = (Message("user", "word " * 300_000),)
-    stream = engine.generate(make_request("r", messages=long_prompt))
-    stream.cancel()
-    end = await end_of(stream)
-    assert (end.reason, end.steps_after, end.generated_tokens) == (FinishReason.CANCELLED, 0, 0)
-
-
-async def test_prompts_are_counted_while_a_reply_is_written(engine: EngineClient) -> None:
+async def test_a_cancel_ends_a_reply_without_a_further_step_and_prompts_are_counted_meanwhile(
+    engine: EngineClient,
+) -> None:
     stream = engine.generate(make_request("r", ENDLESS))
     await until_it_writes(stream)
     assert await engine.count_tokens(HELLO) > 2
     stream.cancel()
-    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    _, end = await reply_of(stream)
+    assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
+    assert end.generated_tokens < ENDLESS - 1000
 
 
-async def test_a_refused_prompt_is_an_error_of_its_own_request(engine: EngineClient) -> None:
-    bystander = engine.generate(make_request("bystander"))
-    refused = await end_of(engine.generate(make_request("r", messages=(Message("user", "unspeakable"),))))
-    assert refused.reason is FinishReason.ERROR
-    assert "unspeakable" in (refused.error or "")
-    assert (await end_of(bystander)).reason is FinishReason.LENGTH
-    with pytest.raises(PromptRejected, match="unspeakable"):
-        await engine.count_tokens([Message("user", "unspeakable")])
-
-
-async def test_a_prompt_beyond_the_window_is_an_error_of_its_own_request(engine: EngineClient) -> None:
-    end = await end_of(engine.generate(make_request("r", messages=(Message("user", "word " * 5000),))))
-    assert end.reason is FinishReason.ERROR
+async def test_a_cancel_at_once_ends_a_request_that_never_ran(engine: EngineClient) -> None:
+    stream = engine.generate(make_request("r", messages=(Message("user", "word " * 300_000),)))
+    stream.cancel()
+    _, end = await reply_of(stream)
+    assert (end.reason, end.steps_after, end.generated_tokens) == (FinishReason.CANCELLED, 0, 0)
 
 
 SYSTEM = Message("system", "You are brief, kind and exact, and you never guess.")
 
 
 def first_turn(client: str, *messages: Message, shares_system: bool = False) -> Request:
-    return Request(
-        client,
-        messages,
-        Params(max_new_tokens=2),
-        cache_salt=client,
-        shares_system=shares_system,
-        client=client,
-    )
+    params = Params(max_new_tokens=2)
+    return Request(client, messages, params, cache_salt=client, shares_system=shares_system, client=client)
 
 
 async def test_the_operators_system_prompt_is_computed_once_for_all_clients(engine: EngineClient) -> None:
     """And of the words behind it nothing is shared."""
     secret, other = Message("user", "My code is 1234."), Message("user", "My code is 1299.")
-    first = await end_of(engine.generate(first_turn("alice", SYSTEM, secret, shares_system=True)))
-    second = await end_of(engine.generate(first_turn("bob", SYSTEM, secret, shares_system=True)))
-    third = await end_of(engine.generate(first_turn("carol", SYSTEM, other, shares_system=True)))
-    assert first.cached_tokens == 0
-    assert 16 <= second.cached_tokens == third.cached_tokens < await engine.count_tokens([SYSTEM, secret])
+    cached = []
+    for client, words in (("alice", secret), ("bob", secret), ("carol", other)):
+        request = first_turn(client, SYSTEM, words, shares_system=True)
+        cached.append((await reply_of(engine.generate(request)))[1].cached_tokens)
+    assert cached[0] == 0
+    assert 16 <= cached[1] == cached[2] < await engine.count_tokens([SYSTEM, secret])
 
 
 async def test_nothing_else_leaks_between_clients(engine: EngineClient) -> None:
@@ -152,53 +137,128 @@ async def test_nothing_else_leaks_between_clients(engine: EngineClient) -> None:
     words = Message("user", "A long first message that two clients happen to send.")
     for messages in ((words,), (own_system, words)):
         for client in ("dora", "emil"):
-            end = await end_of(engine.generate(first_turn(f"{client} {len(messages)}", *messages)))
-            assert end.cached_tokens == 0
-    again = await end_of(engine.generate(first_turn("dora 1", words)))
+            request = first_turn(f"{client} {len(messages)}", *messages)
+            assert (await reply_of(engine.generate(request)))[1].cached_tokens == 0
+    _, again = await reply_of(engine.generate(first_turn("dora 1", words)))
     assert again.cached_tokens == again.prompt_tokens - 1
 
 
-async def test_ctrl_c_is_left_to_the_gateway(engine: EngineClient) -> None:
+async def test_ctrl_c_and_signals_for_the_gateways_group_are_left_to_the_gateway(
+    engine: EngineClient,
+) -> None:
+    """`timeout` and process managers end groups: the gateway lets replies end, which takes an engine."""
     stream = engine.generate(make_request("r", 200))
     await until_it_writes(stream)
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGINT)
-    assert (await end_of(stream)).reason is FinishReason.LENGTH
+    assert (await reply_of(stream))[1].reason is FinishReason.LENGTH
 
-
-async def test_a_signal_for_the_gateways_whole_group_leaves_running_replies_alone(
-    engine: EngineClient,
-) -> None:
-    """`timeout` and process managers end groups: the gateway lets replies end, which takes an engine."""
-    assert engine.pid is not None
     assert os.getpgid(engine.pid) == engine.pid
+
+
+def of_format(request_id: str, spec: ReplySpec, *, tokens: int = 120, seed: int = 1) -> Request:
+    how = Params(max_new_tokens=tokens, do_sample=True, temperature=1.0, seed=seed)
+    return Request(request_id, HELLO, how, client=request_id, spec=spec)
+
+
+async def test_a_reply_follows_its_format(engine: EngineClient) -> None:
+    assert engine.facts is not None
+    assert spec_not_served(ReplySpec(format=JsonObject()), engine.facts) is None
+    requests = [of_format(f"r{n}", ReplySpec(format=CITIES), seed=n) for n in range(6)]
+    for text, end in await asyncio.gather(*(reply_of(engine.generate(request)) for request in requests)):
+        assert end.reason is FinishReason.STOP
+        jsonschema.validate(json.loads(text), json.loads(CITY))
+    dated = of_format("regex", ReplySpec(format=Regex("[0-9]{4}-[0-9]{2}")))
+    text, end = await reply_of(engine.generate(dated))
+    assert (end.reason, len(text)) == (FinishReason.STOP, 7)
+    spec = ReplySpec(format=CITIES)
+    assert await engine.count_tokens(HELLO, spec=spec) == await engine.count_tokens(HELLO)
+
+
+BAD = {
+    "five megabytes": (JsonSchema(json.dumps({"description": "x" * 5_000_000})), "at most 256 KiB"),
+    "no schema": (JsonSchema("nonsense"), "no valid JSON Schema"),
+    "exponential": (
+        JsonSchema(
+            json.dumps(
+                {
+                    "allOf": [
+                        {"anyOf": [{"properties": {f"p{n}_{m}": {"type": "string"}}} for m in range(4)]}
+                        for n in range(8)
+                    ]
+                }
+            )
+        ),
+        "too large",
+    ),
+    "itself": (JsonSchema('{"$ref":"#"}'), "allows nothing"),
+    "costly": (JsonSchema('{"type":"integer","multipleOf":99991}'), "takes too much time or memory"),
+    "a look ahead": (Regex("(?=x)y"), "look-around"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_format_that_cannot_be_followed_is_refused_with_its_count(
+    engine: EngineClient, case: str
+) -> None:
+    reply_format, why = BAD[case]
+    with pytest.raises(PromptRejected, match=why) as refused:
+        await engine.count_tokens(HELLO, spec=ReplySpec(format=reply_format))
+    assert refused.value.field == "format"
+    _, end = await reply_of(engine.generate(of_format("bad", ReplySpec(format=reply_format))))
+    assert (end.reason, end.error_code) == (FinishReason.ERROR, ErrorCode.BAD_PARAMS)
+    assert why in (end.error or "")
+
+
+async def test_tools_that_are_not_to_be_called_are_no_reason_for_a_refusal(engine: EngineClient) -> None:
+    unseen = ReplySpec(tools=(Tool("t"),), tool_choice="none")
+    text, end = await reply_of(engine.generate(of_format("free", unseen, tokens=20)))
+    assert end.reason is FinishReason.LENGTH
+    assert text
+    with pytest.raises(PromptRejected, match="can't be shown tools") as refused:
+        await engine.count_tokens(HELLO, spec=ReplySpec(tools=(Tool("t"),), tool_choice="required"))
+    assert refused.value.field == "tools"
+
+
+async def test_nobody_notices_bad_prompts_and_formats_nor_good_ones(engine: EngineClient) -> None:
+    async def bystanders(*others: Request) -> list[tuple[str, Finished]]:
+        plain = [of_format(f"bystander {n}", ReplySpec(), tokens=60, seed=n) for n in range(4)]
+        return await asyncio.gather(*(reply_of(engine.generate(one)) for one in (*plain, *others)))
+
+    restarts, quiet = engine.status.restarts, await bystanders()
+    words = {
+        "an undividable word": "The prompt could not be prepared.",
+        "an unspeakable word": "unspeakable",
+        "word " * 5000: "must fit",
+    }
+    bad = [make_request(content[:9], messages=(Message("user", content),)) for content in words]
+    bad += [of_format(f"bad {n}", ReplySpec(format=form)) for n, (form, _) in enumerate(BAD.values())]
+    good = [of_format(f"good {n}", ReplySpec(format=CITIES), seed=n) for n in range(3)]
+    disturbed = await bystanders(*bad, *good)
+    assert [text for text, _ in disturbed[:4]] == [text for text, _ in quiet]
+    ends = [end for _, end in disturbed[4:]]
+    assert [end.reason for end in ends] == [FinishReason.ERROR] * len(bad) + [FinishReason.STOP] * 3
+    for why, end in zip(words.values(), ends, strict=False):
+        assert why in (end.error or "")
+    assert engine.status.restarts == restarts
+    with pytest.raises(PromptRejected, match="unspeakable"):
+        await engine.count_tokens([Message("user", "unspeakable")])
+
+
+async def test_a_guided_reply_is_cancelled_as_any_other(engine: EngineClient) -> None:
+    spec = ReplySpec(format=Regex("[a-z]{3000}"))
+    stream = engine.generate(of_format("long", spec, tokens=3000))
+    await until_it_writes(stream)
+    stream.cancel()
+    assert (await reply_of(stream))[1].reason is FinishReason.CANCELLED
 
 
 async def test_statistics_come_by_themselves(engine: EngineClient) -> None:
     """They come a second late at most: those of earlier replies may still be under way."""
     before = engine.statistics().generated_tokens
-    await end_of(engine.generate(make_request("r", 20)))
+    await reply_of(engine.generate(make_request("r", 20)))
     async with asyncio.timeout(30):
         while (now := engine.statistics()).running or now.generated_tokens < before + 20:  # noqa: ASYNC110 - it is told, but to no one
             await asyncio.sleep(0.01)
     assert now.steps > 0
     assert now.queued == 0
-
-
-async def test_a_killed_process_loses_its_replies_and_the_next_one_serves(engine: EngineClient) -> None:
-    facts, restarts = engine.facts, engine.status.restarts
-    lost = engine.generate(make_request("lost", ENDLESS))
-    await until_it_writes(lost)
-    assert engine.pid is not None
-    os.kill(engine.pid, signal.SIGKILL)
-    with pytest.raises(EngineLost, match="SIGKILL"):
-        await end_of(lost)
-    assert engine.status.state is EngineState.RESTARTING
-    assert engine.facts == facts
-    waiting, counted = engine.generate(make_request("waiting")), engine.count_tokens(HELLO)
-    cancelled = engine.generate(make_request("cancelled"))
-    cancelled.cancel()
-    assert (await end_of(cancelled)).steps_after == 0
-    assert (await end_of(waiting)).reason is FinishReason.LENGTH
-    assert await counted > 2
-    assert engine.status.restarts == restarts + 1

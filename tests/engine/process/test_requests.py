@@ -1,4 +1,4 @@
-"""Requests wait for a process, are lost with it, and counts are asked again."""
+"""Requests wait for a process, are lost with it, and counts are asked again, over a socket that splits anywhere."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import asyncio
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
     Cancel,
     CancelCount,
-    Chunk,
     CountRequest,
     CountResult,
     Finished,
     FinishReason,
     Message,
+    Ping,
     Request,
-    Started,
     StepOutputs,
     ToEngine,
     Unpacker,
+    pack,
 )
 from engine.process.client import EngineClient
 
@@ -50,36 +52,6 @@ def wire() -> RecordingChannel:
 @pytest.fixture
 def board() -> EngineClient:
     return EngineClient(EngineOptions(model="none"))
-
-
-@pytest.fixture
-def other() -> EngineClient:
-    return EngineClient(EngineOptions(model="none"))
-
-
-def test_a_request_waits_until_a_process_is_ready(board: EngineClient, wire: RecordingChannel) -> None:
-    request = Request("r", HELLO)
-    board.generate(request)
-    assert not wire.sent
-    board._connect(wire)
-    assert wire.sent == [request]
-
-
-def test_outputs_reach_their_stream_and_no_other(board: EngineClient, wire: RecordingChannel) -> None:
-    board._connect(wire)
-    stream, other = board.generate(Request("r", HELLO)), board.generate(Request("s", HELLO))
-    board._receive(
-        StepOutputs(
-            (
-                Started("r", 1),
-                Chunk("r", "hi", 1),
-                Chunk("unknown", "?", 1),
-                END,
-            )
-        )
-    )
-    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
-    assert other.get_nowait() is None
 
 
 def test_an_id_may_be_used_again_after_its_end_only(board: EngineClient, wire: RecordingChannel) -> None:
@@ -141,8 +113,9 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
 
 
 def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
-    board: EngineClient, other: EngineClient, wire: RecordingChannel
+    board: EngineClient, wire: RecordingChannel
 ) -> None:
+    other = EngineClient(EngineOptions(model="none"))
     stream = board.generate(Request("r", HELLO))
     board.move_waiting_to(other)
     other._connect(wire)
@@ -150,18 +123,16 @@ def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
     assert wire.sent[-1] == Cancel("r")
 
 
-def test_what_a_process_was_told_of_is_not_handed_over(
-    board: EngineClient, other: EngineClient, wire: RecordingChannel
-) -> None:
+def test_what_a_process_was_told_of_is_not_handed_over(board: EngineClient, wire: RecordingChannel) -> None:
+    other = EngineClient(EngineOptions(model="none"))
     board._connect(wire)
     board.generate(Request("r", HELLO))
     board.move_waiting_to(other)
     assert (board.has_open("r"), other.has_open("r")) == (True, False)
 
 
-async def test_a_count_may_be_asked_of_another_process(
-    board: EngineClient, other: EngineClient, wire: RecordingChannel
-) -> None:
+async def test_a_count_may_be_asked_of_another_process(board: EngineClient, wire: RecordingChannel) -> None:
+    other = EngineClient(EngineOptions(model="none"))
     counting = asyncio.create_task(board.count_tokens(HELLO))
     await asyncio.sleep(0)
     other._connect(wire)
@@ -171,3 +142,23 @@ async def test_a_count_may_be_asked_of_another_process(
     other._receive(CountResult(requested.count_id, 7))
     assert await counting == 7
     assert not other._counts
+
+
+messages = st.one_of(
+    st.builds(Cancel, st.text()),
+    st.builds(Ping, st.integers(0, 1 << 60)),
+    st.builds(CountRequest, st.integers(0, 9), st.tuples(st.builds(Message, st.just("user"), st.text()))),
+)
+decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+
+
+@given(st.lists(messages), st.integers(1, 50))
+def test_any_split_of_the_bytes_gives_the_same_messages(sent: list[ToEngine], size: int) -> None:
+    stream = b"".join(pack(message) for message in sent)
+    unpacker = Unpacker()
+    received = [
+        decoder.decode(body)
+        for start in range(0, len(stream), size)
+        for body in unpacker.feed(stream[start : start + size])
+    ]
+    assert received == sent

@@ -1,11 +1,23 @@
-"""A dead engine is started again, soon at first, then ever later, then no more."""
+"""A dead engine is started again, soon at first, then ever later, then no more, over a line that may break."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import sys
+
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.process.supervision import Heartbeat, HeartbeatOptions, RestartLedger, RestartPolicy
+from engine.process.supervision import (
+    ChildProcess,
+    Heartbeat,
+    HeartbeatOptions,
+    RestartLedger,
+    RestartPolicy,
+    _MessageReader,
+)
 
 POLICY = RestartPolicy(first_delay_s=1, longest_delay_s=3, deaths=5, window_s=100, jitter=0.5)
 
@@ -67,3 +79,21 @@ def test_a_step_loop_that_waits_or_goes_on_stands_nowhere() -> None:
     assert beats(*((True, turn) for turn in range(9))) is None
     assert beats(*[(True, 7)] * 5, (True, 8), *[(True, 8)] * 4) is None
     assert beats(*[(True, 7)] * 5, (False, 7), *[(True, 7)] * 4) is None
+
+
+def test_what_is_sent_to_a_process_that_is_gone_is_nothing() -> None:
+    """Also before its end is known: uvloop raises where a line that broke is written to again."""
+
+    async def send() -> None:
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        transport, line = await loop.create_unix_connection(lambda: _MessageReader(lambda _: None), sock=ours)
+        child = ChildProcess(await asyncio.create_subprocess_exec(sys.executable, "-c", ""), transport, line)
+        theirs.close()
+        for _ in range(3):
+            child.send(b"packed")
+        await line.ended.wait()
+        child.send(b"packed")
+        await child.wait()
+
+    uvloop.run(send())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.messages import Message, ReplySpec, Tool
+from engine.messages import JsonObject, Message, ReplySpec, Tool
 from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, Rejected, Stopped, TooLong
-from engine.prompts.prompt import PIECE_CHARS, JobHandler, PromptBuilder
+from engine.prompts.prompt import NO_GRAMMARS, PIECE_CHARS, JobHandler, PromptBuilder
 from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
@@ -50,18 +50,6 @@ def test_a_prompt_that_cannot_fit_is_not_read_to_its_end() -> None:
     assert (prompts.whole, prompts.chars) == (0, PIECE_CHARS)
 
 
-def test_a_long_text_that_fits_is_made_whole() -> None:
-    """Twenty characters a token: more than most have."""
-    prompts = Noting()
-    text = "hello there user assistant system" * 1000
-    window = len(prompts.token_ids(saying(text))) + 1
-    made = JobHandler(prompts).build(BuildPrompt(saying(text), window // 2), never)
-    assert isinstance(made, TooLong)
-    made = JobHandler(prompts).build(BuildPrompt(saying(text), window), never)
-    assert isinstance(made, BuiltPrompt)
-    assert made.tokens == window - 1
-
-
 @pytest.mark.parametrize("checks", [1, 2, 3])
 def test_a_prompt_that_nobody_waits_for_is_read_no_further(checks: int) -> None:
     prompts, times = Noting(), iter(range(9))
@@ -81,6 +69,12 @@ def test_a_prompt_at_the_window_is_too_long_and_one_below_fits() -> None:
     assert isinstance(made, BuiltPrompt)
     assert made.prompt is not None
     assert len(made.prompt.token_ids) == whole.tokens
+    long = saying(
+        "hello there user assistant system" * 1000
+    )  # twenty characters a token: more than most have
+    window = len(PromptBuilder(small_tokenizer()).token_ids(long)) + 1
+    assert isinstance(builder.build(BuildPrompt(long, window // 2), never), TooLong)
+    assert isinstance(builder.build(BuildPrompt(long, window), never), BuiltPrompt)
 
 
 def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() -> None:
@@ -110,6 +104,9 @@ def test_a_spec_that_is_refused_is_told_with_its_field() -> None:
     refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
     assert isinstance(refused, Rejected)
     assert refused.field == "tools"
+    refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(format=JsonObject())), never)
+    assert isinstance(refused, Rejected)
+    assert (refused.field, refused.why) == ("format", NO_GRAMMARS)
 
 
 def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:

@@ -1,19 +1,26 @@
-"""The core: each request gets its one end, and nobody notices another's trouble."""
+"""Each request gets its one end, and nobody notices another's trouble, also where text is made while the device computes."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from engine.execution.executor import LaunchedStep, LoadedModel, Outcome, OutOfMemory
 from engine.kv_cache import PagedCache, PrefixCache
-from engine.messages import Chunk, FinishReason, Output, Prefilling, Queued, Started
+from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
-from tests.engine.faulty_requests import POISON, Unended, poisoned
+from engine.step_layout import Span
+from engine.text.reply_text import PreparedRequest, ReplyText
+from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
@@ -36,67 +43,30 @@ def core() -> EngineCore:
     return EngineCore(served("llama", max_batch=2))
 
 
-def test_an_idle_core_does_nothing(core: EngineCore) -> None:
-    assert not core.busy
-    assert core.step() == []
-
-
-def test_a_reply_starts_writes_and_ends_once(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5)))
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_reply_starts_writes_and_ends_once(core: EngineCore, *, holds: bool) -> None:
+    """Text that was held back comes at a natural end, with its tokens."""
+    core.submit(prepared_request("a", prompt(5), reply=Numbers(holds=holds)))
     outputs = run_out(core)
     assert outputs[0] == Started("a", prompt_tokens=5)
-    assert [type(o) for o in outputs[1:-1]] == [Chunk] * 8
+    chunks = [o for o in outputs[1:-1] if isinstance(o, Chunk)]
+    assert (len(chunks), len(tokens_of(outputs, "a"))) == (len(outputs) - 2, 8)
+    assert sum(o.tokens for o in chunks) == 8
     end = end_of(outputs, "a")
     assert (end.reason, end.generated_tokens, end.prompt_tokens) == (FinishReason.LENGTH, 8, 5)
     assert end.steps_after is None
     assert not core.busy
 
 
-def test_the_third_request_waits_for_a_slot(core: EngineCore) -> None:
-    for name in "abc":
-        core.submit(prepared_request(name, prompt(5)))
-    assert [o.request_id for o in core.step() if isinstance(o, Started)] == ["a", "b"]
-    assert (core.statistics().running, core.statistics().queued) == (2, 1)
-    assert end_of(run_out(core), "c").reason is FinishReason.LENGTH
-
-
-def test_an_end_token_stops_and_counts_but_is_not_text() -> None:
+@pytest.mark.parametrize("by", ["an end token", "a stop string"])
+def test_what_ends_a_reply_counts_but_is_not_text(by: str) -> None:
     third = alone(prompt(5), 3)[2]
-    core = EngineCore(served("llama", eos_ids=frozenset({third})))
-    core.submit(prepared_request("a", prompt(5)))
+    ends, stop = (frozenset({third}), None) if by == "an end token" else (frozenset[int](), third)
+    core = EngineCore(served("llama", eos_ids=ends))
+    core.submit(prepared_request("a", prompt(5), reply=Numbers(stop=stop)))
     outputs = run_out(core)
     end = end_of(outputs, "a")
     assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
-
-
-def test_a_stop_string_ends_the_reply(core: EngineCore) -> None:
-    third = alone(prompt(5), 3)[2]
-    core.submit(prepared_request("a", prompt(5), reply=Numbers(stop=third)))
-    outputs = run_out(core)
-    end = end_of(outputs, "a")
-    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.STOP, 3, 2)
-
-
-def test_text_that_was_held_back_comes_at_a_natural_end_with_its_tokens(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5), reply=Numbers(holds=True)))
-    outputs = run_out(core)
-    assert len(tokens_of(outputs, "a")) == 8
-    assert sum(o.tokens for o in outputs if isinstance(o, Chunk)) == 8
-
-
-def test_a_full_window_ends_with_length(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(WINDOW - 6), LONG))
-    end = end_of(run_out(core), "a")
-    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 6)
-
-
-def test_cancelled_while_queued(core: EngineCore) -> None:
-    for name in "abc":
-        core.submit(prepared_request(name, prompt(5), LONG))
-    core.step()
-    core.cancel("c")
-    end = end_of(core.step(), "c")
-    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
 
 
 def test_cancelled_between_the_chunks_of_its_prefill() -> None:
@@ -121,11 +91,15 @@ def test_cancelled_between_tokens_without_what_was_held_back(core: EngineCore) -
 
 
 def test_a_cancel_is_told_before_anything_else_runs(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5), LONG))
-    core.submit(prepared_request("b", prompt(5), LONG))
+    for name in "abc":
+        core.submit(prepared_request(name, prompt(5), LONG))
     core.step()
+    core.cancel("c")
     core.cancel("a")
-    assert [o.request_id for o in core.step()] == ["a"]
+    outputs = core.step()
+    assert [o.request_id for o in outputs] == ["c", "a"]
+    end = end_of(outputs, "c")
+    assert (end.reason, end.generated_tokens, end.steps_after) == (FinishReason.CANCELLED, 0, 0)
     assert [o.request_id for o in core.step()] == ["b"]
 
 
@@ -181,31 +155,17 @@ def test_any_other_fault_of_the_device_is_not_hidden() -> None:
         core.step()
 
 
-def test_a_seed_gives_the_same_text_alone_and_in_a_batch() -> None:
-    hot = msgspec.structs.replace(
-        GREEDY, do_sample=True, temperature=1.5, top_p=0.9, max_new_tokens=20, seed=7
-    )
-
-    def text(*neighbours: int) -> list[int]:
-        core = EngineCore(served("llama"))
-        for n in neighbours:
-            core.submit(
-                prepared_request(f"n{n}", prompt(9, n), msgspec.structs.replace(hot, seed=n, top_k=40 * n))
-            )
-        core.submit(prepared_request("a", prompt(5), hot))
-        return tokens_of(run_out(core), "a")
-
-    assert text() == text() == text(1, 2, 3)
-
-
 def test_statistics_count_what_was_done(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(5)))
+    core.submit(prepared_request("a", prompt(40)))
     core.submit(prepared_request("b", prompt(7), LONG))
     core.step()
+    assert core.statistics().kv_used_bytes == 4 * PAGE
     core.cancel("b")
     run_out(core)
     facts = core.statistics()
-    assert (facts.prompt_tokens, facts.generated_tokens) == (12, 9)
+    kept = (0, 3 * PAGE, 4 * WINDOW)
+    assert (facts.kv_used_bytes, facts.kv_cached_bytes, facts.kv_total_bytes) == kept
+    assert (facts.prompt_tokens, facts.generated_tokens) == (47, 9)
     assert (facts.running, facts.queued, facts.cancels, facts.steps_after_cancel) == (0, 0, 1, 0)
     assert facts.steps == 8
     assert facts.step_seconds > 0
@@ -228,8 +188,11 @@ def test_the_next_turn_takes_up_the_prompt_and_the_reply(core: EngineCore) -> No
     assert core.statistics().cached_tokens == 47
 
 
-def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore) -> None:
+@pytest.mark.parametrize("feeds", [False, True])
+def test_after_a_cancel_what_was_seen_is_taken_up_and_no_more(core: EngineCore, *, feeds: bool) -> None:
     tokens = prompt(40)
+    if feeds:
+        core._executor.feed()
     core.submit(prepared_request("a", tokens, LONG))
     outputs = [output for _ in range(6) for output in core.step()]
     core.cancel("a")
@@ -283,15 +246,6 @@ def test_waiting_is_told_by_place_and_again_when_it_changes() -> None:
     core.step()
     clock.now = 20.0
     assert [o for o in core.step() if isinstance(o, Queued)] == [Queued("c", 1)]
-
-
-def test_kept_states_are_counted_in_bytes(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(40)))
-    core.step()
-    assert core.statistics().kv_used_bytes == 3 * PAGE
-    run_out(core)
-    facts = core.statistics()
-    assert (facts.kv_used_bytes, facts.kv_cached_bytes, facts.kv_total_bytes) == (0, 3 * PAGE, 4 * WINDOW)
 
 
 def test_what_a_poisoned_prompt_left_is_kept_for_nobody() -> None:
@@ -375,23 +329,11 @@ def test_branches_and_replies_that_are_preempted_write_what_they_write_alone(pag
         assert tokens_of(outputs, name) == alone(text, 40)
 
 
-def test_chats_hold_the_operator_s_system_prompt_once() -> None:
-    core, system = EngineCore(served("llama", max_batch=6, kv_tokens=8 * WINDOW)), prompt(64)
-    for n in range(6):
-        core.submit(prepared_request(str(n), [*system, *prompt(5, n)], cache_salt=str(n), shared_tokens=64))
-    while core.statistics().generated_tokens < 6:
-        core.step()
-    assert core.statistics().kv_used_bytes == (64 // PAGE + 6) * PAGE
-    outputs = run_out(core)
-    assert [end_of(outputs, str(n)).cached_tokens for n in range(1, 6)] == [64] * 5
-
-
-@pytest.mark.parametrize("error", [KeyError("no such page"), RuntimeError("broken")])
 def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
-    core: EngineCore, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    core: EngineCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_arguments: object, **_options: object) -> None:
-        raise error
+        raise KeyError("no such page")
 
     monkeypatch.setattr(PrefixCache, "insert", broken)
     core.submit(prepared_request("a", prompt(40)))
@@ -461,3 +403,202 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
     assert len(given) > 1
     assert max(map(len, given)) <= 2
     assert sorted(page for pages in given for page in pages) == list(range(6))
+
+
+HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
+
+
+def async_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
+    """A fed that launches the next step before it knows the last one's tokens, as on a GPU."""
+    fed = EngineCore(model) if clock is None else EngineCore(model, clock=clock)
+    fed._executor.feed()
+    return fed
+
+
+@pytest.fixture
+def fed() -> EngineCore:
+    return async_core(served("llama", max_batch=2))
+
+
+def chunks_by_request(outputs: Sequence[Output]) -> dict[str, tuple[list[tuple[str, int]], Finished]]:
+    """Each request's chunks, with their tokens, and its end."""
+    return {
+        name: (
+            [(o.text, o.tokens) for o in outputs if isinstance(o, Chunk) and o.request_id == name],
+            end_of(outputs, name),
+        )
+        for name in dict.fromkeys(o.request_id for o in outputs)
+    }
+
+
+class OneOfNine:
+    """A detokenizer of real text: one letter or space a token."""
+
+    def push(self, token_id: int) -> str:
+        return "abcd efgh"[token_id % 9]
+
+    def flush(self) -> str:
+        return ""
+
+
+requests = st.builds(
+    dict,
+    length=st.integers(1, 40),
+    new_tokens=st.integers(1, 12),
+    seed=st.none() | st.integers(0, 5),
+    how=st.sampled_from(["plain", "holds", "stop string", "stop token"]),
+)
+
+
+def make_request(number: int, length: int, new_tokens: int, seed: int | None, how: str) -> PreparedRequest:
+    limits = msgspec.structs.replace(GREEDY if seed is None else HOT, max_new_tokens=new_tokens, seed=seed)
+    request = prepared_request(f"r{number}", prompt(length, number), limits, Numbers(holds=how == "holds"))
+    if how == "stop string":
+        return dataclasses.replace(request, reply=ReplyText(OneOfNine(), ["ab", "d", "e f"]))
+    return request
+
+
+@settings(max_examples=25)
+@given(st.lists(requests, min_size=1, max_size=6), st.frozensets(st.integers(0, 250), max_size=25))
+def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
+    jobs: list[dict[str, object]], ends: frozenset[int]
+) -> None:
+    def texts(make: Callable[[LoadedModel], EngineCore]) -> object:
+        fed = make(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150))
+        for number, one in enumerate(jobs):
+            fed.submit(make_request(number, **one))  # type: ignore[arg-type]
+        return chunks_by_request(run_out(fed))
+
+    assert texts(async_core) == texts(EngineCore)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4])
+def test_a_cancel_is_told_at_once_and_nothing_is_started_for_it_any_more(fed: EngineCore, steps: int) -> None:
+    fed.submit(prepared_request("a", prompt(5), LONG))
+    fed.submit(prepared_request("b", prompt(5)))
+    outputs = [output for _ in range(steps) for output in fed.step()]
+    fed.cancel("a")
+    outputs += (last := fed.step())
+    assert [type(o) for o in last] == [Finished]
+    outputs += run_out(fed)
+    end = end_of(outputs, "a")
+    assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
+    assert end.generated_tokens == len(tokens_of(outputs, "a")) == max(0, steps - 1)
+    assert len(tokens_of(outputs, "b")) == 8
+
+
+def test_a_step_in_flight_is_nothing_to_the_next_request_of_the_same_name(fed: EngineCore) -> None:
+    fed.submit(prepared_request("b", prompt(5), LONG))
+    for n in (1, 2):
+        fed.submit(prepared_request("a", prompt(9, n)))
+        fed.step()
+        fed.step()
+        fed.cancel("a")
+        fed.step()
+    fed.submit(prepared_request("a", prompt(7)))
+    fed.cancel("b")
+    assert len(tokens_of(run_out(fed), "a")) == 8
+
+
+def test_time_that_runs_out_ends_what_is_in_flight() -> None:
+    clock = Clock()
+    fed = async_core(served("llama"), clock=clock)
+    fed.submit(
+        prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
+    )
+    outputs = fed.step() + fed.step() + fed.step()
+    clock.now = 2.0
+    outputs += fed.step()
+    end = end_of(outputs, "a")
+    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.TIMEOUT, 2, 2)
+    assert not fed.busy
+
+
+def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
+    model = served("llama", max_batch=1)
+    with torch.no_grad():
+        model.module.lm_head.weight.zero_()  # all tokens are alike, so that the first one is chosen
+        model.module.get_input_embeddings().weight[0] = torch.nan
+    fed = async_core(model)
+    fed.submit(prepared_request("a", prompt(5)))
+    fed.step()
+    fed.step()
+    fed.cancel("a")
+    fed.step()
+    fed.submit(prepared_request("b", prompt(3), msgspec.structs.replace(GREEDY, max_new_tokens=1)))
+    assert end_of(run_out(fed), "b").reason is FinishReason.LENGTH
+
+
+def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told() -> None:
+    model = served("llama", max_batch=2)
+    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
+    fed = async_core(model)
+    fed.submit(prepared_request("good", prompt(5)))
+    outputs = fed.step() + fed.step()
+    fed.submit(prepared_request("bad", [1, POISON, 2]))
+    outputs += run_out(fed)
+    assert "memory" in (end_of(outputs, "bad").error or "")
+    assert len(tokens_of(outputs, "good")) == 8
+
+
+def test_a_step_that_runs_out_of_memory_at_its_end_is_computed_again(
+    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = EngineCore(served("llama"))
+    for one in (plain, fed):
+        one.submit(prepared_request("a", prompt(5)))
+    sample, failures = fed._executor._sampler.sample, [torch.OutOfMemoryError("no room")]
+
+    def short_of_memory(logits: torch.Tensor, slots: Sequence[int]) -> list[int | None]:
+        if failures:
+            raise failures.pop()
+        return sample(logits, slots)
+
+    fed.submit(prepared_request("b", prompt(6)))
+    outputs = fed.step()
+    monkeypatch.setattr(fed._executor._sampler, "sample", short_of_memory)
+    outputs += run_out(fed)
+    assert tokens_of(outputs, "a") == tokens_of(run_out(plain), "a")
+    assert len(tokens_of(outputs, "b")) == 8
+
+
+def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
+    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = EngineCore(served("llama"))
+    for one in (plain, fed):
+        one.submit(prepared_request("a", prompt(5)))
+        one.submit(prepared_request("b", prompt(6)))
+    fetch, failures = fed._executor.fetch, [OutOfMemory("no room")]
+
+    def short_of_memory(launched: LaunchedStep) -> list[Outcome]:
+        if failures and len(launched.spans) == 2:
+            raise failures.pop()
+        return fetch(launched)
+
+    monkeypatch.setattr(fed._executor, "fetch", short_of_memory)
+    expected, outputs = run_out(plain), run_out(fed)
+    assert not failures
+    for name in ("a", "b"):
+        assert tokens_of(outputs, name) == tokens_of(expected, name)
+
+
+def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed = async_core(served("llama"))
+    launch, fetch, order = fed._executor.launch, fed._executor.fetch, []
+
+    def noted_launch(spans: Sequence[Span]) -> LaunchedStep:
+        order.append("launch")
+        return launch(spans)
+
+    def noted_fetch(launched: LaunchedStep) -> list[Outcome]:
+        order.append("fetch")
+        return fetch(launched)
+
+    monkeypatch.setattr(fed._executor, "launch", noted_launch)
+    monkeypatch.setattr(fed._executor, "fetch", noted_fetch)
+    fed.submit(prepared_request("a", prompt(5), msgspec.structs.replace(GREEDY, max_new_tokens=3)))
+    run_out(fed)
+    assert order == ["launch", "launch", "fetch", "launch", "fetch", "fetch"]

@@ -29,16 +29,14 @@ from tests.engine.constrained import (
     CITIES,
     CITY,
     SAMPLED,
-    compiler,
     constrained_request,
     ids_of,
     served,
-    source_of,
     text_of,
 )
 from tests.engine.families import WINDOW
 from tests.engine.scheduling.test_scoring import entries_of, scored
-from tests.engine.tiny_models import GREEDY, Numbers, end_of, prepared_request, prompt, run_out, tokens_of
+from tests.engine.tiny_models import GREEDY, end_of, prepared_request, prompt, run_out, tokens_of
 
 LETTERS = Regex("[a-f]{20,40}")
 NAMES = [f"bystander {n}" for n in range(4)]
@@ -80,15 +78,6 @@ def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[En
     return core, outputs
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_reply_with_a_schema_is_json_that_the_schema_allows(seed: int) -> None:
-    core = EngineCore(served())
-    core.submit(constrained_request(CITIES, "a", prompt(7, salt=seed), sampled(seed)))
-    outputs = run_out(core)
-    assert end_of(outputs, "a").reason is FinishReason.STOP
-    jsonschema.validate(json.loads(text_of(outputs, "a")), json.loads(CITY))
-
-
 def test_replies_with_and_without_formats_share_a_batch(undisturbed: dict[str, list[int]]) -> None:
     core, outputs = with_bystanders(
         constrained_request(CITIES, "schema", prompt(9), sampled(5)),
@@ -105,14 +94,6 @@ def test_replies_with_and_without_formats_share_a_batch(undisturbed: dict[str, l
 
 
 GREEDY_LONG = msgspec.structs.replace(GREEDY, max_new_tokens=60)
-
-
-def test_a_guided_reply_is_the_same_alone_and_among_others() -> None:
-    core, outputs = with_bystanders(constrained_request(CITIES, "a", prompt(9), sampled(5)))
-    alone = EngineCore(served())
-    alone.submit(constrained_request(CITIES, "a", prompt(9), sampled(5)))
-    assert tokens_of(run_out(core), "a") == tokens_of(run_out(alone), "a")
-    assert outputs
 
 
 def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
@@ -163,26 +144,6 @@ def test_end_tokens_that_are_ignored_still_end_what_a_grammar_ends() -> None:
         FinishReason.LENGTH,
         9,
     )
-
-
-def test_a_stop_string_ends_a_guided_reply_as_any_other() -> None:
-    (x,) = ids_of("x")
-    core = EngineCore(served())
-    core.submit(constrained_request(Regex("[wx]{50}"), "a", prompt(5), sampled(3), Numbers(stop=x)))
-    outputs = run_out(core)
-    assert end_of(outputs, "a").reason is FinishReason.STOP
-    assert x not in tokens_of(outputs, "a")
-
-
-def test_a_cancel_ends_a_guided_reply_in_the_middle(undisturbed: dict[str, list[int]]) -> None:
-    core, outputs = with_bystanders(constrained_request(LETTERS, "a", prompt(9), sampled(1)))
-    while not tokens_of(outputs, "a"):
-        outputs += core.step()
-    core.cancel("a")
-    outputs += run_out(core)
-    end = end_of(outputs, "a")
-    assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
-    assert written(outputs) == undisturbed
 
 
 def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_there() -> None:
@@ -326,15 +287,6 @@ def test_the_scores_of_tokens_stay_the_models_own() -> None:
         scores = [entry.logprob for entry in free_top]
         assert [entry.logprob for entry in top] == pytest.approx(scores, abs=1e-4)
     assert text_of(outputs, "guided") == "{"
-
-
-def test_a_grammar_of_a_reply_that_ended_is_let_go() -> None:
-    source = source_of(Regex("[ab]{3} is let go"))
-    core, request = EngineCore(served()), constrained_request(source, "a", prompt(5), sampled(1))
-    core.submit(request)
-    run_out(core)
-    (kept,) = [matcher for digest, matcher in compiler()._kept if digest == source.digest]
-    assert compiler().matcher(source) is kept
 
 
 @pytest.mark.parametrize(

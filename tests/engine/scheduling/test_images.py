@@ -14,7 +14,7 @@ import pytest
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.machine import EngineOptions
-from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Queued, Started
+from engine.messages import Chunk, ErrorCode, FinishReason, Message, Output, Started
 from engine.prompts.jobs import DecodeImage, ImageResult, Rejected
 from engine.prompts.prompt import PromptBuilder, PromptImages, images_of
 from engine.scheduling.core import EngineCore
@@ -22,7 +22,7 @@ from engine.text.reply_text import PreparedRequest
 from engine.vision.image import PlacedImage
 from engine.vision.processor import ImageProcessor
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
-from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, generated, image, inputs_of
+from tests.engine.vision_models import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
 
 LENGTH = 10
 SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH, ignore_eos=True)
@@ -126,12 +126,6 @@ def test_a_template_rewrites_the_text_beside_an_image_as_any_other(tmp_path: Pat
     assert vision.prompts.token_ids([message]) == inputs_of(vision.folder, [message])["input_ids"][0].tolist()
 
 
-def test_an_image_in_steps_of_one_token_is_the_same(vision: VisionHarness) -> None:
-    core = Watched(vision, step_target_s=1e-9)
-    core.submit(vision.request("a", *TALK))
-    assert tokens_of(run_out(core), "a") == vision.expected(*TALK)
-
-
 def started(outputs: list[Output], name: str) -> Started:
     return next(one for one in outputs if isinstance(one, Started) and one.request_id == name)
 
@@ -144,8 +138,12 @@ def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> 
     core.submit(vision.request("again", QUESTION, cache_salt="s"))
     outputs = run_out(core)
     assert started(outputs, "again").cached_tokens == len(first.prompt) - 1
-    assert [look.request_id for look in core.requested] == ["first"]
     assert tokens_of(outputs, "again") == vision.expected(QUESTION)
+    core.submit(vision.request("next", *TALK, cache_salt="s"))
+    outputs = run_out(core)
+    looks = [(look.request_id, look.number) for look in core.requested]
+    assert looks == [("first", 0), ("next", 1), ("next", 2)], "earlier images are not looked at again"
+    assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
     other = user("What is this?", image(2))
     core.submit(vision.request("other", other, cache_salt="s"))
@@ -153,20 +151,6 @@ def test_kept_pages_are_found_by_text_and_image_alike(vision: VisionHarness) -> 
     assert first.prompt == vision.request("", other).prompt, "the words are the same"
     assert started(outputs, "other").cached_tokens <= first.shown[0].starts[0]
     assert tokens_of(outputs, "other") == vision.expected(other)
-
-
-def test_an_earlier_image_is_not_looked_at_again(vision: VisionHarness) -> None:
-    core = Watched(vision)
-    core.submit(vision.request("first", *TALK[:1], cache_salt="s"))
-    run_out(core)
-    core.submit(vision.request("next", *TALK, cache_salt="s"))
-    outputs = run_out(core)
-    assert [(look.request_id, look.number) for look in core.requested] == [
-        ("first", 0),
-        ("next", 1),
-        ("next", 2),
-    ]
-    assert tokens_of(outputs, "next") == vision.expected(*TALK)
 
 
 def test_others_go_on_while_an_image_is_decoded_and_looked_at(vision: VisionHarness) -> None:
@@ -270,6 +254,17 @@ def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: Visio
         assert tokens_of(outputs, name) == vision.expected(message, count=page + 30), name
 
 
+def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(vision: VisionHarness) -> None:
+    request = vision.request("a", QUESTION)
+    blind = EngineCore(replace(vision.model, vision_config=None))
+    blind.submit(request)
+    assert end_of(run_out(blind), "a").error == "This model does not take images."
+    for starts in ((), (-1,), (0,), (len(request.prompt) - 1,), (request.shown[0].starts[0] + TILE,)):
+        core = Watched(vision)
+        core.submit(replace(request, shown=[PlacedImage(QUESTION.images[0], starts)]))
+        assert "does not stand where" in (end_of(run_out(core), "a").error or "")
+
+
 def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True, max_batch=16)
     requests = [
@@ -313,31 +308,3 @@ def test_an_image_that_several_show_is_looked_at_once(vision: VisionHarness) -> 
     outputs = run_out(core)
     assert len(core.requested) == 1
     assert {tuple(tokens_of(outputs, f"{number}")) for number in range(3)} == {tuple(vision.expected(twice))}
-
-
-def test_who_waits_is_told_while_all_that_run_wait_for_points(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True, max_batch=1)
-    core.submit(vision.request("a", QUESTION))
-    core.step()
-    core.step()
-    core.submit(vision.request("b", user("Hello")))
-    assert core.step() == [Queued("b", 1)]
-
-
-def test_an_idle_core_holds_no_image(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True)
-    core.submit(vision.request("a", QUESTION))
-    core.step()
-    core.step()
-    core.submit(vision.request("b", user("Hello", image(2))))
-    core.step()
-    for name in "ab":
-        core.cancel(name)
-    core.step()
-    assert not core._image_encoder.waits
-    assert not core._image_encoder._queue
-    core.open.clear()
-    core.submit(vision.request("next", QUESTION))
-    core.step()
-    core.step()
-    assert [look.request_id for look in core.open] == ["next"]

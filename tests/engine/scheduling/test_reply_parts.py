@@ -11,8 +11,8 @@ from engine.messages import Chunk, Finished, FinishReason, Output, Reasoning, St
 from engine.scheduling.core import EngineCore
 from engine.text.parser import ParsedReply
 from engine.text.reply_text import PreparedRequest
+from tests.engine.text.letters import Letters
 from tests.engine.text.parse import HERMES_THINKS, parser_of
-from tests.engine.text.test_reply_logprobs import Letters
 from tests.engine.tiny_models import GREEDY, WINDOW, end_of, prepared_request, prompt, run_out, served
 
 CALL = '<tool_call>{"name":"add","arguments":{}}</tool_call>'
@@ -77,14 +77,6 @@ def test_a_cancel_leaves_out_what_is_held_back(core: EngineCore) -> None:
     outputs += core.step()
     assert end_of(outputs, "a").reason is FinishReason.CANCELLED
     assert parts_of(outputs)[-1] == ("text", "b", 1)
-
-
-def test_a_reply_that_gets_too_long_within_a_call_has_it_as_text(core: EngineCore) -> None:
-    tokens = len(SCRIPT) - len("}</tool_call>c")
-    core.submit(scripted("a", tokens))
-    outputs = run_out(core)
-    assert parts_of(outputs)[-1][:2] == ("text", SCRIPT[len("<think>Hm</think>ab") : tokens])
-    assert end_of(outputs, "a").reason is FinishReason.LENGTH
 
 
 def test_a_reply_that_is_preempted_within_its_call_goes_on_in_it() -> None:

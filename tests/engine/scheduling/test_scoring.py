@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from engine.execution.executor import LaunchedStep
 from engine.execution.sampler import VERY_UNLIKELY, scores_of
-from engine.loading.loader import load
-from engine.machine import EngineOptions
-from engine.messages import ChosenToken, Chunk, Message, Output
-from engine.prompts.prompt import PromptBuilder
+from engine.messages import ChosenToken, Chunk, Output
 from engine.scheduling.core import EngineCore
 from engine.step_layout import Span
 from engine.text.detokenizer import Spelled
@@ -32,7 +28,6 @@ from tests.engine.tiny_models import (
 )
 
 CLOSE = 1e-4
-DEMO = Path(__file__).parents[3] / "demo_model" / "checkpoint"
 HOT = msgspec.structs.replace(
     GREEDY, do_sample=True, temperature=1.7, top_p=0.9, top_k=40, repetition_penalty=1.3, seed=3
 )
@@ -153,25 +148,6 @@ def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: 
     assert set(under_way) == {0}
 
 
-def test_a_slot_does_not_go_on_asking_for_the_next_reply_in_it() -> None:
-    core = EngineCore(served("llama", max_batch=1))
-    core.submit(scored("a", prompt(5), GREEDY, 2))
-    core.submit(prepared_request("b", prompt(5)))
-    outputs = run_out(core)
-    assert len(entries_of(outputs, "a")) == 8
-    assert entries_of(outputs, "b") == []
-    assert tokens_of(outputs, "a") == tokens_of(outputs, "b")
-
-
-def test_a_cancelled_reply_tells_no_more() -> None:
-    core = EngineCore(served("llama"))
-    core.submit(scored("a", prompt(5), GREEDY, 2))
-    outputs = core.step() + core.step()
-    core.cancel("a")
-    assert entries_of(run_out(core), "a") == []
-    assert len(entries_of(outputs, "a")) == len(tokens_of(outputs, "a"))
-
-
 def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
     """Two replies outgrow the memory: one goes back to the queue, and nothing is said twice."""
     core = EngineCore(served("llama", max_batch=2, kv_tokens=80))
@@ -184,29 +160,6 @@ def test_a_reply_that_is_computed_again_tells_each_token_once() -> None:
         entries = entries_of(outputs, name)
         assert [int(one.chosen.token) for one in entries] == tokens_of(outputs, name)
         assert_as_computed(make("llama"), prompt(20, salt=ord(name)), entries, 1)
-
-
-def test_the_demo_models_scores_are_those_of_generate() -> None:
-    model = load(EngineOptions(model=str(DEMO), device="cpu", dtype="float32", max_batch=2))
-    core = EngineCore(model)
-    tokens = PromptBuilder(model.tokenizer).token_ids((Message("user", "Count from 1 to 300."),))
-    core.submit(scored("a", tokens, GREEDY, 3))
-    entries = entries_of(run_out(core), "a")
-    reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32)
-    given = torch.tensor([tokens])
-    made = reference.generate(
-        given,
-        attention_mask=torch.ones_like(given),
-        max_new_tokens=8,
-        do_sample=False,
-        pad_token_id=0,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
-    assert len(entries) == 8
-    for one, token, logits in zip(entries, made.sequences[0, len(tokens) :], made.logits, strict=False):
-        assert int(one.chosen.token) == token
-        assert one.chosen.logprob == pytest.approx(logits[0].log_softmax(-1)[token].item(), abs=CLOSE)
 
 
 def test_a_token_of_no_probability_is_very_unlikely_in_numbers_that_json_has() -> None:

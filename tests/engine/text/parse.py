@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from engine.messages import Tool
@@ -43,9 +43,14 @@ def segments(parser: Parser, parts: Sequence[str]) -> list[Segment]:
 
 
 def joined(made: Sequence[Segment]) -> list[Piece]:
-    """Return the pieces of segments, with neighbours of one kind joined."""
+    """Return the pieces of segments, with neighbors of one kind joined."""
+    return merged(piece for segment in made for piece in segment.pieces)
+
+
+def merged(made: Iterable[Piece]) -> list[Piece]:
+    """Join neighbors of one kind."""
     pieces: list[Piece] = []
-    for piece in (piece for segment in made for piece in segment.pieces):
+    for piece in made:
         last = pieces[-1] if pieces else None
         if isinstance(piece, str) and isinstance(last, str):
             pieces[-1] = last + piece

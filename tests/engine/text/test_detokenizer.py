@@ -1,17 +1,34 @@
-"""Token by token, a reply reads as if it had been decoded at once."""
+"""Token by token, a reply reads as if it had been decoded at once, and nothing is shown, or cut, by halves."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import pytest
-from hypothesis import given
+import regex
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from engine.text.detokenizer import Spelled, Vocabulary, detokenizer_of
+from app.settings import DEMO_MODEL
+from engine.messages import ChosenToken
+from engine.text.detokenizer import (
+    MOST_HELD,
+    Detokenizer,
+    Spelled,
+    Vocabulary,
+    ceil_boundary,
+    detokenizer_of,
+    floor_boundary,
+    longest_token_bytes,
+    whole_length,
+)
+from engine.text.reply_text import ReplyLogprobs, ReplyText, ScoredToken
+from tests.engine.text.letters import Letters
 
 TEXT = "Hello there, old friend. Grüße aus Köln! 中文字很好 and 👩‍👩‍👧 with 🇩🇪 " * 3
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -169,11 +186,6 @@ def test_fallback_bytes_leave_as_soon_as_they_are_a_character() -> None:
     assert one_by_one(llama(), fallback_ids("中文".encode())) == ["", "", "中", "", "", "文", ""]
 
 
-def test_invalid_bytes_alone_read_as_at_once() -> None:
-    ids = [*fallback_ids(b"\xe4\xb8"), llama().get_vocab()["a"], *fallback_ids(b"\xff")]
-    assert "".join(one_by_one(llama(), ids)) == at_once(llama(), ids) == "��a�"
-
-
 def test_a_valid_character_stands_beside_an_invalid_byte() -> None:
     assert "".join(one_by_one(llama(), fallback_ids("中".encode() + b"\xff\xe4A"))) == "中��A"
 
@@ -188,6 +200,7 @@ def test_chinese_flows_and_an_unfinished_sequence_ends_as_a_replacement() -> Non
 def test_ids_beyond_the_vocabulary_are_left_out() -> None:
     for kind in (byte_level, llama, metaspace):
         assert "".join(one_by_one(kind(), [100_000])) == ""
+    assert Vocabulary(byte_level()).spell(10**6) == Spelled("", None)
 
 
 def test_a_tokenizer_without_a_fast_backend_is_read_too() -> None:
@@ -199,3 +212,236 @@ def test_an_added_token_outside_the_byte_alphabet_reads_as_it_is_written() -> No
     tokenizer = byte_level()
     wide = tokenizer.convert_tokens_to_ids(" wide é")
     assert one_by_one(tokenizer, [wide]) == [at_once(tokenizer, [wide]), ""] == [" wide é", ""]
+
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+FLAG = "\U0001f1e9\U0001f1ea"
+KSHA = "\u0915\u094d\u0937"
+JAMO = "\u1112\u1161\u11ab"
+ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e007f"
+
+tricky = st.text(
+    st.one_of(
+        st.sampled_from("a \r\n中é\u0301\u0600\uff76\uff9e" + FAMILY + FLAG + KSHA + JAMO + ENGLAND),
+        st.characters(),
+    )
+)
+
+
+def emitted_pieces(text: str) -> list[str]:
+    """Feed one code point at a time and return the pieces that came out, the rest last."""
+    pieces, waiting = [], ""
+    for character in text:
+        waiting += character
+        cut = whole_length(waiting)
+        pieces += [waiting[:cut]] if cut else []
+        waiting = waiting[cut:]
+    return [*pieces, waiting]
+
+
+def test_plain_and_chinese_text_flows_character_by_character() -> None:
+    assert emitted_pieces("ab中文") == ["a", "b", "中", "文", ""]
+
+
+def test_an_unfinished_cluster_waits_for_the_next_character() -> None:
+    for cluster in (FAMILY, FLAG, JAMO, ENGLAND, "\U0001f44d\U0001f3fd", "☎\ufe0f"):
+        assert emitted_pieces(f"x{cluster}") == ["x", cluster]
+        assert emitted_pieces(f"x{cluster} ") == ["x", f"{cluster} ", ""]
+
+
+def test_a_virama_waits_for_its_second_consonant() -> None:
+    assert whole_length(f"x{KSHA[:2]}") == 1
+    assert whole_length(f"x{KSHA}") == 4
+
+
+def test_flags_in_a_row_leave_one_by_one() -> None:
+    assert [piece for piece in emitted_pieces(FLAG * 3) if piece] == [FLAG] * 3
+
+
+def test_an_endless_cluster_is_let_go() -> None:
+    endless = "\U0001f468" + "\u200d\U0001f468" * 40
+    assert whole_length(endless[: MOST_HELD - 1]) == 0
+    assert whole_length(endless[:MOST_HELD]) == MOST_HELD
+
+
+@given(tricky)
+def test_nothing_is_lost_or_reordered(text: str) -> None:
+    assert "".join(emitted_pieces(text)) == text
+
+
+@given(tricky, st.integers(0, 40))
+def test_a_cut_is_the_last_cluster_boundary(text: str, offset: int) -> None:
+    boundaries = [0, *(match.end() for match in regex.finditer(r"\X", text))]
+    assert floor_boundary(text, offset) == max(b for b in boundaries if b <= offset)
+    assert ceil_boundary(text, offset) == min((b for b in boundaries if b >= offset), default=len(text))
+
+
+DEMO = AutoTokenizer.from_pretrained(DEMO_MODEL)
+PARTS = json.loads(DEMO.backend_tokenizer.to_str())
+
+
+def changed(**parts: Any) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(PARTS | parts)))
+
+
+NORMALIZED = changed(normalizer={"type": "NFC"})
+LONGEST = [(tokenizer, longest_token_bytes(tokenizer) or 0) for tokenizer in (DEMO, NORMALIZED)]
+
+
+@given(st.text(max_size=400))
+@example(" " * 5000)
+@example("a" * 5000)
+@example("각" * 900)
+@example("e\u0301" * 900)
+def test_no_text_has_fewer_tokens(text: str) -> None:
+    for tokenizer, longest in LONGEST:
+        assert len(tokenizer.encode(text, add_special_tokens=False)) * longest >= len(text.encode())
+
+
+SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_known"),
+    [
+        (
+            {
+                "normalizer": {
+                    "type": "Sequence",
+                    "normalizers": [{"type": "Prepend", "prepend": "▁"}, SPACES],
+                }
+            },
+            True,
+        ),
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}}, False),
+        ({"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}, False),
+        ({"normalizer": {"type": "NFKC"}}, False),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, False),
+        ({"added_tokens": [{**token, "rstrip": True} for token in PARTS["added_tokens"]]}, False),
+    ],
+)
+def test_what_makes_texts_shorter_has_no_bound_that_is_known(
+    parts: dict[str, Any], *, is_known: bool
+) -> None:
+    assert (longest_token_bytes(changed(**parts)) is not None) == is_known
+    assert longest_token_bytes(object()) is None, "no fast backend"
+
+
+KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wordpiece, bare])
+
+
+def texts_with_logprobs(
+    detokenizer: Detokenizer, token_ids: Sequence[int], stops: Sequence[str] = ()
+) -> list[tuple[str, tuple[ChosenToken, ...]]]:
+    """Each text that leaves, the last one at the reply's end, with what is told of its tokens."""
+    logprobs = ReplyLogprobs(detokenizer.spell)
+    reply, parts = ReplyText(detokenizer, stops, logprobs), []
+    for place, token_id in enumerate(token_ids):
+        logprobs.score(ScoredToken(token_id, -float(place), [(token_id, -0.5)]))
+        step = reply.push(token_id)
+        parts.append("".join(map(str, step.pieces)))
+        if step.stopped:
+            break
+    parts.append("".join(map(str, reply.flush())))
+    return [(text, logprobs.leave(text)) for text in parts]
+
+
+def tokens_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> list[str]:
+    return [one.chosen.token for _, tokens in parts for one in tokens]
+
+
+def bytes_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> bytes:
+    return b"".join(one.chosen.raw or b"" for _, tokens in parts for one in tokens)
+
+
+def text_of(parts: list[tuple[str, tuple[ChosenToken, ...]]]) -> str:
+    return "".join(text for text, _ in parts)
+
+
+@given(st.lists(st.integers(0, 410)))
+def test_byte_level_tokens_in_any_order_are_told_with_the_bytes_of_the_text(token_ids: list[int]) -> None:
+    parts = texts_with_logprobs(detokenizer_of(Vocabulary(byte_level())), token_ids)
+    assert bytes_of(parts).decode(errors="replace") == text_of(parts)
+    left, seen = 0, []
+    for text, tokens in parts:
+        left += len(text)
+        assert all(one.end <= left for one in tokens), "none before its text"
+        seen += [-one.chosen.logprob for one in tokens]
+    assert seen == sorted(set(seen)), "each once, in order"
+
+
+@KINDS
+@given(text=st.text(st.sampled_from("aHi b.c中é👩‍🇩🇪"), max_size=12))
+def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text: str) -> None:
+    assert callable(kind)
+    tokenizer = kind()
+    parts = texts_with_logprobs(
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.encode(text, add_special_tokens=False)
+    )
+    assert bytes_of(parts).decode() == text_of(parts)
+
+
+@given(
+    text=st.text(st.sampled_from("abEND👍🏽 🇩🇪中"), max_size=12),
+    stops=st.lists(st.text(st.sampled_from("abEND"), min_size=1, max_size=3), max_size=2),
+)
+def test_at_any_moment_the_tokens_told_are_those_whose_text_left(text: str, stops: list[str]) -> None:
+    shown, named = "", ""
+    for part, tokens in texts_with_logprobs(Letters(), [ord(letter) for letter in text], stops):
+        shown += part
+        named += "".join(one.chosen.token for one in tokens)
+        assert named == shown
+        assert all(one.end <= len(shown) for one in tokens)
+
+
+def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
+    """Each has its bytes; they leave together, with the character."""
+    tokenizer = llama()
+    pieces = ["a", "<0xE4>", "<0xB8>", "<0xAD>", "b"]
+    parts = texts_with_logprobs(
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(pieces)
+    )
+    assert [len(tokens) for _, tokens in parts] == [1, 0, 0, 3, 1, 0]
+    assert tokens_of(parts) == ["a", "\\xe4", "\\xb8", "\\xad", "b"]
+    assert bytes_of(parts) == "a中b".encode()
+
+
+def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:
+    tokenizer = llama()
+    parts = texts_with_logprobs(
+        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(["a", "<0xE4>"])
+    )
+    assert [text for text, _ in parts] == ["a", "", "\ufffd"]
+    assert bytes_of(parts) == b"a\xe4"
+
+
+def test_a_token_that_a_stop_string_cuts_is_not_told() -> None:
+    tokenizer = byte_level()
+    ids = tokenizer.encode("Hello there", add_special_tokens=False)
+    whole = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids)
+    assert len(tokens_of(whole)[0]) > 1
+    cut = texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids, [tokens_of(whole)[0][1:]])
+    assert text_of(cut) == "H"
+    assert tokens_of(cut) == []
+
+
+def test_a_special_token_is_told_by_its_name_and_has_no_bytes() -> None:
+    tokenizer = byte_level()
+    ids = [tokenizer.convert_tokens_to_ids("<s>"), *tokenizer.encode("there", add_special_tokens=False)]
+    (first, *_) = [
+        one for _, tokens in texts_with_logprobs(detokenizer_of(Vocabulary(tokenizer)), ids) for one in tokens
+    ]
+    assert (first.chosen.token, first.chosen.raw, first.end) == ("<s>", None, 0)
+
+
+def test_alone_a_token_reads_as_in_the_middle_of_a_text() -> None:
+    """The alternatives of a token stand in its place, where nothing strips their spaces."""
+    for kind in (llama, gemma):
+        tokenizer = kind()
+        spell = Vocabulary(tokenizer).spell
+        assert [spell(id_) for id_ in tokenizer.convert_tokens_to_ids(["▁Hi", "▁", "<0xC3>"])] == [
+            Spelled(" Hi", b" Hi"),
+            Spelled(" ", b" "),
+            Spelled("\\xc3", b"\xc3"),
+        ]
+        assert all(spell(tokenizer.convert_tokens_to_ids(name)).raw is None for name in SPECIALS)

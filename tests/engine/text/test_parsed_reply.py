@@ -12,10 +12,9 @@ from engine.messages import ChosenToken
 from engine.text.formats import ReplyFormat
 from engine.text.parser import ParsedReply
 from engine.text.reply_text import Call, Piece, ReplyLogprobs, ScoredToken, Thought
-from tests.engine.text.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, parser_of
+from tests.engine.text.letters import Cut, Letters
+from tests.engine.text.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, merged, parser_of
 from tests.engine.text.test_parser import hermes, replies
-from tests.engine.text.test_reply_logprobs import Letters
-from tests.engine.text.test_reply_text import Cut
 
 ADD = add()
 CALL = hermes(ADD)
@@ -37,17 +36,10 @@ def feed_letters(reply: ParsedReply, text: str) -> list[tuple[Piece, ...]]:
 
 
 def pieces(reply: ParsedReply, text: str) -> list[Piece]:
-    """All pieces, neighbours of one kind as one."""
-    made: list[Piece] = []
-    for piece in (piece for step in feed_letters(reply, text) for piece in step):
-        match (made[-1] if made else None), piece:
-            case str() as last, str():
-                made[-1] = last + piece
-            case Thought() as last, Thought():
-                made[-1] = Thought(last.text + piece.text)
-            case _:
-                made.append(piece)
-    return made
+    """All pieces, none of them empty, with neighbors of one kind as one."""
+    made = [piece for step in feed_letters(reply, text) for piece in step]
+    assert all(piece if isinstance(piece, str) else piece[0] for piece in made)
+    return merged(made)
 
 
 def test_a_call_comes_with_its_last_letter_and_nothing_of_it_before() -> None:
@@ -108,12 +100,6 @@ def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
     assert pieces(reply, f"[TOOL_CALLS][{in_json(ADD)}, {in_json(ADD)}]") == [ADD]
 
 
-@given(st.sampled_from(FAMILIES), replies)
-def test_no_piece_is_empty(format_: ReplyFormat, text: str) -> None:
-    made = pieces(reply_of(format_), text)
-    assert all(piece if isinstance(piece, str) else piece[0] for piece in made)
-
-
 @given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
 def test_a_reply_that_goes_on_tells_the_rest(format_: ReplyFormat, text: str, letters: int) -> None:
     cut = min(letters, len(text))
@@ -121,12 +107,6 @@ def test_a_reply_that_goes_on_tells_the_rest(format_: ReplyFormat, text: str, le
     reply.resume([ord(letter) for letter in text[:cut]])
     reported = pieces(reply, text[cut:])
     assert sum(len(piece) for piece in reported if isinstance(piece, str)) <= len(text) - cut
-
-
-def test_reasoning_that_goes_on_is_reasoning() -> None:
-    reply = reply_of(HERMES_THINKS)
-    reply.resume([ord(letter) for letter in "<think>one"])
-    assert pieces(reply, " two</think>three") == [Thought(" two"), "three"]
 
 
 def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:

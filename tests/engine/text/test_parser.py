@@ -131,11 +131,6 @@ def test_arguments_stay_as_they_were_written() -> None:
     assert read(HERMES, f"<tool_call>{in_json(call)}</tool_call>") == [call]
 
 
-def test_without_tools_nothing_is_a_call() -> None:
-    text = f"<tool_call>{in_json(ADD)}</tool_call>"
-    assert read(HERMES_THINKS, f"<think>a</think>{text}", tools=()) == [Thought("a"), text]
-
-
 def test_any_marked_call_is_told_but_a_bare_one_only_of_a_tool_that_was_shown() -> None:
     other = Call("other", "{}")
     assert read(HERMES, f"<tool_call>{in_json(other)}</tool_call>") == [other]
@@ -176,14 +171,6 @@ def shown_at_once(format_: ReplyFormat, text: str) -> str:
 )
 def test_text_waits_only_while_it_can_become_an_opening(format_: ReplyFormat, text: str, shown: str) -> None:
     assert shown_at_once(format_, text) == shown
-
-
-def test_once_nothing_can_open_any_more_all_text_passes() -> None:
-    parser = parser_of(THINKS)
-    assert not parser.passes
-    parser.feed("So")
-    assert parser.passes
-    assert not parser_of(HERMES).passes
 
 
 def test_only_so_much_white_space_belongs_to_a_delimiter() -> None:

@@ -1,20 +1,22 @@
-"""What is parsed of a reply, and what is shown of it, goes by what was asked and by the model's real tokens."""
+"""How a model writes its replies is found out from its tokenizer; what is shown of one goes by that and by what was asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from functools import cache
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.messages import PLAIN, Message, Params, ReplySpec, Request
-from engine.text.formats import detect_format
+from engine.text.formats import Kind, ReplyFormat, detect_format, family_format
 from engine.text.parser import ParsedReply, ReplyFactory, ReplyPrefix
 from engine.text.reply_text import Piece, ReplyText, Thought
-from tests.engine.chat_families import FAMILIES
-from tests.engine.text.parse import TOOLS, add, in_json
+from tests.engine.chat_families import FAMILIES, QWEN, family
+from tests.engine.chat_families import PLAIN as PLAIN_TEMPLATE
+from tests.engine.text.parse import TOOLS, add, in_json, merged
 from tests.engine.text.test_parser import hermes
+from tests.engine.text.test_response_templates import MARKED
 
 WITH_TOOLS = ReplySpec(tools=TOOLS)
 ADD = add()
@@ -40,19 +42,7 @@ def written(
     reported: list[Piece] = []
     for token_id in tokenizer(name).encode(text, add_special_tokens=False):
         reported += reply.push(token_id).pieces
-    return reply, joined([*reported, *reply.flush()])
-
-
-def joined(pieces: Sequence[Piece]) -> list[Piece]:
-    made: list[Piece] = []
-    for piece in pieces:
-        if made and isinstance(piece, str) and isinstance(made[-1], str):
-            made[-1] += piece
-        elif made and isinstance(piece, Thought) and isinstance(made[-1], Thought):
-            made[-1] = Thought(made[-1].text + piece.text)
-        else:
-            made.append(piece)
-    return made
+    return reply, merged([*reported, *reply.flush()])
 
 
 CALLS = {
@@ -101,15 +91,12 @@ def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
         assert written("qwen", "<think>\na\n</think>\n\nb", spec)[1] == [Thought("a"), "b"]
 
 
-def test_reasoning_that_the_prompt_opened_goes_on() -> None:
-    begins = ReplyPrefix(opened="<think>\n")
-    assert written("r1", "a\n</think>\n\nb", begins=begins)[1] == [Thought("a"), "b"]
-
-
 def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
     before = tokenizer("r1").encode("a b</think>c", add_special_tokens=False)
     begins = ReplyPrefix("<think>\n", before)
     assert written("r1", " d", begins=begins)[1] == [" d"]
+    opened = ReplyPrefix(opened="<think>\n")
+    assert written("r1", "a\n</think>\n\nb", begins=opened)[1] == [Thought("a"), "b"]
 
 
 def test_scores_are_kept_where_they_are_asked_for() -> None:
@@ -117,3 +104,67 @@ def test_scores_are_kept_where_they_are_asked_for() -> None:
     requested = Request("r", (), Params(top_logprobs=0))
     assert replies.begin(requested, ReplyPrefix()).logprobs is not None
     assert replies.begin(Request("r", ()), ReplyPrefix()).logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("qwen", "calls as hermes, reasoning in <think>"),
+        ("llama", "calls as llama 3"),
+        ("mistral", "calls as mistral"),
+        ("r1", "reasoning in <think>"),
+        ("plain", None),
+    ],
+)
+def test_a_family_is_known_by_its_template_and_its_tokens(name: str, expected: str | None) -> None:
+    found = detect_format(FAMILIES[name]())
+    assert (found.name if found else None) == expected
+
+
+def kinds(found: ReplyFormat | None) -> set[Kind]:
+    return {region.kind for region in found.regions} if found else set()
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "expected"),
+    [
+        ("<tool_call><function=name></function></tool_call>", (), set()),
+        ("content.split('</think>')[-1]", (), {Kind.THOUGHT}),
+        ("", ("<think>", "</think>"), {Kind.THOUGHT}),
+        ("", ("<think>",), set()),
+        ("[THINK]", (), {Kind.THOUGHT}),
+        ("<tool_call>", ("</tool_call>",), {Kind.CALLS}),
+        ("parameters", ("<|python_tag|>",), set()),
+        ("parameters of tool_calls", ("<|python_tag|>",), {Kind.CALLS}),
+    ],
+)
+def test_marks_count_in_the_template_or_as_tokens(
+    template: str, tokens: tuple[str, ...], expected: set[Kind]
+) -> None:
+    assert kinds(family_format(template, tokens)) == expected
+
+
+def test_a_response_template_says_it_before_any_family() -> None:
+    tokenizer = FAMILIES["qwen"]()
+    tokenizer.response_template = MARKED
+    found = detect_format(tokenizer)
+    assert found is not None
+    assert found.name == "the tokenizer's response template"
+
+
+def test_a_response_template_that_is_none_is_told_and_the_family_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tokenizer = FAMILIES["r1"]()
+    tokenizer.response_template = {"fields": {}}
+    found = detect_format(tokenizer)
+    assert found is not None
+    assert found.name == "reasoning in <think>"
+    assert "response template can't be used" in caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_of_several_templates_all_count() -> None:
+    tokenizer = family(PLAIN_TEMPLATE, ())
+    tokenizer.chat_template = {"default": PLAIN_TEMPLATE, "tool_use": QWEN}
+    assert kinds(detect_format(tokenizer)) == {Kind.CALLS, Kind.THOUGHT}

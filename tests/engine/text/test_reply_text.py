@@ -1,30 +1,17 @@
-"""A reply is shown in whole characters and ends before its stop string."""
+"""A reply is shown in whole characters, ends before its stop string, and is sampled as somebody asked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.reply_text import Piece, ReplyStep, ReplyText
-
-
-class Letters:
-    """A detokenizer whose tokens are code points."""
-
-    def push(self, token_id: int) -> str:
-        return chr(token_id)
-
-    def flush(self) -> str:
-        return ""
-
-
-class Cut(Letters):
-    """Ends in the middle of a character."""
-
-    def flush(self) -> str:
-        return "\ufffd"
+from engine.messages import REPLY_TOKENS, Params
+from engine.text.reply_text import Piece, ReplyStep, ReplyText, StopStrings, resolve_sampling
+from tests.engine.text.letters import Cut, Letters
+from tests.engine.text.parse import cut
 
 
 def emitted_pieces(reply: ReplyText, text: str) -> list[str]:
@@ -43,27 +30,102 @@ def text_of(pieces: Sequence[Piece]) -> str:
     return "".join(map(str, pieces))
 
 
-def test_an_emoji_waits_and_is_flushed_at_the_end() -> None:
-    assert emitted_pieces(ReplyText(Letters()), "hi👍") == ["h", "i", "", "👍"]
-
-
-def test_what_is_before_a_stop_string_is_shown_even_if_it_waited() -> None:
-    assert emitted_pieces(ReplyText(Letters(), ["END"]), "a👍END") == ["a", "", "", "", "👍", ""]
-
-
-def test_a_beginning_of_a_stop_string_comes_behind_the_emoji_at_the_end() -> None:
-    assert emitted_pieces(ReplyText(Letters(), ["END"]), "👍EN")[-1] == "👍EN"
-
-
-def test_a_cut_character_ends_the_reply_or_completes_a_stop_string() -> None:
-    assert emitted_pieces(ReplyText(Cut()), "a") == ["a", "\ufffd"]
-    assert emitted_pieces(ReplyText(Cut(), ["b\ufffd"]), "ab") == ["a", "", ""]
-
-
-def test_a_step_tells_that_it_stopped() -> None:
+@pytest.mark.parametrize(
+    ("reply", "text", "shown"),
+    [
+        (ReplyText(Letters()), "hi👍", ["h", "i", "", "👍"]),
+        (ReplyText(Letters(), ["END"]), "a👍END", ["a", "", "", "", "👍", ""]),
+        (ReplyText(Letters(), ["END"]), "👍EN", ["", "", "", "👍EN"]),
+        (ReplyText(Cut()), "a", ["a", "\ufffd"]),
+        (ReplyText(Cut(), ["b\ufffd"]), "ab", ["a", "", ""]),
+    ],
+    ids=["it waits", "before a stop string", "and before its beginning", "a cut character", "one that stops"],
+)
+def test_a_character_waits_until_it_is_whole(reply: ReplyText, text: str, shown: list[str]) -> None:
+    assert emitted_pieces(reply, text) == shown
     assert ReplyText(Letters(), ["."]).push(ord(".")) == ReplyStep((), stopped=True)
 
 
 @given(st.text(st.sampled_from("ab👍🏽\u200d🇩🇪中\u094d")))
 def test_without_a_stop_string_all_text_comes_out(text: str) -> None:
     assert "".join(emitted_pieces(ReplyText(Letters(), ["never"]), text)) == text
+
+
+def play(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
+    """Return all the text that was shown, and the stop string that ended it."""
+    machine, shown = StopStrings(stops), ""
+    for piece in pieces:
+        text, stop = machine.push(piece)
+        shown += text
+        if stop is not None:
+            return shown, stop
+    return shown + machine.flush(), None
+
+
+def test_a_stop_string_over_three_pushes_never_leaks_and_the_one_complete_first_wins() -> None:
+    machine = StopStrings(["<end>"])
+    pushed = [machine.push(text) for text in ("hi <e", "n", "d> more")]
+    assert pushed == [("hi ", None), ("", None), ("", "<end>")]
+    assert play(["abcd", "bc"], ["abcd"]) == ("a", "bc")
+    assert play(["bc", "abc"], ["xabc"]) == ("x", "abc")
+
+
+letters = st.text("abc")
+
+
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=4), max_size=4),
+    letters,
+    st.lists(st.integers(0), max_size=6),
+)
+def test_any_split_shows_the_same(stops: list[str], text: str, cuts: list[int]) -> None:
+    assert play(stops, cut(text, cuts)) == play(stops, list(text)) == play(stops, [text])
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4), letters)
+def test_what_is_shown_holds_no_stop_string(stops: list[str], text: str) -> None:
+    shown, stop = play(stops, list(text))
+    assert not any(one in shown for one in stops)
+    assert text.startswith(shown)
+    assert (stop is not None) == any(one in text for one in stops)
+    assert stop is None or text.startswith(shown + stop)
+
+
+def test_the_request_wins_over_the_model_and_zero_is_a_value() -> None:
+    requested = Params(
+        max_new_tokens=5, do_sample=True, temperature=0.5, top_p=0.4, top_k=0, seed=1, max_time_s=2.0,
+        min_p=0.1, logit_bias=((3, 1.0),), min_tokens=2, ignore_eos=True,
+    )  # fmt: skip
+    model = Params(
+        max_new_tokens=9, do_sample=False, temperature=0.9, top_p=0.8, top_k=7, repetition_penalty=1.2,
+        min_p=0.2, presence_penalty=0.5,
+    )  # fmt: skip
+    got = resolve_sampling(requested, model)
+    for name in requested.__struct_fields__:
+        if hasattr(got, name) and getattr(requested, name) is not None:
+            assert getattr(got, name) == getattr(requested, name), name
+    assert (got.repetition_penalty, got.presence_penalty) == (1.2, 0.5)
+
+
+def test_where_nobody_says_anything_transformers_does_and_all_else_is_off() -> None:
+    got = resolve_sampling(Params(), Params())
+    assert (got.max_new_tokens, got.do_sample, got.temperature) == (REPLY_TOKENS, False, 1.0)
+    assert (got.top_p, got.top_k, got.repetition_penalty, got.seed) == (1.0, 50, 1.0, None)
+    assert (got.min_p, got.presence_penalty, got.frequency_penalty) == (0.0, 0.0, 0.0)
+    assert (got.logit_bias, got.min_tokens, got.ignore_eos) == ((), 0, False)
+
+
+@pytest.mark.parametrize(
+    ("requested", "model", "samples"),
+    [
+        (Params(), Params(do_sample=True), True),
+        (Params(temperature=0.0), Params(do_sample=True), False),
+        (Params(), Params(do_sample=True, temperature=0.0), False),
+        (Params(temperature=0.7), Params(do_sample=False), True),
+        (Params(temperature=0.7, do_sample=False), Params(do_sample=True), False),
+    ],
+)
+def test_a_temperature_asks_for_sampling_and_zero_for_none(
+    requested: Params, model: Params, *, samples: bool
+) -> None:
+    assert resolve_sampling(requested, model).do_sample is samples

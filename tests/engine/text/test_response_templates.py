@@ -182,7 +182,6 @@ def as_we_have_it(pieces: list[Piece]) -> tuple[str, str, list[Any]]:
 
 words = st.text(st.sampled_from("ab <é{\"'|"), min_size=1, max_size=9).map(str.strip)
 objects = st.dictionaries(st.sampled_from("abc"), st.text(st.sampled_from("ab <{\\"), max_size=5), max_size=3)
-numbers = st.integers(0, 9)
 
 
 def written(name: str, thought: str, text: str, calls: list[dict[str, str]]) -> str:

@@ -1,17 +1,24 @@
-"""A `python` whose vLLM is the small server of `program.py`."""
+"""A server like OpenAI's, and a `python` whose vLLM is the small server of `program.py`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from engine.upstream.vllm import LaunchOptions
+from tests.engine.upstream_server import UpstreamServer, upstream_server
 
 PROGRAM = Path(__file__).with_name("program.py")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[UpstreamServer]:
+    async with upstream_server() as upstream:
+        yield upstream
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,13 +18,14 @@ import httpx
 import msgspec
 import pytest
 
-from engine.api import EngineState, Streamer
+from engine.api import EngineState
 from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
-from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
+from engine.messages import FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.upstream import vllm
 from engine.upstream.vllm import LaunchedEngine, LaunchOptions
 from tests.coverage_tracing import coverage_enabled
+from tests.engine.replies import HELLO, has_ended, reply_of, until_it_writes
 from tests.sessions.chat_driver import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -57,35 +57,10 @@ async def until_exit_noticed(engine: LaunchedEngine) -> None:
     await eventually(lambda: engine.status.state is not EngineState.READY)
 
 
-async def reply_of(stream: Streamer) -> tuple[str, Finished]:
-    outputs = [output async for output in stream]
-    end = outputs[-1]
-    assert isinstance(end, Finished)
-    return "".join(output.text for output in outputs if isinstance(output, Chunk)), end
-
-
 async def engine_status(engine: LaunchedEngine) -> dict[str, Any]:
     """What the process that serves now says of itself."""
     text, _ = await reply_of(engine.generate(make_request("who are you", "who")))
     return dict(json.loads(text.removesuffix(".")))
-
-
-async def first_text(stream: Streamer) -> str:
-    async for output in stream:
-        if isinstance(output, Chunk):
-            return output.text
-    raise AssertionError("it ended without a text")
-
-
-def has_ended(pid: int, within_s: float = 10.0) -> bool:
-    """Wait for the end of a process that is not our child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ended, _, _ = select.select([descriptor], [], [], within_s)
-    os.close(descriptor)
-    return bool(ended)
 
 
 @contextmanager
@@ -112,16 +87,26 @@ async def serving(options: LaunchOptions, **more: Any) -> AsyncIterator[Launched
         yield engine
 
 
-async def test_it_serves_as_an_upstream_does(options: LaunchOptions) -> None:
-    async with serving(options) as engine:
+async def test_it_serves_as_an_upstream_does_with_a_key_and_without_our_settings(
+    options: LaunchOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MIDSTREAM_JWT_SECRET", "of nobody's business, " * 2)
+    caplog.set_level(logging.INFO, "engine")
+    async with LaunchedEngine(options).running() as engine:
+        await eventually(lambda: engine.status.stage == "starting vLLM")
+        facts = await engine.ready(READY_S)
+        assert "vllm: Resolved architecture: LlamaForCausalLM" in caplog.messages
+        assert (facts.model, facts.context_tokens, facts.max_batch) == ("model", 4096, 32)
         text, end = await reply_of(engine.generate(make_request()))
         assert (text, end.reason) == ("Hello.", FinishReason.STOP)
-        assert await engine.count_tokens((Message("user", "hello"),)) == 42
-        facts = engine.facts
-        assert facts is not None
-        assert (facts.model, facts.context_tokens, facts.max_batch) == ("model", 4096, 32)
-        assert (engine.open_requests, engine.statistics().queued) == (0, 0)
-        assert engine.parts == (engine,)
+        assert await engine.count_tokens(HELLO) == 42
+        assert (engine.open_requests, engine.statistics().queued, engine.parts) == (0, 0, (engine,))
+        status = await engine_status(engine)
+        assert not [name for name in status["environ"] if name.startswith("MIDSTREAM_")]
+        assert status["environ"]["VLLM_API_KEY"] not in " ".join(status["argv"])
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"{engine._client.base_url}models")
+        assert answer.status_code == 401
 
 
 async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptions) -> None:
@@ -139,16 +124,6 @@ async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptio
         assert engine.status.state is EngineState.LOADING
         assert (await reply_of(stream))[0] == "Hello."
         assert await counting == 42
-
-
-async def test_its_lines_are_logged_while_it_starts(
-    options: LaunchOptions, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "engine")
-    async with LaunchedEngine(options).running() as engine:
-        await eventually(lambda: engine.status.stage == "starting vLLM")
-        await engine.ready(READY_S)
-    assert "vllm: Resolved architecture: LlamaForCausalLM" in caplog.messages
 
 
 async def test_while_it_serves_the_log_has_heads_of_errors_alone(
@@ -169,31 +144,22 @@ async def test_while_it_serves_the_log_has_heads_of_errors_alone(
 async def test_one_that_is_killed_in_the_middle_of_a_reply_is_told_and_started_again(
     options: LaunchOptions,
 ) -> None:
-    async with serving(options) as engine:
+    """What it was not asked yet outlives it."""
+    async with serving(msgspec.structs.replace(options, max_batch=1)) as engine:
         before = await engine_status(engine)
+        lost = engine.generate(make_request("die"))
+        waiting = engine.generate(make_request("hello", "waiting"))
         with pytest.raises(
             EngineLost, match=r"vLLM was ended by SIGKILL|connection to the engine vllm was lost"
         ):
-            await reply_of(engine.generate(make_request("die")))
+            await reply_of(lost)
         await until_exit_noticed(engine)
-        assert (await reply_of(engine.generate(make_request("hello", "next"))))[0] == "Hello."
+        assert (await reply_of(waiting))[0] == "Hello."
         assert engine.status.restarts == 1
         assert engine.status.state is EngineState.READY
         after = await engine_status(engine)
         assert after["environ"]["VLLM_API_KEY"] != before["environ"]["VLLM_API_KEY"]
         assert all(has_ended(pid) for pid in before["pids"])
-
-
-async def test_what_it_was_not_told_of_outlives_it(options: LaunchOptions) -> None:
-    async with serving(msgspec.structs.replace(options, max_batch=1)) as engine:
-        pid = (await engine_status(engine))["pids"][0]
-        running = engine.generate(make_request("go on"))
-        assert await first_text(running) == "Hello"
-        waiting = engine.generate(make_request("hello", "waiting"))
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EngineLost):
-            await reply_of(running)
-        assert (await reply_of(waiting))[0] == "Hello."
 
 
 async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions, mood: Mood) -> None:
@@ -217,22 +183,18 @@ async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions,
     ("trouble", "reason"),
     [
         ("ValueError: the model is bad", r"^vLLM ended with exit code 1: ValueError: the model is bad\.$"),
-        ("python: No module named 'vllm'", "`make vllm` makes an environment"),
+        ("ModuleNotFoundError: python: No module named 'vllm'", "`make vllm` makes an environment"),
+        ("", "FileNotFoundError"),
     ],
+    ids=["an error", "no vLLM", "no Python"],
 )
 async def test_a_start_that_fails_is_told_with_its_reason(
     options: LaunchOptions, mood: Mood, trouble: str, reason: str
 ) -> None:
-    mood(trouble if "Error" in trouble else f"ModuleNotFoundError: {trouble}")
-    async with LaunchedEngine(options).running() as engine:
+    mood(trouble)
+    python = options.python if trouble else "/nowhere/python"
+    async with LaunchedEngine(msgspec.structs.replace(options, python=python)).running() as engine:
         with pytest.raises(ModelNotUsable, match=reason):
-            await engine.ready(READY_S)
-
-
-async def test_a_python_that_is_not_there_is_told(options: LaunchOptions, tmp_path: Path) -> None:
-    gone = msgspec.structs.replace(options, python=str(tmp_path / "nowhere"))
-    async with LaunchedEngine(gone).running() as engine:
-        with pytest.raises(ModelNotUsable, match="FileNotFoundError"):
             await engine.ready(READY_S)
 
 
@@ -242,7 +204,7 @@ async def test_stopping_leaves_nothing_of_it(options: LaunchOptions) -> None:
         async with serving(options) as engine:
             pids = (await engine_status(engine))["pids"]
             running = engine.generate(make_request("go on"))
-            await first_text(running)
+            await until_it_writes(running)
     with pytest.raises(EngineLost, match="The engine is stopped"):
         await reply_of(running)
     assert [has_ended(pid, 0) for pid in pids] == [True, True, True]
@@ -294,16 +256,3 @@ async def test_one_that_answers_nothing_any_more_is_ended(
         assert (await reply_of(engine.generate(make_request("hello", "next"))))[0] == "Hello."
         assert engine.status.restarts == 1
         assert all(has_ended(pid) for pid in before[:2])
-
-
-async def test_it_gets_no_setting_and_nobody_asks_it_without_its_key(
-    options: LaunchOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MIDSTREAM_JWT_SECRET", "of nobody's business, " * 2)
-    async with serving(options) as engine:
-        status = await engine_status(engine)
-        assert not [name for name in status["environ"] if name.startswith("MIDSTREAM_")]
-        assert status["environ"]["VLLM_API_KEY"] not in " ".join(status["argv"])
-        async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"{engine._client.base_url}models")
-        assert answer.status_code == 401

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse
 
 from engine.api import Engine, Streamer
 from engine.errors import EngineBusy, EngineError, EngineLost, EngineUnavailable, PromptRejected
@@ -28,16 +28,10 @@ from engine.messages import (
 )
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import Features, Timeouts, UpstreamOptions
-from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+from tests.engine.replies import HELLO, outputs_of, reply_of, text_of
+from tests.engine.upstream_server import Answer, UpstreamServer
 
-HELLO = (Message("user", "hello there"),)
 FAMILY = "👩‍👩‍👧"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[UpstreamServer]:
-    async with upstream_server() as upstream:
-        yield upstream
 
 
 @pytest.fixture
@@ -65,12 +59,8 @@ def make_request(request_id: str = "r", **params: Any) -> Request:
     return Request(request_id, HELLO, Params(**params))
 
 
-async def outputs_of(stream: Streamer) -> list[Output]:
-    return [output async for output in stream]
-
-
-def text_of(outputs: list[Output]) -> str:
-    return "".join(output.text for output in outputs if isinstance(output, Chunk))
+async def end_of(stream: Streamer) -> Finished:
+    return (await reply_of(stream))[1]
 
 
 async def text_until(stream: Streamer, end: str) -> str:
@@ -79,12 +69,6 @@ async def text_until(stream: Streamer, end: str) -> str:
         output = await anext(stream)
         text += output.text if isinstance(output, Chunk) else ""
     return text
-
-
-async def end_of(stream: Streamer) -> Finished:
-    end = (await outputs_of(stream))[-1]
-    assert isinstance(end, Finished)
-    return end
 
 
 async def failing(stream: Streamer) -> tuple[str, EngineError]:
@@ -106,6 +90,14 @@ async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -
     assert interface.statistics().generated_tokens == 4
     assert interface.statistics().running == 0
     assert interface.parts == (engine,)
+    assert 1 <= interface.statistics().deliveries <= 3
+    assert interface.statistics().delivery_seconds > 0
+    assert await engine.count_tokens(HELLO) == 8, "estimated"
+    surrogate = (Message("user", "\ud800"),)
+    for refused in ((), surrogate):
+        with pytest.raises(PromptRejected):
+            await engine.count_tokens(refused)
+    assert (await end_of(engine.generate(Request("r", surrogate)))).reason is FinishReason.ERROR
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
@@ -128,10 +120,12 @@ async def test_a_character_is_shown_whole(engine: UpstreamEngine, server: Upstre
     assert text_of(await outputs_of(stream)) == f"{FAMILY}b"
 
 
+@pytest.mark.parametrize("deaf", [False, True])
 async def test_a_cancel_closes_the_stream_and_nothing_comes_behind_it(
-    engine: UpstreamEngine, server: UpstreamServer
+    engine: UpstreamEngine, server: UpstreamServer, *, deaf: bool
 ) -> None:
-    server.answers = [Answer(("word ",), endless=True)]
+    """Whether the server hears of it, or goes on."""
+    server.answers = [Answer(("word ",), endless=True, deaf=deaf)]
     stream = engine.generate(make_request(max_new_tokens=4000))
     while not isinstance(await anext(stream), Chunk):
         pass
@@ -141,35 +135,10 @@ async def test_a_cancel_closes_the_stream_and_nothing_comes_behind_it(
     assert (rest[-1].reason, rest[-1].steps_after) == (FinishReason.CANCELLED, None)
     assert sum(isinstance(output, Chunk) for output in rest) <= 1, "what had come before the cancel"
     async with asyncio.timeout(30):
-        await server.closed.wait()
-    assert engine.open_requests == 0
-    assert engine.statistics().cancels == 1
-
-
-async def test_what_an_upstream_that_does_not_hear_goes_on_to_say_is_not_delivered(
-    engine: UpstreamEngine, server: UpstreamServer
-) -> None:
-    server.answers = [Answer(("word ",), endless=True, deaf=True)]
-    stream = engine.generate(make_request(max_new_tokens=4000))
-    await text_until(stream, " ")
-    stream.cancel()
-    await outputs_of(stream)
-    async with asyncio.timeout(30):
-        await server.spoke_to_nobody.wait()
+        await (server.spoke_to_nobody if deaf else server.closed).wait()
     assert await outputs_of(stream) == []
+    assert (engine.open_requests, engine.statistics().cancels) == (0, 1)
     assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
-
-
-async def test_a_silent_upstream_is_left_at_once(engine: UpstreamEngine, server: UpstreamServer) -> None:
-    server.answers = [Answer(hold_after=0)]
-    stream = engine.generate(make_request())
-    await server.held.wait()
-    stream.cancel()
-    stream.cancel()
-    assert (await end_of(stream)).reason is FinishReason.CANCELLED
-    async with asyncio.timeout(30):
-        await server.closed.wait()
-    assert server.made == 0
 
 
 SHED = {"error": {"message": "busy", "code": 429}}
@@ -220,7 +189,7 @@ async def test_what_fails_before_the_first_token_leaves_no_text(
         server.answers = [answer]
         text, error = await failing(engine.generate(make_request()))
         assert (text, type(error)) == ("", loss)
-        assert engine.open_requests == 0
+        assert (engine.open_requests, len(server.bodies)) == (0, 1)
         assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
         reported = engine.statistics()
         assert (reported.shed, reported.failures) == ((1, 0) if loss is EngineBusy else (0, 1))
@@ -240,11 +209,20 @@ async def test_what_fails_before_the_first_token_is_asked_again(
     assert (engine.statistics().retries, engine.statistics().failures) == (2, 2)
 
 
-async def test_it_is_asked_so_many_times_and_no_more(server: UpstreamServer) -> None:
-    async with serving(server, retries=1) as engine:
-        server.answers = [Answer(status=500)] * 2
-        _, error = await failing(engine.generate(make_request()))
-        assert (type(error), len(server.bodies)) == (EngineUnavailable, 2)
+async def test_a_silent_upstream_is_left_at_once_by_one_cancel(
+    engine: UpstreamEngine, server: UpstreamServer
+) -> None:
+    server.answers = [Answer(hold_after=0)]
+    stream = engine.generate(make_request())
+    await server.held.wait()
+    with pytest.raises(ValueError, match="still open"):
+        engine.generate(make_request())
+    stream.cancel()
+    stream.cancel()
+    assert (await end_of(stream)).reason is FinishReason.CANCELLED
+    async with asyncio.timeout(30):
+        await server.closed.wait()
+    assert server.made == 0
 
 
 async def test_a_cancel_between_two_attempts_ends_it(engine: UpstreamEngine, server: UpstreamServer) -> None:
@@ -275,58 +253,42 @@ async def test_what_fails_behind_a_token_keeps_the_text(
     assert isinstance(error, EngineLost)
 
 
-async def test_an_upstream_that_asks_for_a_rest_is_told_of_before_a_prompt_is_counted(
-    engine: UpstreamEngine, server: UpstreamServer
-) -> None:
-    server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
-    _, error = await failing(engine.generate(make_request()))
-    assert isinstance(error, EngineUnavailable)
-    assert error.retry_after_s == 60
-    with pytest.raises(EngineUnavailable, match="no more requests") as refusal:
-        await engine.count_tokens(HELLO)
-    assert 50 < (refusal.value.retry_after_s or 0) <= 60
-
-
-async def test_a_rest_is_not_cut_short_by_who_names_none(
+async def test_an_upstream_that_asks_for_a_rest_gets_it_though_another_answer_names_none(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
     held = Answer(hold_after=0, fail_after=0, error=SHED["error"])
     server.answers = [held, Answer(status=429, error=SHED, headers={"Retry-After": "100"})]
     before = engine.generate(make_request("before"))
     await server.held.wait()
-    await failing(engine.generate(make_request()))
+    _, error = await failing(engine.generate(make_request()))
+    assert isinstance(error, EngineBusy)
+    assert error.retry_after_s == 60
     held.go.set()
     await failing(before)
-    with pytest.raises(EngineBusy) as refusal:
+    with pytest.raises(EngineBusy, match="no more requests") as refusal:
         await engine.count_tokens(HELLO)
-    assert (refusal.value.retry_after_s or 0) > 30
+    assert 50 < (refusal.value.retry_after_s or 0) <= 60
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("answer", "most", "reason"),
     [
-        (Answer(reason="length"), FinishReason.LENGTH),
-        (Answer(reason="length", totals=False, mark=False), FinishReason.LENGTH),
-        (Answer(reason=None), FinishReason.STOP),
-        (Answer(reason="content_filter"), FinishReason.ERROR),
+        (Answer(reason="length"), None, FinishReason.LENGTH),
+        (Answer(reason="length", totals=False, mark=False), None, FinishReason.LENGTH),
+        (Answer(reason=None), None, FinishReason.STOP),
+        (Answer(reason="content_filter"), None, FinishReason.ERROR),
+        (Answer(("word ",), endless=True), 5, FinishReason.LENGTH),
     ],
     ids=repr,
 )
-async def test_a_reply_ends_for_the_upstreams_reason(
-    engine: UpstreamEngine, server: UpstreamServer, answer: Answer, reason: FinishReason
+async def test_a_reply_ends_for_the_upstreams_reason_or_where_it_was_asked_to(
+    engine: UpstreamEngine, server: UpstreamServer, answer: Answer, most: int | None, reason: FinishReason
 ) -> None:
     server.answers = [answer]
-    assert (await end_of(engine.generate(make_request()))).reason is reason
-
-
-async def test_an_upstream_that_never_stops_is_stopped(
-    engine: UpstreamEngine, server: UpstreamServer
-) -> None:
-    server.answers = [Answer(("word ",), endless=True)]
-    end = await end_of(engine.generate(make_request(max_new_tokens=5)))
-    assert end.reason is FinishReason.LENGTH
-    async with asyncio.timeout(30):
-        await server.closed.wait()
+    assert (await end_of(engine.generate(make_request(max_new_tokens=most)))).reason is reason
+    if answer.endless:
+        async with asyncio.timeout(30):
+            await server.closed.wait()
 
 
 @pytest.mark.parametrize(
@@ -374,21 +336,6 @@ async def test_what_is_no_chunk_ends_the_reply(
     assert (text, type(error)) == ("Hello", EngineLost)
 
 
-async def test_messages_that_are_no_text_are_refused(engine: UpstreamEngine) -> None:
-    no_text = (Message("user", "\ud800"),)
-    assert (await end_of(engine.generate(Request("r", no_text)))).reason is FinishReason.ERROR
-    with pytest.raises(PromptRejected):
-        await engine.count_tokens(no_text)
-
-
-async def test_a_request_of_an_open_id_is_refused(engine: UpstreamEngine, server: UpstreamServer) -> None:
-    server.answers = [Answer(hold_after=0)]
-    stream = engine.generate(make_request())
-    with pytest.raises(ValueError, match="still open"):
-        engine.generate(make_request())
-    stream.cancel()
-
-
 async def test_the_key_and_the_request_arrive(server: UpstreamServer) -> None:
     features = Features(affinity_header="x-session-id")
     trace = Trace("req-7", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
@@ -411,26 +358,6 @@ async def test_prompts_are_counted_upstream_where_it_can(server: UpstreamServer)
             await engine.count_tokens(HELLO)
         server.counted = JSONResponse(OVERFLOW, 400)
         assert await engine.count_tokens(HELLO) == 4096
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [PlainTextResponse("no"), JSONResponse({}, 500), JSONResponse(SHED, 429), JSONResponse({}, 404)],
-    ids=["no-count", "failed", "busy", "missing"],
-)
-async def test_an_upstream_that_fails_to_count_is_estimated_for(
-    server: UpstreamServer, failure: Response
-) -> None:
-    """It may serve all the same, and so may the others."""
-    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
-        server.counted = failure
-        assert await engine.count_tokens(HELLO) == 8
-
-
-async def test_else_their_length_is_estimated(engine: UpstreamEngine) -> None:
-    assert await engine.count_tokens(HELLO) == 8
-    with pytest.raises(PromptRejected):
-        await engine.count_tokens(())
 
 
 async def test_as_many_are_asked_at_once_as_it_runs_well_and_the_others_take_turns(
@@ -456,16 +383,3 @@ async def test_as_many_are_asked_at_once_as_it_runs_well_and_the_others_take_tur
         for stream in (running, other, second):
             assert (await end_of(stream)).reason is FinishReason.STOP
     assert len(server.bodies) == 3
-
-
-async def test_what_lies_between_arrival_and_reader_is_counted(engine: UpstreamEngine) -> None:
-    await outputs_of(engine.generate(make_request()))
-    reported = engine.statistics()
-    assert 1 <= reported.deliveries <= 3
-    assert reported.delivery_seconds > 0
-
-
-async def test_what_it_does_not_take_is_told(engine: UpstreamEngine, server: UpstreamServer) -> None:
-    assert set((await engine.ready()).lacks) >= {"top_k", "repetition_penalty"}
-    async with serving(server, features=Features(top_k=True, repetition_penalty=True)) as more:
-        assert not {"top_k", "repetition_penalty"} & set((await more.ready()).lacks)

@@ -15,15 +15,8 @@ from engine.messages import FinishReason, Request, Retried
 from engine.upstream.engine import UpstreamFleet
 from engine.upstream.monitor import FAILURES
 from engine.upstream.options import Timeouts
-from tests.engine.upstream.test_upstream import (
-    HELLO,
-    end_of,
-    failing,
-    make_request,
-    options_for,
-    outputs_of,
-    text_of,
-)
+from tests.engine.replies import HELLO, outputs_of, text_of
+from tests.engine.upstream.test_upstream import end_of, failing, make_request, options_for
 from tests.engine.upstream.test_upstream_lifecycle import until
 from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
 
@@ -65,15 +58,6 @@ def turn_of(conversation: str, request_id: str = "r") -> Request:
 
 def request_counts(*servers: UpstreamServer) -> list[int]:
     return [len(server.bodies) for server in servers]
-
-
-async def test_a_conversation_stays_where_it_was(
-    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
-) -> None:
-    for turn in range(3):
-        for conversation in "ab":
-            await end_of(fleet.generate(turn_of(conversation, f"{conversation}{turn}")))
-    assert request_counts(*servers) == [3, 3]
 
 
 async def test_another_process_sends_a_conversation_to_the_same_upstream(
@@ -120,25 +104,16 @@ async def test_a_request_that_is_turned_away_goes_elsewhere(
     assert request_counts(*servers) == [1, 2], "the one that asked for a rest has it"
 
 
-async def test_a_request_that_all_turn_away_ends(
-    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
+@pytest.mark.parametrize(("status", "asked"), [(503, [1, 1]), (500, [1, 3])])
+async def test_a_request_that_all_turn_away_or_fail_ends(
+    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer], status: int, asked: list[int]
 ) -> None:
+    """One that fails is asked again, if nobody else is left."""
     for server in servers:
-        server.answers = [Answer(status=503, error=BUSY)]
+        server.usual = Answer(status=status, error=BUSY)
     _, error = await failing(fleet.generate(make_request()))
     assert isinstance(error, EngineUnavailable)
-    assert request_counts(*servers) == [1, 1]
-    assert text_of(await outputs_of(fleet.generate(make_request()))) == "Hello there."
-
-
-async def test_a_request_that_all_fail_is_asked_of_each_and_again_of_the_last(
-    fleet: UpstreamFleet, servers: tuple[UpstreamServer, UpstreamServer]
-) -> None:
-    for server in servers:
-        server.usual = Answer(status=500, error=BUSY)
-    _, error = await failing(fleet.generate(make_request()))
-    assert type(error) is EngineUnavailable
-    assert request_counts(*servers) == [1, 3]
+    assert request_counts(*servers) == asked
 
 
 async def test_an_upstream_that_is_left_alone_takes_nothing_over(
@@ -220,11 +195,7 @@ async def test_one_that_is_gone_is_gone_around() -> None:
         assert await fleet.ready()
         assert request_counts(stays) == [1]
     fleet.parts[1].monitor._look.set()
-    await until_gone(fleet)
+    await until(fleet.parts[1], EngineState.RESTARTING)
     with pytest.raises(EngineUnavailable):
         await fleet.ready()
     await running.__aexit__(None, None, None)
-
-
-async def until_gone(fleet: UpstreamFleet) -> None:
-    await until(fleet.parts[1], EngineState.RESTARTING)

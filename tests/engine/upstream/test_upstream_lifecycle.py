@@ -1,33 +1,30 @@
-"""Upstreams that come late, go away and come back; requests wait for them, within limits."""
+"""Upstreams that come late, go away, come back or are hostile: waits, bytes and words of theirs have limits."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import math
 import ssl
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trustme
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineState
-from engine.errors import EngineLost, EngineUnavailable
+from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, backoff_s
-from engine.upstream.options import Timeouts
-from tests.engine.upstream.test_upstream import (
-    HELLO,
-    end_of,
-    failing,
-    make_request,
-    options_for,
-    outputs_of,
-    serving,
-    text_of,
-)
-from tests.engine.upstream_server import Answer, upstream_server
+from engine.upstream.options import Features, Timeouts
+from tests.engine.replies import HELLO, outputs_of, text_of
+from tests.engine.upstream.test_upstream import SHED, end_of, failing, make_request, options_for, serving
+from tests.engine.upstream_server import Answer, UpstreamServer, upstream_server
+from tests.sessions.chat_driver import eventually
 
 SOON = Timeouts(connect_s=2, health_s=0.05, unavailable_s=5)
 
@@ -40,30 +37,26 @@ async def until(engine: UpstreamEngine, state: EngineState) -> None:
             await reached.wait()
 
 
-async def test_what_was_asked_before_an_upstream_answers_is_served_then() -> None:
-    async with upstream_server() as server:
-        server.models = JSONResponse({}, 503)
-        engine = UpstreamEngine(options_for(server.url, timeouts=SOON))
-        early = engine.generate(make_request())
-        async with engine.running():
-            with pytest.raises(EngineUnavailable, match="not ready"):
-                await engine.ready(0.2)
-            assert engine.status.message == "The engine up answers 503 to GET models."
-            assert engine.statistics().queued == 1
-            server.models = PlainTextResponse("fine")
-            assert text_of(await outputs_of(early)) == "Hello there."
-            assert engine.status.state is EngineState.READY
-
-
-async def test_an_upstream_that_serves_another_model_is_not_ready() -> None:
-    async with upstream_server() as server:
+async def test_what_was_asked_before_an_upstream_answers_is_served_then(server: UpstreamServer) -> None:
+    server.models = JSONResponse({}, 503)
+    engine = UpstreamEngine(options_for(server.url, timeouts=SOON))
+    early = engine.generate(make_request())
+    async with engine.running():
+        with pytest.raises(EngineUnavailable, match="not ready"):
+            await engine.ready(0.2)
+        assert engine.status.message == "The engine up answers 503 to GET models."
+        assert engine.statistics().queued == 1
         server.models = JSONResponse({"data": [{"id": "another"}]})
-        async with UpstreamEngine(options_for(server.url, timeouts=SOON)).running() as engine:
-            await server.second_look.wait()
-            assert engine.status.state is EngineState.LOADING
-            assert "does not serve 'model'" in (engine.status.message or "")
-            server.models = JSONResponse({}, 429)
-            await engine.ready(5)
+        await eventually(lambda: "does not serve 'model'" in (engine.status.message or ""))
+        assert engine.status.state is EngineState.LOADING
+        server.models = PlainTextResponse("fine")
+        assert text_of(await outputs_of(early)) == "Hello there."
+        assert engine.status.state is EngineState.READY
+        server.models = JSONResponse({}, 500)
+        await until(engine, EngineState.RESTARTING)
+        server.models = JSONResponse({}, 429)
+        await until(engine, EngineState.READY)
+        assert engine.status.restarts == 1, "one look that fails is not the end"
 
 
 async def test_an_upstream_that_is_gone_is_waited_for_and_comes_back() -> None:
@@ -100,28 +93,18 @@ async def test_patience_with_an_upstream_that_is_gone_ends() -> None:
     await running.__aexit__(None, None, None)
 
 
-async def test_one_look_that_fails_is_not_the_end() -> None:
-    async with upstream_server() as server, serving(server, timeouts=SOON) as engine:
-        server.models = JSONResponse({}, 500)
-        await until(engine, EngineState.RESTARTING)
-        server.models = JSONResponse({"data": []})
-        await until(engine, EngineState.READY)
-        assert engine.status.restarts == 1
-
-
-async def test_what_is_open_when_the_engine_stops_is_lost() -> None:
-    async with upstream_server() as server:
-        server.answers = [Answer(hold_after=1)]
-        async with serving(server) as engine:
-            stream = engine.generate(make_request())
-            await server.held.wait()
-        text, error = await failing(stream)
-        assert isinstance(error, EngineLost)
-        assert text in {"", "Hello"}
-        with pytest.raises(EngineUnavailable):
-            engine.generate(make_request("late"))
-        async with asyncio.timeout(30):
-            await server.closed.wait()
+async def test_what_is_open_when_the_engine_stops_is_lost(server: UpstreamServer) -> None:
+    server.answers = [Answer(hold_after=1)]
+    async with serving(server) as engine:
+        stream = engine.generate(make_request())
+        await server.held.wait()
+    text, error = await failing(stream)
+    assert isinstance(error, EngineLost)
+    assert text in {"", "Hello"}
+    with pytest.raises(EngineUnavailable):
+        engine.generate(make_request("late"))
+    async with asyncio.timeout(30):
+        await server.closed.wait()
 
 
 def test_pauses_grow_to_a_limit() -> None:
@@ -131,9 +114,12 @@ def test_pauses_grow_to_a_limit() -> None:
     assert backoff_s(40, 1.0) <= 1.0
 
 
-async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried() -> None:
-    async with upstream_server() as server, serving(server, retries=0) as engine:
-        server.answers = [Answer(status=500)] * FAILURES
+async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried(
+    server: UpstreamServer,
+) -> None:
+    """A trial that is cancelled proves nothing."""
+    async with serving(server, retries=0) as engine:
+        server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
         for number in range(FAILURES):
             await failing(engine.generate(make_request(f"r{number}")))
         engine.monitor.circuit._until = math.inf
@@ -144,16 +130,6 @@ async def test_an_upstream_that_fails_again_and_again_is_left_alone_then_tried()
             await engine.count_tokens(HELLO)
         assert (len(server.bodies), engine.statistics().circuit_open) == (FAILURES, 1)
         engine.monitor.circuit._until = 0.0
-        assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
-        assert engine.statistics().circuit_open == 0
-
-
-async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
-    async with upstream_server() as server, serving(server, retries=0) as engine:
-        server.answers = [*[Answer(status=500)] * FAILURES, Answer(hold_after=0)]
-        for number in range(FAILURES):
-            await failing(engine.generate(make_request(f"r{number}")))
-        engine.monitor.circuit._until = 0.0
         trial = engine.generate(make_request("trial"))
         await server.held.wait()
         _, error = await failing(engine.generate(make_request("beside")))
@@ -162,10 +138,11 @@ async def test_a_trial_that_is_cancelled_proves_nothing() -> None:
         await server.closed.wait()
         assert engine.statistics().circuit_open == 1
         assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
+        assert engine.statistics().circuit_open == 0
 
 
-async def test_what_the_sender_did_wrong_opens_no_circuit() -> None:
-    async with upstream_server() as server, serving(server) as engine:
+async def test_what_the_sender_did_wrong_opens_no_circuit(server: UpstreamServer) -> None:
+    async with serving(server) as engine:
         server.answers = [Answer(status=400)] * (FAILURES + 1)
         for number in range(FAILURES + 1):
             assert (await end_of(engine.generate(make_request(f"r{number}")))).reason is FinishReason.ERROR
@@ -201,3 +178,128 @@ async def test_what_waits_for_a_connection_can_be_given_to_another_engine(tmp_pa
             assert engine.statistics().running == 1
             assert [request.request_id for request, _ in engine.give_up_waiting()] == ["r"]
         over.set()
+
+
+MIB = 1024 * 1024
+HURRIED = Timeouts(connect_s=0.5, health_s=0.05, unavailable_s=5)
+
+
+class Flood(StreamingResponse):
+    """An answer without an end, as often as it is asked for."""
+
+    def __init__(self, part: bytes, pause_s: float = 0.0) -> None:
+        super().__init__((), media_type="application/json")
+        self.sent = 0
+        self._part = part
+        self._pause_s = pause_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.body_iterator = self._parts()
+        await super().__call__(scope, receive, send)
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        while self.sent < 512 * MIB:
+            yield self._part
+            self.sent += len(self._part)
+            await asyncio.sleep(self._pause_s)
+
+
+@pytest.mark.parametrize(
+    "flood", [Flood(b" " * 65_536), Flood(b" ", pause_s=0.05)], ids=["endless", "trickled"]
+)
+async def test_an_upstream_whose_list_of_models_has_no_end_does_not_serve(
+    server: UpstreamServer, flood: Flood
+) -> None:
+    options = options_for(server.url, timeouts=HURRIED)
+    async with UpstreamEngine(options).running() as engine:
+        await engine.ready(5)
+        server.models = flood
+        await until(engine, EngineState.RESTARTING)
+    assert flood.sent < 32 * MIB
+
+
+DEEP = b'{"x": ' + b"[" * 100_000
+MALFORMED = {
+    "deep": DEEP,
+    "no UTF-8": b'{"data": [{"id": "\xff"}]}',
+    "long code": b'{"error": {"message": "no", "code": "' + b"9" * 5_000 + b'"}}',
+    "nested errors": b'{"error": ' * 900 + b"1" + b"}" * 900,
+}
+
+
+COUNTS: dict[str, Callable[[], Response]] = {
+    **{f"{count!r}": partial(JSONResponse, {"count": count}) for count in (-1, 10**18, "42", 1.5, None)},
+    "endless": lambda: Flood(b" " * 65_536),
+    "trickled": lambda: Flood(b" ", pause_s=0.05),
+    # identity was asked for; a megabyte of gzip can be a gigabyte of blanks
+    "compressed": lambda: Response(gzip.compress(b'{"count": 42}'), headers={"Content-Encoding": "gzip"}),
+    "text": lambda: PlainTextResponse("no"),
+    "busy": lambda: JSONResponse(SHED, 429),
+    "missing": lambda: JSONResponse({}, 404),
+    **{f"{name}, {status}": partial(Response, body, status) for name, body in MALFORMED.items() for status in (200, 500)},
+}  # fmt: skip
+
+
+async def test_a_count_that_has_no_end_or_can_not_be_read_or_true_is_estimated(
+    server: UpstreamServer,
+) -> None:
+    async with serving(server, timeouts=HURRIED, features=Features(tokenize="../tokenize")) as engine:
+        for case, respond in COUNTS.items():
+            server.counted = counted = respond()
+            async with asyncio.timeout(30):
+                assert await engine.count_tokens(HELLO) == 8, case
+            assert getattr(counted, "sent", 0) < 32 * MIB, "what the buffers of the kernel take"
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+async def test_an_upstream_whose_list_of_models_can_not_be_read_serves(
+    server: UpstreamServer, body: bytes
+) -> None:
+    """A decoder has an error of its own for each of these; one in a check of the health ended the engine."""
+    async with serving(server, timeouts=HURRIED) as engine:
+        server.models = Response(body)
+        looks = server.looks
+        while server.looks < looks + 2:
+            assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
+
+
+async def test_a_chunk_that_is_too_deep_is_no_chunk(server: UpstreamServer) -> None:
+    async with serving(server, retries=0) as engine:
+        server.answers = [Answer(fail_after=0, raw=f"data: {DEEP.decode()}\n\n")]
+        _, error = await failing(engine.generate(make_request()))
+    assert "not a chunk of a reply" in str(error)
+
+
+async def test_nobody_is_shown_the_words_of_an_upstreams_error(
+    server: UpstreamServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(server, features=Features(tokenize="../tokenize")) as engine:
+        error = {"message": "key sk-secret at 10.0.0.7", "type": "BadRequestError", "code": "no_tools"}
+        server.answers = [Answer(status=400, error={"error": error})]
+        end = await end_of(engine.generate(make_request()))
+        assert end.error is not None
+        assert "(400)" in end.error
+        assert "secret" not in end.error
+        assert "no_tools" not in end.error
+    assert "(400)" in caplog.text
+    assert "BadRequestError no_tools" in caplog.text  # so that the operator can find the cause
+    assert "secret" not in caplog.text
+
+
+async def test_one_request_tries_after_a_rest(server: UpstreamServer) -> None:
+    """A server that asks for an hour is well again sooner; a server that is not is not asked by everybody."""
+    async with serving(server, retries=0) as engine:
+        server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "0.2"})]
+        await failing(engine.generate(make_request()))
+        with pytest.raises(EngineBusy):
+            await engine.count_tokens(HELLO)
+        await asyncio.sleep(0.3)
+        held = Answer(hold_after=0)
+        server.answers = [held]
+        trial = engine.generate(make_request("trial"))
+        await server.held.wait()
+        _, other = await failing(engine.generate(make_request("other")))
+        assert isinstance(other, EngineBusy)
+        held.go.set()
+        assert text_of(await outputs_of(trial)) == "Hello there."
+        assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."

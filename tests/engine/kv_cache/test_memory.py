@@ -1,0 +1,138 @@
+"""Memory is shared out in pages, laid out for a step, and given back page by page."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+
+import pytest
+import torch
+
+from engine.errors import ModelNotUsable
+from engine.kv_cache import CPU_PAGE, CUDA_PAGE, KVBudget, LayerPages, kv_budget, page_size
+from engine.step_layout import NO_SLOT, Span, lay_out, send
+
+
+def budget(
+    size: int | None, *, window: int | None = 4096, page: int = 64, is_limit: bool = False
+) -> KVBudget:
+    return kv_budget(size, bytes_per_token=10, window=window, max_batch=4, page_size=page, is_limit=is_limit)
+
+
+@pytest.mark.parametrize(
+    ("made", "pages", "context"),
+    [
+        (budget(50_000), 78, 4096),
+        (budget(20_000), 31, 31 * 64),
+        (budget(None), 4 * 64, 4096),
+        (budget(30_000, window=None), 46, 46 * 64),
+        (budget(10**9), 10**9 // 640, 4096),
+        (budget(10**9, is_limit=True), 5 * 64, 4096),
+        (budget(50_000, is_limit=True), 78, 4096),
+        (budget(10**9, window=None, is_limit=True), 10**9 // 640, 10**9 // 640 * 64),
+    ],
+    ids=[
+        "one reply may have what others leave",
+        "less than a window",
+        "nobody says how much: everyone gets the window",
+        "no window",
+        "what an operator sets is taken",
+        "by default four windows, and a quarter of that",
+        "nor more than there is",
+        "a default without a window",
+    ],
+)
+def test_memory_becomes_pages_and_a_context(made: KVBudget, pages: int, context: int) -> None:
+    assert made == KVBudget(pages, 64, context, 10)
+
+
+def test_a_page_suits_its_device_and_is_no_larger_than_the_memory() -> None:
+    assert (page_size("cpu"), page_size("cuda")) == (CPU_PAGE, CUDA_PAGE)
+    assert budget(1000, page=256) == KVBudget(1, 100, 100, 10)
+
+
+def test_too_little_is_refused_with_what_helps() -> None:
+    with pytest.raises(ModelNotUsable, match="room for 10 tokens"):
+        budget(100)
+    with pytest.raises(ModelNotUsable, match="MIDSTREAM_KV_MEMORY"):
+        budget(None, window=None)
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is given back under Linux alone")
+PAGES, SIZE = 12, 64
+GIVEN_BACK = [1, 2, 3, 6, 11]
+
+
+def full(heads: int, size: int, dtype: torch.dtype) -> LayerPages:
+    rows = torch.ones(1, heads, size, dtype=dtype)
+    layer = LayerPages.make(rows, rows, PAGES, SIZE)
+    for store in layer:
+        store.fill_(1)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "dtype"),
+    [(2, 32, torch.bfloat16), (2, 32, torch.float32), (8, 128, torch.bfloat16)],
+)
+def test_each_page_is_given_back_by_itself(heads: int, size: int, dtype: torch.dtype) -> None:
+    assert SIZE * heads * size * dtype.itemsize % mmap.PAGESIZE == 0
+    layer = full(heads, size, dtype)
+    layer.give_back(GIVEN_BACK)
+    for store in layer:
+        assert [page for page in range(PAGES) if not store[page].any()] == GIVEN_BACK
+        assert all(store[page].all() for page in set(range(PAGES)) - set(GIVEN_BACK))
+        store[2] = 3
+        assert store[2].eq(3).all(), "it can be written again"
+
+
+@pytest.mark.parametrize("size", [1, 5, 24, 33])
+def test_odd_pages_never_take_their_neighbors_along(size: int) -> None:
+    layer = full(3, size, torch.float32)
+    layer.give_back(GIVEN_BACK)
+    for store in layer:
+        assert all(store[page].all() for page in set(range(PAGES)) - set(GIVEN_BACK))
+
+
+ELSEWHERE = torch.device("meta")
+"""A device that computes nothing, on every machine."""
+
+CPU = torch.device("cpu")
+
+DECODING = [Span(0, 5, [11], samples=True, pages=[7, 2]), Span(3, 8, [12], samples=True, pages=[1, 4, 3])]
+PROMPT = Span(1, 2, [21, 22, 23, 24], samples=True, pages=[9, 8])
+
+
+def test_elsewhere_all_of_it_is_parts_of_one_copy() -> None:
+    one, two = send([torch.tensor([[1, 2], [3, 4]]), torch.tensor([5], dtype=torch.int32)], ELSEWHERE)
+    assert (one.shape, two.shape, one.device) == ((2, 2), (1,), ELSEWHERE)
+    assert (one.dtype, two.dtype) == (torch.int64, torch.int32)
+    assert one.untyped_storage().nbytes() == two.untyped_storage().nbytes() == 4 * 8 + 4
+    assert two.storage_offset() == 8
+
+
+def test_a_decode_step_has_a_row_a_request() -> None:
+    step = lay_out(DECODING, page_size=4, device=CPU)
+    assert step.input_ids.tolist() == [[11, 12]]
+    assert step.position_ids.tolist() == [[5, 8]]
+    assert (step.decode_rows, step.rows, step.sampled_rows, step.longest_prompt) == (2, 2, None, 0)
+    assert step.tables.tolist() == [[7, 2, 0], [1, 4, 3]]
+    assert step.lengths.tolist() == [6, 9]
+    assert step.query_starts.tolist() == [0, 1, 2]
+    assert (step.pages.tolist(), step.offsets.tolist()) == ([2, 3], [1, 0])
+
+
+def test_a_prompt_comes_behind_and_rows_are_filled_up_for_nobody() -> None:
+    step = lay_out([*DECODING, PROMPT], page_size=4, device=CPU)
+    assert (step.decode_rows, step.rows, step.longest_prompt, step.extent) == (2, 6, 4, 9)
+    assert step.input_ids.shape == (1, 16)
+    assert step.pages.tolist() == [2, 3, 9, 9, 8, 8] + [NO_SLOT] * 10
+    assert step.offsets.tolist()[:6] == [1, 0, 2, 3, 0, 1]
+    assert step.query_starts.tolist() == [0, 1, 2, 6]
+    assert step.sampled_rows is not None
+    assert step.sampled_rows.tolist() == [0, 1, 5]
+
+
+def test_a_table_that_is_too_short_is_refused() -> None:
+    with pytest.raises(ValueError, match="9 tokens do not fit into 2 pages of 4"):
+        lay_out([Span(0, 8, [1], samples=True, pages=[0, 1])], page_size=4, device=CPU)

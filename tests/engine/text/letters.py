@@ -1,0 +1,27 @@
+"""Detokenizers of tests, whose tokens are code points."""
+
+from __future__ import annotations
+
+from engine.text.detokenizer import Spelled
+
+
+class Letters:
+    """Each token is a letter."""
+
+    holds = False
+
+    def push(self, token_id: int) -> str:
+        return chr(token_id)
+
+    def flush(self) -> str:
+        return ""
+
+    def spell(self, token_id: int) -> Spelled:
+        return Spelled(chr(token_id), chr(token_id).encode())
+
+
+class Cut(Letters):
+    """Ends in the middle of a character."""
+
+    def flush(self) -> str:
+        return "\ufffd"
