@@ -24,8 +24,8 @@ the file, write an array. The image and the files of [deploy](../deploy/README.m
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
 and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read
-at startup; a change or SIGHUP rereads only `[limits]`, but for `key_connections`. SIGHUP also
-rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
+at startup; only `[limits]`, except `key_connections`, is reread after a change or SIGHUP. SIGHUP
+also rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
 """
 _LIMITS = """\
 The limits: {names}. In the file they are the table `[limits]`; `--limits
