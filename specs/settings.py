@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from app.cli import GROUPS, metavar
-from app.settings import PREFIX, Limits, described, option_defaults, option_kinds
+from app.settings import PREFIX, described, option_defaults, option_kinds
 
 _COLUMNS = 100
 _HEAD = """\
@@ -28,8 +28,8 @@ at startup; only `[limits]`, except `key_connections`, is reread after a change 
 also rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
 """
 _LIMITS = """\
-The limits: {names}. In the file they are the table `[limits]`; `--limits
-message_rate=100,key_connections=50` leaves the others at their defaults.
+In the file, limits are the table `[limits]`. Limits that you don't name keep their defaults: `--limits
+message_rate=100,key_connections=50`.
 """
 
 
@@ -56,5 +56,4 @@ def _entries() -> Iterator[str]:
             + "\n"
         )
         if name == "limits":
-            names = ", ".join(f"`{limit}`" for limit in Limits.__struct_fields__)
-            yield "\n".join(wrap(_LIMITS.format(names=names), _COLUMNS, break_on_hyphens=False)) + "\n"
+            yield "\n".join(wrap(_LIMITS, _COLUMNS, break_on_hyphens=False)) + "\n"
