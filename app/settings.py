@@ -192,8 +192,8 @@ class Settings(Fixed, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["memory", "disk", "replicated"] | None,
         Meta(
-            description="Where the store must have a message or a reply's end before it is confirmed: in memory; on disk; or replicated, in "
-            "its own and a replica's memory. Unset: disk for the embedded store, memory for others."
+            description="What must hold a message or a reply's end before it is confirmed: memory: the store's memory; disk: its disk; "
+            "replicated: its memory and a replica's. Unset: disk for the embedded store, memory for others."
         ),
     ] = None
     store_memory: Annotated[
