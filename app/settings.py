@@ -214,7 +214,9 @@ class Settings(Fixed, frozen=True, kw_only=True):
     ] = ()
     api_keys: Annotated[
         str | None,
-        Meta(description="File of API keys (see `midstream keys`), or a list of NAME:HASH:KIND, separated by commas."),
+        Meta(
+            description="File of API keys (see `midstream keys`), or a list of NAME:HASH:KIND, separated by commas."
+        ),
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
@@ -258,7 +260,9 @@ class Settings(Fixed, frozen=True, kw_only=True):
     ] = False
     quantize: Annotated[
         str,
-        Meta(description="none, or int8 for the weights of linear layers: on a CPU only, faster for few replies at once."),
+        Meta(
+            description="none, or int8 for the weights of linear layers: on a CPU only, faster for few replies at once."
+        ),
     ] = "none"
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
