@@ -127,7 +127,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that the server answers to, besides those of loopback, separated by commas; *.example.org and * match several. Unset: none on loopback; else any with authentication, IP addresses without."
+            description="Host names, separated by commas, that the server answers to besides localhost; *.example.org and * match several. A server that listens beyond loopback also answers to any name if this is unset and clients authenticate, and to IP addresses if they don't."
         ),
     ] = ()
     allowed_ips: Annotated[
@@ -141,13 +141,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tls_cert: Annotated[
         str | None,
         Meta(
-            description="PEM file of a certificate and its chain: the server then speaks TLS 1.2 and 1.3, and nothing else."
+            description="PEM file of a certificate and its chain; the server then speaks only TLS, 1.2 or 1.3."
         ),
     ] = None
     tls_key: Annotated[
         str | None,
         Meta(
-            description="PEM file of the certificate's key, without a password; unset: it is in the same file."
+            description="PEM file of the certificate's key, without a password; unset: tls_cert has the key."
         ),
     ] = None
     model: Annotated[
@@ -159,14 +159,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
     upstream: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")], ...],
         Meta(
-            description="URL of an OpenAI-compatible server, such as a running vLLM or llama-server, whose models are served: http://127.0.0.1:8001/v1; may be repeated; set UPSTREAM_API_KEY if it needs a key."
+            description="URL of an OpenAI-compatible server (vLLM, llama-server …) whose models are served, such as http://127.0.0.1:8001/v1; may be repeated. Set UPSTREAM_API_KEY if the server needs a key."
         ),
     ] = ()
     engine: Annotated[
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine; vllm: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses; the path of a Python that has vLLM: the same with it.",
+            description="midstream: the built-in engine; vllm, or the path of a Python that has vLLM: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
@@ -178,7 +178,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     system_prompt: Annotated[
         str | None,
         Meta(
-            description="System prompt of conversations whose client sets none; @PATH reads it from a file. Its KV cache is computed once."
+            description="System prompt of conversations whose client sets none; @PATH reads the prompt from a file. Its KV cache is computed once."
         ),
     ] = None
     redis_url: Annotated[
@@ -192,16 +192,15 @@ class Settings(Fixed, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["memory", "disk", "replicated"] | None,
         Meta(
-            description="Where a message or a reply's end is stored before it is confirmed: memory: in the store's memory; disk: on "
-            "its disk; replicated: also in the memory of one of its replicas; unset: disk with the embedded store, memory with "
-            "another one."
+            description="What must hold a message or a reply's end before it is confirmed: memory: the store's memory; disk: its disk; "
+            "replicated: its memory and a replica's. Unset: disk for the embedded store, memory for others."
         ),
     ] = None
     store_memory: Annotated[
         Annotated[int, Meta(ge=16 * 1024**2)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1GiB for the embedded one, else its maxmemory, or three quarters of its machine if it has none.",
+            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1GiB for the embedded store; for others their maxmemory, or without one three quarters of their machine's memory.",
         ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -210,12 +209,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins whose pages may connect, besides the server's own, separated by commas; @PATH names a file with one a line. * means every origin: any web page that somebody opens can then connect from their browser."
+            description="Origins, separated by commas, whose pages may connect, besides the server's own; @PATH names a file with one origin a line. * means every origin: any web page that somebody opens can then connect from their browser."
         ),
     ] = ()
     api_keys: Annotated[
         str | None,
-        Meta(description="File of API keys (see `midstream keys`), or NAME:HASH:KIND, separated by commas."),
+        Meta(
+            description="File of API keys (see `midstream keys`), or a list of NAME:HASH:KIND, separated by commas."
+        ),
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
@@ -228,13 +229,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_issuer: Annotated[
         str | None,
         Meta(
-            description="Required `iss` of JWTs; unset: any. Without jwt_secret and jwks_url it is the URL of an OpenID Connect issuer, whose keys are found by discovery."
+            description="Required `iss` of JWTs; unset: any. Without jwt_secret and jwks_url: the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
         str | None,
         Meta(
-            description="Required `aud` of JWTs; * means any. Needed with a key set or an OpenID Connect issuer, which also sign for other services."
+            description="Required `aud` of JWTs; * means any. Needed with jwks_url or an OpenID Connect issuer, whose keys also sign for other services."
         ),
     ] = None
     insecure: Annotated[
@@ -245,7 +246,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
-            description="auto, cpu, cuda, cuda:1 …; several, separated by commas, get their own engines.",
+            description="auto, cpu, cuda, cuda:1 …; each of several, separated by commas, gets its own engine.",
         ),
     ] = "auto"
     dtype: Annotated[
@@ -254,12 +255,14 @@ class Settings(Fixed, frozen=True, kw_only=True):
     pickled_weights: Annotated[
         bool,
         Meta(
-            description="Also load weights in pickle files (pytorch_model.bin), which may run code of their author if PyTorch has a flaw."
+            description="Also load weights in pickle files (pytorch_model.bin), which may run their author's code if PyTorch has a flaw."
         ),
     ] = False
     quantize: Annotated[
         str,
-        Meta(description="none; or int8: the weights of linear layers, on a CPU, for few replies at once."),
+        Meta(
+            description="none, or int8 for the weights of linear layers: on a CPU only, faster for few replies at once."
+        ),
     ] = "none"
     max_batch: Annotated[
         int, Meta(ge=1, le=1024, description="Replies that one engine generates at once.")
@@ -268,7 +271,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values; unset: what max_batch replies of a whole window take and a quarter more, but at most, on a CPU, a quarter of what loading leaves; on CUDA, 95 % of what the largest step leaves.",
+            description="Memory of one engine for keys and values; unset: enough for max_batch replies that fill the window, plus a quarter; at most a quarter of what loading leaves (CPU), or 95 % of what the largest step leaves (CUDA).",
         ),
     ] = None
     max_turns: Annotated[
@@ -284,25 +287,25 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="Quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and a user's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20), as NAME=NUMBER, separated by commas. The file's table [limits] is reread when it changes, but for key_connections."
+            description="NAME=NUMBER, separated by commas: quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and a user's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20). The file's table [limits], except key_connections, is reread when it changes."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
-            description="What happens to tools if the model can't call any: ignore: it answers without them, unless it must call one; refuse: the request is refused."
+            description="What happens to tools if the model can't call any: ignore: it answers without them, but required calls are refused; refuse: all requests with tools are refused."
         ),
     ] = "ignore"
     titles: Annotated[
         Literal["auto", "model", "words"],
         Meta(
-            description="Titles of new conversations: model: the model writes them when it is idle; words: the first words of the message; auto: model, except for the bundled model."
+            description="Titles of new conversations: model: the model writes them when it is idle; words: the first words of the message; auto: words for the bundled model, model for others."
         ),
     ] = "auto"
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share conversations by links; anybody with a link can read until it is withdrawn. Off: no link works."
+            description="People may share conversations by links, which let anybody read until they are withdrawn. Off: no link works."
         ),
     ] = True
     chars_per_s: Annotated[
@@ -320,13 +323,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="Parts of speech to serve: recognition: microphones, /v1/audio/transcriptions; voice: spoken replies, /v1/audio/speech. Needs the extra `speech`. auto: what is installed, with the bundled model."
+            description="What to serve: recognition (microphones, /v1/audio/transcriptions), voice (spoken replies, /v1/audio/speech), both, or off. Needs the extra `speech`. auto: with the bundled model, what is installed; with others, off."
         ),
     ] = "auto"
     speech_recognizer: Annotated[
         str,
         Meta(
-            description="The recognizer: pocketsphinx; a JSGF file with everything that pocketsphinx can understand; or the hub name or folder of a Whisper or Moonshine model."
+            description="The recognizer: pocketsphinx; a JSGF file with all that pocketsphinx is to understand; or the hub name or folder of a Whisper or Moonshine model."
         ),
     ] = "pocketsphinx"
     speech_voice: Annotated[

@@ -125,7 +125,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a cancel. `steps_after`: engine steps after the cancel; None if the engine did not confirm in time.
 
-    `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several.
+    `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several words.
     """
 
     cause: Cause
@@ -154,7 +154,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Languages(msgspec.Struct, frozen=True):
-    """The languages of an interpretation, as tags (BCP 47). A source of `auto` may be any language."""
+    """The languages of a live translation, as tags (BCP 47). A source of `auto` may be any language."""
 
     source: str
     target: str
@@ -191,7 +191,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
     """Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
 
-    `src_off`, in an interpretation: how much of the source had been read when this text ended.
+    `src_off`, in a live translation: how much of the source had been read when this text ended.
     """
 
     turn_id: str
@@ -204,7 +204,7 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class SourceText(Event, frozen=True, kw_only=True, tag="source"):
-    """The source of an interpretation grew. `off`: code points before `text`; `final`: the source is complete."""
+    """The source of a live translation grew. `off`: code points before `text`; `final`: the source is complete."""
 
     turn_id: str
     seq: int

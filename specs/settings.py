@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from app.cli import GROUPS, metavar
-from app.settings import PREFIX, Limits, described, option_defaults, option_kinds
+from app.settings import PREFIX, described, option_defaults, option_kinds
 
 _COLUMNS = 100
 _HEAD = """\
@@ -24,12 +24,12 @@ the file, write an array. The image and the files of [deploy](../deploy/README.m
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
 and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read
-at startup; a change or SIGHUP rereads only `[limits]`, but for `key_connections`. SIGHUP also
-rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
+at startup; only `[limits]`, except `key_connections`, is reread after a change or SIGHUP. SIGHUP
+also rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
 """
 _LIMITS = """\
-The limits: {names}. In the file they are the table `[limits]`; `--limits
-message_rate=100,key_connections=50` leaves the others at their defaults.
+In the file, limits are the table `[limits]`. Limits that you don't name keep their defaults: `--limits
+message_rate=100,key_connections=50`.
 """
 
 
@@ -56,5 +56,4 @@ def _entries() -> Iterator[str]:
             + "\n"
         )
         if name == "limits":
-            names = ", ".join(f"`{limit}`" for limit in Limits.__struct_fields__)
-            yield "\n".join(wrap(_LIMITS.format(names=names), _COLUMNS, break_on_hyphens=False)) + "\n"
+            yield "\n".join(wrap(_LIMITS, _COLUMNS, break_on_hyphens=False)) + "\n"

@@ -42,9 +42,9 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
     """When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
 
-    `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: the same after a sentence that the
-    recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
-    count as speaking.
+    `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: that silence after a sentence that the
+    recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to count as
+    speaking.
     `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
     """
 
@@ -114,7 +114,7 @@ class AudioStopped(ServerFrame, frozen=True, kw_only=True, tag="audio.stopped"):
 
 
 class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
-    """A turn's sound follows in binary frames of this stream. Its first sample is at `from_ms` of the reply."""
+    """A turn's sound follows in binary frames of `stream`. Its first sample is at `from_ms` of the reply."""
 
     turn_id: str
     stream: int
@@ -124,7 +124,7 @@ class AudioReply(Event, frozen=True, kw_only=True, tag="audio.reply"):
 
 
 class Speech(Event, frozen=True, kw_only=True, tag="speech"):
-    """The user began or stopped speaking, at this time of the received sound."""
+    """The user began or stopped speaking, `at_ms` into the received sound."""
 
     state: Literal["started", "stopped"]
     at_ms: int

@@ -239,7 +239,7 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run it with."""
+    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: other arguments to run it with."""
 
     call_id: Id
     args_sha256: Sha256
@@ -352,7 +352,7 @@ class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
 
 
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
-    """Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's."""
+    """Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's state."""
 
     conversation_id: str
     call_id: str

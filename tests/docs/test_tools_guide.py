@@ -119,22 +119,26 @@ def in_code(cells: list[str] | dict[str, list[str]]) -> list[str]:
 
 def test_every_option_is_in_the_guide() -> None:
     declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
-    assert sorted(in_code(rows("`@tool(…)` says"))) == sorted(declared)
+    assert sorted(in_code(rows("`@tool(…)` sets"))) == sorted(declared)
     assert sorted(in_code(rows("if __name__"))) == sorted(mcp_options.ServerOptions.__struct_fields__)
     assert sorted(in_code(rows("A parameter of the type"))) == sorted(CallContext.__struct_fields__)
 
 
 BOUNDS: dict[str, list[float]] = {
     "functions that run at once": [function_tools.THREADS, function_tools.WAITING],
-    "those of one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
+    "functions that run for one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
     "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
-    "waiting calls, of functions or one server": [calls.MOST_WAITING],
+    "calls that wait for functions, or for one server": [calls.MOST_WAITING],
     "tools of one server": [mcp_options.MOST_TOOLS, mcp_options.LIST_BYTES // 1024],
-    "a tool's description, schema": [mcp_options.DESCRIPTION_BYTES // 1024, mcp_options.SCHEMA_BYTES // 1024],
+    "a tool's description; its schema": [
+        mcp_options.DESCRIPTION_BYTES // 1024,
+        mcp_options.SCHEMA_BYTES // 1024,
+    ],
     "a server's list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
     "one message of a server": [],
     "all messages for one call": [mcp_server.ANSWERS_TIMES],
     "a server's data rate": [
+        mcp_server.BURST_TIMES,
         mcp_server.RATE // mcp_server.EVENT_COSTS,
         mcp_server.RATE // 1024,
     ],

@@ -207,7 +207,7 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: others to run it with. */
+/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: other arguments to run it with. */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -338,9 +338,9 @@ export interface AudioOutput {
 /**
  * When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
  *
- * `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: the same after a sentence that the
- * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to
- * count as speaking.
+ * `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: that silence after a sentence that the
+ * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to count as
+ * speaking.
  * `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
  */
 export interface TurnDetection {
@@ -478,7 +478,7 @@ export interface Accepted {
   attachments?: Attachment[];
 }
 
-/** The languages of an interpretation, as tags (BCP 47). A source of `auto` may be any language. */
+/** The languages of a live translation, as tags (BCP 47). A source of `auto` may be any language. */
 export interface Languages {
   source: string;
   target: string;
@@ -495,7 +495,7 @@ export interface Attachment {
 /**
  * Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
  *
- * `src_off`, in an interpretation: how much of the source had been read when this text ended.
+ * `src_off`, in a live translation: how much of the source had been read when this text ended.
  */
 export interface Delta {
   type: "delta";
@@ -581,7 +581,7 @@ export interface Question {
   expires_at: number;
 }
 
-/** The source of an interpretation grew. `off`: code points before `text`; `final`: the source is complete. */
+/** The source of a live translation grew. `off`: code points before `text`; `final`: the source is complete. */
 export interface SourceText {
   type: "source";
   conversation_id: string;
@@ -667,7 +667,7 @@ export interface Timing {
 /**
  * The outcome of a cancel. `steps_after`: engine steps after the cancel; null if the engine did not confirm in time.
  *
- * `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several.
+ * `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several words.
  */
 export interface CancelFacts {
   cause: Cause;
@@ -703,7 +703,7 @@ export interface Cancelled {
   already: boolean;
 }
 
-/** Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's. */
+/** Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's state. */
 export interface ToolAck {
   type: "tool_ack";
   ref?: string;
@@ -946,7 +946,7 @@ export interface AudioStopped {
   reason: "elsewhere" | "stop";
 }
 
-/** A turn's sound follows in binary frames of this stream. Its first sample is at `from_ms` of the reply. */
+/** A turn's sound follows in binary frames of `stream`. Its first sample is at `from_ms` of the reply. */
 export interface AudioReply {
   type: "audio.reply";
   conversation_id: string;
@@ -957,7 +957,7 @@ export interface AudioReply {
   from_ms: number;
 }
 
-/** The user began or stopped speaking, at this time of the received sound. */
+/** The user began or stopped speaking, `at_ms` into the received sound. */
 export interface Speech {
   type: "speech";
   conversation_id: string;
