@@ -109,7 +109,7 @@ class VoiceConnection:
         self._buffer: _AudioBuffer | None = None
 
     def handle(self, frame: AudioFrame | Sound) -> PendingWork | None:
-        """Do quick work at once; `audio.start` returns the work of listening. Raises BadFrame, BadParams, Refused."""
+        """Do quick work at once; `audio.start` returns the work of listening. Raises Refused."""
         match frame:
             case AudioStart():
                 return self._begin(frame)
@@ -184,7 +184,7 @@ class VoiceConnection:
         self._stopping.set()
 
     async def send_message(self, request: VoiceMessage) -> None:
-        """Send a message for the connection; do nothing if the connection has ended. Raises Refused, BadParams."""
+        """Send a message for the connection; do nothing if the connection has ended. Raises Refused."""
         if self.handle_message is None:
             return
         if (slow := self.handle_message(self.connection, request)) is not None:
@@ -536,7 +536,7 @@ class VoiceConversation:
     async def _send(self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None) -> None:
         try:
             await speaker.send_message(request)
-        except (Refused, BadParams) as why:
+        except Refused as why:
             speaker.push(error_frame(why, request.ref))
             if reply is not None:
                 reply.stop()

@@ -47,7 +47,7 @@ from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, KeyScope, common_features
-from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
+from connections.protocol.errors import BadParams, Close, CloseCode, validation_problem
 from connections.protocol.frames import MAX_SEQ, Frame
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
@@ -110,16 +110,20 @@ class OwnerEndpoint:
         self.limiters = limiters
 
     async def identify(self, authorization: str | None) -> Identity:
-        """Return the identity behind a header. Raises Unauthenticated, Refused."""
+        """Return the identity behind a header. Raises Refused."""
         return await self.access.identify(authorization=authorization)
 
     async def respond(
         self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int = 1
     ) -> None:
         """Do what the owner asks, if the key has the scope. `counts`, `weight`: the cost of the request."""
-        failed = await refusal_of(self._respond(exchange, act, scope, counts, weight))
-        if failed is not None:
-            await self._refuse(exchange, failed)
+        if (why := await refusal_of(self._respond(exchange, act, scope, counts, weight))) is None:
+            return
+        self.limiters.refusals.count_error(self.endpoint, error_code_of(why))
+        if exchange.begun:
+            exchange.cut_off()
+        else:
+            await exchange.answer(refusal_response(why))
 
     async def _respond(
         self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int
@@ -132,17 +136,8 @@ class OwnerEndpoint:
             take(self.limiters, counts, caller.subject, weight)
             with on_behalf_of(caller.group or caller.client.client_id):
                 await act(exchange, caller)
-        except (BadParams, Unauthenticated) as why:
-            await self._refuse(exchange, why)
         except ClientDisconnect:
             exchange.cut_off()
-
-    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
-        self.limiters.refusals.count_error(self.endpoint, error_code_of(why))
-        if exchange.begun:
-            exchange.cut_off()
-        else:
-            await exchange.answer(refusal_response(why))
 
 
 class AccountEndpoint(OwnerEndpoint):
@@ -155,7 +150,7 @@ class AccountEndpoint(OwnerEndpoint):
         self._acts = acts
 
     async def identify(self, authorization: str | None) -> Identity:
-        """Return the identity of a key or a JWT. Raises Unauthenticated, Refused."""
+        """Return the identity of a key or a JWT. Raises Refused."""
         return await self.access.identify_without_ticket(authorization=authorization)
 
     async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -209,7 +204,7 @@ class TicketEndpoint:
                 authorization=request.headers.get("authorization"),
                 admit=lambda identity: self._limiters.take_ticket(identity, request.scope),
             )
-        except (Unauthenticated, Refused) as why:
+        except Refused as why:
             self._limiters.refusals.count_error(EndpointName.TICKETS, why.code)
             return refusal_response(why)
         return json_response(TicketGiven(ticket, TICKET_S))
@@ -239,7 +234,7 @@ class AttachmentsEndpoint(OwnerEndpoint):
         await self.respond(Exchange(scope, receive, send), self._read, KeyScope.READ, FrameCost.READ)
 
     async def _upload(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused, BadParams, ClientDisconnect."""
+        """Raises Refused, ClientDisconnect."""
         if not self._sessions.choice.takes_images:
             raise BadParams(NO_IMAGES)
         with ExitStack() as body_lease:
@@ -257,7 +252,7 @@ class AttachmentsEndpoint(OwnerEndpoint):
         body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
 
     async def _read(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused, BadParams."""
+        """Raises Refused."""
         named = exchange.request.path_params
         conversation_id = parse_id("conversation_id", named["conversation_id"])
         image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
@@ -339,13 +334,13 @@ class EventsEndpoint:
             identity = await identity_or_ticket(self._access, authorization, request.ticket)
             identity.grant.check(KeyScope.READ)
             await self._stream(exchange, request, identity)
-        except (BadParams, Unauthenticated, Close) as why:
-            if isinstance(why, Close) and why.code is CloseCode.DRAIN:
+        except Close as why:
+            if why.code is CloseCode.DRAIN:
                 await _send_reconnect(exchange)
             else:
                 await self._refuse(exchange, why)
 
-    async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
+    async def _refuse(self, exchange: Exchange, why: Refused | Close) -> None:
         self._tally.sent(error_code_of(why))
         await exchange.answer(refusal_response(why))
 

@@ -121,7 +121,7 @@ class AdminEndpoint:
             if may_log(self._limiters, exchange.request.scope):
                 note(operator=None, outcome=why.code)
             await self._refuse(exchange, why)
-        except (BadParams, Refused) as why:
+        except Refused as why:
             note(operator=operator, outcome=why.code)
             await self._refuse(exchange, why)
         except (ClientDisconnect, TimeoutError):
@@ -136,7 +136,7 @@ class AdminEndpoint:
         else:
             note(operator=operator, outcome="done")
 
-    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
+    async def _refuse(self, exchange: Exchange, why: Refused) -> None:
         self._limiters.refusals.count_error(EndpointName.ADMIN, error_code_of(why))
         if exchange.begun:
             exchange.cut_off()

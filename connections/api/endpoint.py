@@ -22,7 +22,6 @@ from starlette.websockets import WebSocket
 
 from connections.api.replies import ReplySource
 from connections.api.requests import (
-    invalid_api_key,
     invalid_field,
     metric_code,
     problem_of,
@@ -132,10 +131,7 @@ class RequestContext:
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Return the identity behind a header, or else a token. Raises Refused."""
-        try:
-            return await self._access.identify(authorization=authorization, token=token)
-        except Unauthenticated as refused:
-            raise invalid_api_key(refused) from None
+        return await self._access.identify(authorization=authorization, token=token)
 
     async def run_while_valid(
         self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
@@ -237,7 +233,7 @@ class RequestContext:
 async def identity_or_ticket(
     access: AccessControl, authorization: str | None, ticket: str | None
 ) -> Identity:
-    """Return the identity behind a header, or else a ticket in the URL. Raises Unauthenticated, Refused.
+    """Return the identity behind a header, or else a ticket in the URL. Raises Refused.
 
     A lasting token must not be in a URL.
     """

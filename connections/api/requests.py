@@ -207,6 +207,8 @@ def problem_of(refused: Refused) -> Problem:
     """Return a refusal of any layer as a problem."""
     if isinstance(refused, Problem):
         return refused
+    if isinstance(refused, Unauthenticated):
+        return Problem(401, str(refused), code="invalid_api_key")
     if isinstance(refused, RateLimited):
         return Problem(
             429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms or 0)
@@ -225,19 +227,12 @@ def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams
 
 def metric_code(refused: Refused) -> str:
     """Return the name of a refusal in metrics: the protocol's word, the same at every endpoint."""
-    if not isinstance(refused, Problem):
-        return refused.code
-    return Unauthenticated.code if refused.status == 401 else refused.error_code  # noqa: PLR2004 - HTTP's word for it
+    return refused.error_code if isinstance(refused, Problem) else refused.code
 
 
 def problem_from_failure(failure: Failure) -> Problem:
     """Return what ended a reply that had begun."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
-
-
-def invalid_api_key(refused: Unauthenticated) -> Problem:
-    """Return the refusal of an invalid token."""
-    return Problem(401, str(refused), code="invalid_api_key")
 
 
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:

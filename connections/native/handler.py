@@ -51,7 +51,7 @@ class FrameHandler:
         self._live_translation = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
-        """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return the work that waits for the store. Raises Refused."""
         if (grant := connection.caller.grant) is not EVERYTHING:
             for scope in scopes_of(frame):
                 grant.check(scope)

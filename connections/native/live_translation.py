@@ -20,7 +20,7 @@ class LiveTranslationHandler:
         self._sessions = sessions
 
     def handle(self, connection: Connection, frame: frames.Growing) -> PendingWork:
-        """Decide at once; return the work that waits for the store. Raises BadParams, Refused."""
+        """Decide at once; return the work that waits for the store. Raises Refused."""
         if INTERPRET not in connection.features:
             raise BadParams("requires the feature `interpret` in `hello`.", field="type")
         if isinstance(frame, frames.Source):

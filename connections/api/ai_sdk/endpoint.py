@@ -149,7 +149,7 @@ class ChatEndpoint:
         """Serve a request. Raises Refused."""
         try:
             await serve(exchange)
-        except (BadFrame, BadParams, Unauthenticated, Close) as why:
+        except Close as why:
             await self._refuse(exchange, why)
         except ClientDisconnect:
             return
@@ -228,14 +228,14 @@ class ChatEndpoint:
         return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
-        """Return who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
+        """Return who asks, and the client that the URL names. Raises Refused."""
         query = exchange.request.query_params
         client_id = optional_id(query, "client_id")
         authorization = exchange.request.headers.get("authorization")
         return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 
     async def _client_of_path(self, exchange: Exchange) -> tuple[str, ChatClient]:
-        """Return the chat of a path, and its client. Raises BadParams, Unauthenticated, Refused."""
+        """Return the chat of a path, and its client. Raises Refused."""
         chat_id = parse_id("id", exchange.request.path_params["chat_id"])
         identity, client_id = await self._identify(exchange)
         return chat_id, ChatClient(
@@ -250,7 +250,7 @@ class ChatEndpoint:
         begin: StartStream,
         begun: Callable[[], None] = _noop,
     ) -> None:
-        """Stream an answer. Raises BadFrame, BadParams, Close, Refused before its first byte."""
+        """Stream an answer. Raises Close, Refused before its first byte."""
         encoder = ChunkEncoder(ref=secrets.token_hex(16))
         stream = SseStream(encoder)
         transport = SseTransport(exchange, stream)
@@ -408,7 +408,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
             request_id = opening.request_id
             shown = websocket.headers.get("authorization") or token_of(opening.headers)
             identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
-        except (BadFrame, Unauthenticated, Refused) as why:
+        except Refused as why:
             self._send_error(socket, request_id, why)
             raise Close(_close_code(why), str(why)) from None
         return identity, opening
@@ -476,7 +476,7 @@ class SocketHandler:
         self._only_chat_id = only_chat_id
 
     def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
-        """Decide at once; return work that waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return work that waits for the store. Raises Refused."""
         if isinstance(frame, AbortFrame):
             return self._abort(connection, frame)
         if self._only_chat_id not in (None, frame.id):

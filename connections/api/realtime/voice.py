@@ -49,7 +49,6 @@ from connections.protocol.audio import (
     Speech,
     Transcript,
 )
-from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
 from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
@@ -271,7 +270,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._push(self._utterances.refused(send.client_msg_id))
 
     async def send_message(self, request: VoiceMessage) -> None:
-        """Send a message for the connection. Raises Refused, BadParams."""
+        """Send a message for the connection. Raises Refused."""
         if isinstance(request.player, SpokenReply):
             self._playing = [*self._playing[1 - MAX_REPLIES :], request.player]
             self._task(self._play(request.player))
@@ -318,7 +317,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         try:
             if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
                 await slow
-        except (Refused, BadParams) as why:
+        except Refused as why:
             self._retry_at = asyncio.get_running_loop().time() + RETRY_S
             self.connection.push(error_frame(why, None))
         finally:

@@ -43,7 +43,7 @@ from connections.outbox import Outbox
 from connections.protocol import codec, frames
 from connections.protocol.audio import AudioStart
 from connections.protocol.base import INTERPRET, Grant
-from connections.protocol.errors import BadParams, Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame
 from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
@@ -217,7 +217,7 @@ class TranslationsHandler:
         self._has_audio_input = False
 
     def handle(self, connection: Connection, event: AnyClientEvent) -> PendingWork | None:
-        """Decide at once; return the work that passes on what waits, unless it runs. Raises BadParams, Refused."""
+        """Decide at once; return the work that passes on what waits, unless it runs. Raises Refused."""
         match event:
             case SessionUpdate():
                 self._update(connection, event)
@@ -233,7 +233,7 @@ class TranslationsHandler:
         return None if self._is_busy else self._process_queue(connection)
 
     def _update(self, connection: Connection, event: SessionUpdate) -> None:
-        """Change the options. Raises BadParams, Refused."""
+        """Change the options. Raises Refused."""
         before = self._session.settings.options.source
         settings = self._session.settings.changed(event.session)
         if (
@@ -256,7 +256,7 @@ class TranslationsHandler:
             self._speech_output.begin(options.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
-        """Take sound; the first one returns the work of listening. Raises InvalidEvent, BadParams."""
+        """Take sound; the first one returns the work of listening. Raises Refused."""
         if self._voice_service is None:
             raise InvalidEvent(NO_AUDIO, field="type", code="unsupported_content_type")
         self._session.check()
@@ -358,7 +358,7 @@ class TranslationsHandler:
         try:
             await _retry(partial(self._submit, connection, start))
             is_refused = False
-        except (Refused, BadParams) as why:
+        except Refused as why:
             connection.push(error_frame(why, self._session.queue.drop().ref))
         finally:
             if is_refused:
@@ -369,7 +369,7 @@ class TranslationsHandler:
             await self._abandon(connection, begun)
 
     async def _submit(self, connection: Connection, frame: frames.Request) -> None:
-        """Have a frame answered. Raises Refused, BadParams."""
+        """Have a frame answered. Raises Refused."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
 
@@ -416,7 +416,7 @@ class TranslationsHandler:
             await self._submit(
                 connection, frames.Cancel(turn_id=abandoned.turn_id, conversation_id=conversation_id)
             )
-        except (Refused, BadParams) as why:
+        except Refused as why:
             connection.push(error_frame(why, None))
             connection.shut(_STALLED)
 
@@ -426,7 +426,7 @@ def _audio_start(options: TranslationOptions) -> AudioStart:
 
 
 async def _retry(act: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an act until it succeeds, while that may help. Raises Refused, BadParams."""
+    """Repeat an act until it succeeds, while that may help. Raises Refused."""
     tried = 1
     while True:
         try:
