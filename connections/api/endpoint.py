@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -318,8 +318,8 @@ class ModelEndpoint(HttpEndpoint[M]):
         self.sessions = sessions
 
     @abstractmethod
-    def turn_request(self, request: M, limits: Limits) -> EphemeralRequest:
-        """Return what the model is asked. Raises Refused."""
+    def turn_requests(self, request: M, limits: Limits) -> Sequence[EphemeralRequest]:
+        """Return what turns are asked; most requests ask for one. Raises Refused."""
 
     @abstractmethod
     def names(self, request: M) -> Mapping[str, str]:
@@ -329,14 +329,14 @@ class ModelEndpoint(HttpEndpoint[M]):
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the layers below."""
 
-    async def build_request(self, exchange: Exchange, caller: Caller, request: M) -> EphemeralRequest:
+    async def build_requests(self, exchange: Exchange, caller: Caller, request: M) -> list[EphemeralRequest]:
         """Return what a model is asked for a caller. Raises Refused."""
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
-        turn_request = await self.request_context.run_in_thread(
-            exchange, lambda: self.turn_request(request, limits)
+        asked = await self.request_context.run_in_thread(
+            exchange, lambda: self.turn_requests(request, limits)
         )
-        return self.request_context.for_caller(caller, turn_request, model, self.names(request))
+        return [self.request_context.for_caller(caller, one, model, self.names(request)) for one in asked]
 
     async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request. Raises Refused, with the client's own names."""
@@ -355,7 +355,7 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
 
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Have a turn write the reply. Raises Refused."""
-        turn_request = await self.build_request(exchange, caller, request)
+        (turn_request,) = await self.build_requests(exchange, caller, request)
         await self.request_context.count(caller)
         reply = await self.sessions.ephemeral.answer(caller.owner, turn_request)
         body_lease.close()

@@ -27,9 +27,9 @@ from connections.api.chat_requests import (
     parse_completion_request,
     shows_reasoning,
 )
-from connections.api.endpoint import HttpEndpoint, RequestContext, cors_route, ignored_header
+from connections.api.endpoint import HttpEndpoint, ModelEndpoint, RequestContext, cors_route, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
-from connections.api.requests import Problem, decode_request, invalid, invalid_field, with_client_field
+from connections.api.requests import Problem, decode_request, invalid, invalid_field
 from connections.authentication.caller import Caller
 from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, sse
 from connections.middleware import AllowedOrigins
@@ -40,7 +40,7 @@ from engine.messages import ChosenToken, Languages, ModelFacts
 from engine.served_models import ServedModel
 from engine.upstream.engine import UpstreamEmbedder
 from sessions.embedding import Embedding
-from sessions.errors import BadParams, Forbidden, ModelNotFound, Refused
+from sessions.errors import Forbidden, ModelNotFound, Refused
 from sessions.events import Done
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReasoningPiece, ReplySet, TextPiece
 from sessions.service import Sessions
@@ -56,29 +56,22 @@ _REFUSED: Mapping[str, str] = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class GenerationEndpoint(HttpEndpoint[R]):
+class GenerationEndpoint(ModelEndpoint[R]):
     """Answers requests. A client that leaves stops its turns."""
 
-    def __init__(self, sessions: Sessions, request_context: RequestContext) -> None:
-        super().__init__(request_context)
-        self._sessions = sessions
-
-    @abstractmethod
-    def turn_requests(self, request: R, limits: Limits) -> list[EphemeralRequest]:
-        """Return what turns are asked. Raises Refused."""
+    def names(self, request: R) -> Mapping[str, str]:
+        """Return this client's names of fields."""
+        return field_names(request)
 
     @abstractmethod
     def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
         """Return what converts the replies."""
 
-    async def serve(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
+    async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
-        turn_requests = await self._build_requests(exchange, caller, request)
+        turn_requests = await self.build_requests(exchange, caller, request)
         await self._count(caller, turn_requests)
-        try:
-            replies = await self._sessions.ephemeral.answers(caller.owner, turn_requests)
-        except BadParams as refused:
-            raise with_client_field(refused, field_names(request)) from None
+        replies = await self.sessions.ephemeral.answers(caller.owner, turn_requests)
         body_lease.close()
         encoder = self.encoder(request, replies.first.turn_id, int(time.time()))
         prompts = list(_prompt_numbers(turn_requests))
@@ -86,16 +79,6 @@ class GenerationEndpoint(HttpEndpoint[R]):
             await (_send_stream if request.stream else _send_complete)(exchange, replies, encoder, prompts)
         finally:
             replies.cancel()
-
-    async def _build_requests(self, exchange: Exchange, caller: Caller, request: R) -> list[EphemeralRequest]:
-        model = self.request_context.model(request.model, caller.grant)
-        limits = await self.request_context.limits(model)
-        turn_requests = await self.request_context.run_in_thread(
-            exchange, lambda: self.turn_requests(request, limits)
-        )
-        return [
-            self.request_context.for_caller(caller, ask, model, field_names(request)) for ask in turn_requests
-        ]
 
     async def _count(self, caller: Caller, turn_requests: Sequence[EphemeralRequest]) -> None:
         """Count each reply as a message; one was counted when the request came. Raises RateLimited."""

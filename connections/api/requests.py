@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from starlette.responses import Response
 
-from connections.http import check_json_limits, type_of
+from connections.http import Refusal, RefusalBody, check_json_limits, refusal, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
@@ -141,21 +141,6 @@ VOICES = frozenset(
 )
 
 
-class Error(msgspec.Struct, frozen=True):
-    """A failure, with the name of the field that caused it, if one did."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of a refusal, and of a stream's `error` event."""
-
-    error: Error
-
-
 class Problem(Refused):
     """A refused request. Its message is for its sender; its body is OpenAI's, unless a dialect has its own."""
 
@@ -177,12 +162,12 @@ class Problem(Refused):
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        why = Error(str(self), type_of(self.status), self.param, self.error_code)
-        return msgspec.json.encode(ErrorBody(why))
+        why = Refusal(message=str(self), type=type_of(self.status), param=self.param, code=self.error_code)
+        return msgspec.json.encode(RefusalBody(why))
 
     def response(self) -> Response:
         """Return the refusal as a whole answer."""
-        headers = {"Cache-Control": "no-store"}
+        headers = {}
         if self.retry_after_ms is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_ms / 1000))
             headers["Retry-After-Ms"] = str(self.retry_after_ms)
@@ -190,7 +175,7 @@ class Problem(Refused):
             headers["WWW-Authenticate"] = "Bearer"
         if self.status == 415:  # noqa: PLR2004 - HTTP's word for it
             headers["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
-        return Response(self.body, self.status, headers, media_type="application/json")
+        return refusal(self.status, self.error_code, str(self), headers, param=self.param)
 
 
 def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:

@@ -108,9 +108,9 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         """Return the request in a body. Raises Problem, TooManyValues."""
         return run_input(body)
 
-    def turn_request(self, request: RunInput, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: RunInput, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
-        return ask_of(request, limits)
+        return (ask_of(request, limits),)
 
     def names(self, request: RunInput) -> Mapping[str, str]:
         """Return this client's names of fields."""

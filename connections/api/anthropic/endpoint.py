@@ -108,9 +108,9 @@ class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[M
         """Return the request in a body. Raises Problem, TooManyValues."""
         return parse_message_request(body)
 
-    def turn_request(self, request: MessageRequest, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: MessageRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
-        return message_turn_request(request, limits)
+        return (message_turn_request(request, limits),)
 
     async def send_reply(self, exchange: Exchange, request: MessageRequest, reply: EphemeralReply) -> None:
         """Send a reply as a stream of events, or whole. Raises Problem if a whole one has no regular end."""
@@ -138,9 +138,9 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         """Return the request in a body. Raises Problem, TooManyValues."""
         return parse_count_request(body)
 
-    def turn_request(self, request: CountRequest, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: CountRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what a turn would be asked. Raises Problem."""
-        return count_turn_request(request, limits)
+        return (count_turn_request(request, limits),)
 
     async def answer(
         self,
@@ -150,9 +150,8 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         body_lease: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
         """Answer with the count. Raises Refused."""
-        tokens = await self.sessions.ephemeral.count(
-            caller.owner, await self.build_request(exchange, caller, request)
-        )
+        (ask,) = await self.build_requests(exchange, caller, request)
+        tokens = await self.sessions.ephemeral.count(caller.owner, ask)
         await exchange.answer(json_response(TokensCount(tokens), headers={"Request-Id": request_id()}))
 
 

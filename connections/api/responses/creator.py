@@ -26,7 +26,6 @@ from connections.api.responses.encoder import (
     ResponseNote,
     ResponseRef,
     ResponsesEncoder,
-    ServerToolItems,
     ToolLabels,
     approval_id,
     call_item,
@@ -328,7 +327,7 @@ class ResponseCreator:
         response = msgspec.structs.replace(_response(context, f"resp_{name}"), model=reply.model)
         return StartedResponse(
             reply,
-            _response_encoder(context, response, name, ServerToolItems(context.labels)),
+            _response_encoder(context, response, name, context.labels),
             reply.turn_id,
             partial(reply.cancel, Cause.CLIENT),
             reply.cancel,
@@ -367,7 +366,7 @@ class ResponseCreator:
         abandon = partial(self.response_store.abandon, caller.owner, stored, conversation_id)
         return StartedResponse(
             stored,
-            _response_encoder(context, response, ref.name, note.calls),
+            _response_encoder(context, response, ref.name, note.labels, note.before),
             stored.turn_id,
             lambda: self.response_store.stop(caller.owner, conversation_id, stored.turn_id),
             partial(self.response_store.forget, stored) if request.background else abandon,
@@ -495,7 +494,11 @@ def _check_answers(
 
 
 def _response_encoder(
-    context: CreationContext, response: schema.Response, name: str, calls: ServerToolItems
+    context: CreationContext,
+    response: schema.Response,
+    name: str,
+    labels: ToolLabels,
+    before: tuple[McpItem, ...] = (),
 ) -> ResponsesEncoder:
     return ResponsesEncoder(
         response,
@@ -503,7 +506,8 @@ def _response_encoder(
         logprobs=includes_logprobs(context.request),
         encrypts_reasoning=includes_encrypted_reasoning(context.request),
         stream_id=context.stream_id,
-        calls=calls,
+        labels=labels,
+        before=before,
     )
 
 

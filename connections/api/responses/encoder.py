@@ -13,8 +13,9 @@ from typing import Any, assert_never
 
 import msgspec
 
-from connections.api.replies import SERVER_STOPPING, ReplyToken, ServerToolCall, reply_token, sum_usage
-from connections.api.requests import Problem, is_conversation_id, problem_from_failure
+from connections.api import replies
+from connections.api.replies import ReplyToken, ServerToolCall, reply_token, sum_usage
+from connections.api.requests import Problem, is_conversation_id
 from connections.api.responses import parser, schema
 from connections.api.responses.parser import (
     Creation,
@@ -118,16 +119,6 @@ class ToolLabels(msgspec.Struct, frozen=True):
         )
 
 
-class ServerToolItems(msgspec.Struct, frozen=True):
-    """The parts of a response about server tools. `labels`: of their servers; `before`: items that it begins with."""
-
-    labels: ToolLabels = ToolLabels()
-    before: tuple[McpItem, ...] = ()
-
-
-NO_SERVER_TOOLS = ServerToolItems()
-
-
 class ResponsesEncoder:
     """Converts one response. `name`: the common part of its items' ids. `logprobs`, `encrypts_reasoning`: the client's options.
 
@@ -143,14 +134,17 @@ class ResponsesEncoder:
         logprobs: bool = False,
         encrypts_reasoning: bool = False,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
-        calls: ServerToolItems = NO_SERVER_TOOLS,
+        labels: ToolLabels | None = None,
+        before: tuple[McpItem, ...] = (),
     ) -> None:
+        """`labels`: of the servers of tools; `before`: items that the response begins with."""
         self.response = response
         self._name = name
         self._logprobs = logprobs
         self._encrypts_reasoning = encrypts_reasoning
         self._stream_id = stream_id
-        self._calls = calls
+        self._labels = labels or ToolLabels()
+        self._before = before
         self._running: dict[str, int] = {}
         self._next = 0
         self._by_position = response.background
@@ -164,7 +158,7 @@ class ResponsesEncoder:
             schema.InProgress(response=self.response),
         ]
         return self._numbered(
-            [*events, *(event for item in self._calls.before for event in self._complete_item(item))]
+            [*events, *(event for item in self._before for event in self._complete_item(item))]
         )
 
     def piece(self, piece: Piece | ServerToolCall) -> list[schema.StreamEvent]:
@@ -254,7 +248,7 @@ class ResponsesEncoder:
 
     def _call(self, call: ToolCall) -> Iterator[schema.StreamEvent]:
         index = len(self._done)
-        item = self._calls.labels.call(call, f"fc_{self._name}_{index}")
+        item = self._labels.call(call, f"fc_{self._name}_{index}")
         begun = msgspec.structs.replace(item, status="in_progress", arguments="")
         yield schema.ItemAdded(output_index=index, item=begun)
         yield schema.ArgumentsDelta(item_id=item.id, output_index=index, delta=call.arguments)
@@ -286,9 +280,9 @@ class ResponsesEncoder:
         """Return the events of a server tool's call: it begins, waits for an approval, or has ended."""
         if call.waits:
             yield from self._close("completed")
-            yield from self._complete_item(approval_item(call, self._name, self._calls.labels))
+            yield from self._complete_item(approval_item(call, self._name, self._labels))
             return
-        item = call_item(call, self._name, self._calls.labels)
+        item = call_item(call, self._name, self._labels)
         if not call.state.is_settled:
             yield from self._close("completed")
             index = self._running[call.call_id] = len(self._done)
@@ -335,9 +329,7 @@ class ResponsesEncoder:
 
 def problem_at_end(done: Done) -> Problem | None:
     """Return why a response has no regular end; None if it has one."""
-    if done.reason in _INCOMPLETE_REASONS or done.reason in (Reason.STOP, Reason.TOOLS):
-        return None
-    return problem_from_failure(done.error or SERVER_STOPPING)
+    return None if done.reason is Reason.CANCELLED else replies.problem_at_end(done)
 
 
 def ended_response(
@@ -621,11 +613,6 @@ class ResponseNote(msgspec.Struct, frozen=True):
     system: str = ""
     labels: ToolLabels = ToolLabels()
     before: tuple[McpItem, ...] = ()
-
-    @property
-    def calls(self) -> ServerToolItems:
-        """What it shows of server tools."""
-        return ServerToolItems(self.labels, self.before)
 
 
 decode_note = msgspec.json.Decoder(ResponseNote).decode

@@ -59,7 +59,15 @@ from connections.api.responses.store import (
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Connection, Disconnected, Transport
-from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, type_of
+from connections.http import (
+    SSE_DONE,
+    EndpointName,
+    Exchange,
+    Refusal,
+    RefusalCounters,
+    json_response,
+    type_of,
+)
 from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
 from connections.middleware import AllowedOrigins
@@ -271,7 +279,8 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
         if not kept.note.response.background:
             raise invalid("stream", "Only responses created with `background` can be streamed again.")
         stored = await self._response_store.follow(caller.owner, kept)
-        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, calls=kept.note.calls)
+        note = kept.note
+        encoder = ResponsesEncoder(note.response, name=kept.ref.name, labels=note.labels, before=note.before)
         started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, started, after=after)
@@ -702,7 +711,12 @@ class ResponsesSocketHandler:
 
 
 def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
-    sent = schema.Refused(type_of(problem.status), problem.error_code, str(problem), problem.param)
+    sent = Refusal(
+        type=type_of(problem.status),
+        code=problem.error_code,
+        message=str(problem),
+        param=problem.param,
+    )
     return schema.ErrorEvent(
         stream_id=msgspec.UNSET if stream_id is None else stream_id,
         status=problem.status,
