@@ -14,7 +14,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from connections.authentication.caller import Caller
-from connections.http import RefusalReason
 from connections.limiters import EndpointCounters, Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec
@@ -464,7 +463,7 @@ class RateLimiter(Generic[FrameT]):
         """Pass a frame on at once, unless it has to wait. Raises Refused."""
         counts = cost_of(frame)
         if counts is not FrameCost.NOTHING:
-            self._take(connection, counts)
+            self._limiters.take(counts, connection.caller.subject)
         quotas = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
         is_limited = is_message and quotas is not None and quotas.limits(connection.client)
@@ -474,13 +473,6 @@ class RateLimiter(Generic[FrameT]):
         if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
             raise Overloaded("Too many requests at once.")
         return self._in_order(connection, frame, is_message=is_message)
-
-    def _take(self, connection: Connection, counts: FrameCost) -> None:
-        try:
-            self._limiters.rates.take(counts, connection.caller.subject)
-        except RateLimited:
-            self._limiters.refusals.count(RefusalReason.RATE)
-            raise
 
     async def _in_order(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:
         self._in_flight += 1

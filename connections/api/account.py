@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
@@ -23,8 +24,6 @@ from connections.api.endpoint import (
     OwnerDataService,
     cors_route,
     identity_or_ticket,
-    slot,
-    take,
 )
 from connections.authentication.access import TICKET_S, AccessControl
 from connections.authentication.api_keys import Identity
@@ -37,12 +36,11 @@ from connections.http import (
     json_response,
     optional_id,
     parse_id,
-    refusal,
     refusal_response,
     sse,
 )
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
-from connections.limiters import Limiters
+from connections.limiters import Limiters, slot
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
@@ -133,7 +131,7 @@ class OwnerEndpoint:
             identity = await self.identify(exchange.request.headers.get("authorization"))
             identity.grant.check(scope)
             caller = named_caller(identity, exchange.request)
-            take(self.limiters, counts, caller.subject, weight)
+            self.limiters.take(counts, caller.subject, weight)
             with on_behalf_of(caller.group or caller.client.client_id):
                 await act(exchange, caller)
         except ClientDisconnect:
@@ -181,32 +179,45 @@ class TicketGiven(msgspec.Struct, frozen=True):
     expires_in_s: int
 
 
-class TicketEndpoint:
-    """`POST /v1/tickets`: a single-use ticket for a browser's page, which can't set headers on a WebSocket."""
+class PlainEndpoint(ABC):
+    """Answers each request at once, and needs no owner."""
 
-    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
-        self._access = access
-        self._limiters = limiters
+    endpoint: ClassVar[EndpointName]
+
+    def __init__(self, limiters: Limiters) -> None:
+        self.limiters = limiters
+
+    @abstractmethod
+    async def answer(self, request: Request) -> Response:
+        """Return the answer. Raises Refused."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response = await self._answer(Request(scope, receive))
+        try:
+            response = await self.answer(Request(scope, receive))
+        except Refused as why:
+            self.limiters.refusals.count_error(self.endpoint, why.code)
+            response = refusal_response(why)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
-        if self._access.allows_anonymous:
-            self._limiters.refusals.count_error(EndpointName.TICKETS, NotFound.code)
-            return refusal(404, NotFound.code, "Authentication is off: no ticket is needed.")
 
-        try:
-            ticket = await self._access.ticket(
-                authorization=request.headers.get("authorization"),
-                admit=lambda identity: self._limiters.take_ticket(identity, request.scope),
-            )
-        except Refused as why:
-            self._limiters.refusals.count_error(EndpointName.TICKETS, why.code)
-            return refusal_response(why)
+class TicketEndpoint(PlainEndpoint):
+    """`POST /v1/tickets`: a single-use ticket for a browser's page, which can't set headers on a WebSocket."""
+
+    endpoint = EndpointName.TICKETS
+
+    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
+        super().__init__(limiters)
+        self._access = access
+
+    async def answer(self, request: Request) -> Response:
+        """Return `{ticket, expires_in_s}`. Raises Refused."""
+        if self._access.allows_anonymous:
+            raise NotFound("Authentication is off: no ticket is needed.")
+        ticket = await self._access.ticket(
+            authorization=request.headers.get("authorization"),
+            admit=lambda identity: self.limiters.take_ticket(identity, request.scope),
+        )
         return json_response(TicketGiven(ticket, TICKET_S))
 
 
@@ -272,26 +283,19 @@ class AttachmentsEndpoint(OwnerEndpoint):
             await exchange.answer(Response(image.data, headers=headers, media_type=image.media_type))
 
 
-class SharesEndpoint:
+class SharesEndpoint(PlainEndpoint):
     """`GET /v1/shares/{id}`: a conversation that its owner shared, for anybody with the link, without authentication."""
 
+    endpoint = EndpointName.SHARES
+
     def __init__(self, sessions: Sessions, limiters: Limiters) -> None:
+        super().__init__(limiters)
         self._sessions = sessions
-        self._limiters = limiters
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            response = await self._answer(Request(scope, receive))
-        except Refused as why:
-            self._limiters.refusals.count_error(EndpointName.SHARES, error_code_of(why))
-            response = refusal_response(why)
-        await response(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Return `{title, messages, has_more}`. Raises Refused."""
         group = address_group(request.scope)
-        self._limiters.take_read(Subject(f"/shares/{group}", group))
+        self.limiters.take_read(Subject(f"/shares/{group}", group))
         share_id: str = request.path_params["share_id"]
         with on_behalf_of(group or "/shares"):
             page = await self._sessions.shared(share_id, before=request.query_params.get("before"))

@@ -24,10 +24,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
+from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route
 from connections.api.requests import VOICES, Problem, invalid
 from connections.authentication.caller import Caller
 from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits, sse
+from connections.limiters import slot
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem

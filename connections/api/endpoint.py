@@ -31,8 +31,8 @@ from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Disconnected
-from connections.http import EndpointName, Exchange, RefusalCounters, RefusalReason, forbidden_origin
-from connections.limiters import Limiters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin
+from connections.limiters import Limiters, slot
 from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import Grant, KeyScope, Limits
@@ -42,10 +42,10 @@ from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import refusal_of
-from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
+from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Refused
 from sessions.limits.bounds import LARGE_BODY_BYTES
-from sessions.limits.rates import FrameCost, RateLimited
-from sessions.limits.shares import AGAIN_MS, FairShare, Subject
+from sessions.limits.rates import FrameCost
+from sessions.limits.shares import FairShare, Subject
 from sessions.limits.slots import on_behalf_of
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
@@ -161,7 +161,7 @@ class RequestContext:
     def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
         """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
         for _ in range(messages):
-            take(self._limiters, counts, caller.subject)
+            self._limiters.take(counts, caller.subject)
 
     async def read(
         self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
@@ -562,27 +562,6 @@ class AbortOnRevocation:
 
     def shut(self, close: Close) -> None:
         """Do nothing: it is cut off already."""
-
-
-@contextmanager
-def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
-    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
-    if not shares.has_capacity_for(subject):
-        raise Overloaded(why, retry_after_ms=AGAIN_MS)
-    shares.take(subject)
-    try:
-        yield
-    finally:
-        shares.give_back(subject)
-
-
-def take(limiters: Limiters, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
-    """Count a request here, and its refusal. Raises RateLimited."""
-    try:
-        limiters.rates.take(counts, subject, weight)
-    except RateLimited:
-        limiters.refusals.count(RefusalReason.RATE)
-        raise
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +14,11 @@ import structlog
 
 from connections.api.requests import Problem, problem_from_failure
 from connections.authentication.caller import Caller
+from connections.connection import raise_if_refused
 from connections.http import Exchange
 from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
+from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
 from sessions.errors import Draining, Forbidden, NotFound, Refused, StoreDown
 from sessions.events import (
@@ -39,11 +42,12 @@ from sessions.events import (
 from sessions.records import CallRecord, Owner, digest
 from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.turn.message_request import GenerationConfig, MessageRequest
+from sessions.turn.message_request import Append, GenerationConfig, MessageRequest, OnBusy, Placement
 from sessions.turn.tool_calls import CallAnswer, result_text
 from sessions.turn.turn import Cancel, SentOffsets
 from sessions.turn.turn_state import TurnMessageIds
 
+APPEND = Append()
 PING_S = 10.0
 """Pause before a ping: proxies and clients take a silent stream for dead."""
 SERVER_STOPPING = Failure(
@@ -200,6 +204,18 @@ def reply_token(token: ChosenToken) -> ReplyToken:
 
 def _likely(token: TokenLogprob) -> LikelyToken:
     return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))
+
+
+def needs_approval(call: CallRecord | ShownCall) -> bool:
+    """Return whether a server tool's call needed an approval."""
+    return call.where == "server" and call.needs == "approval"
+
+
+def waits_for_client(call: CallRecord | ShownCall) -> bool:
+    """Return whether a call waits for its client."""
+    if needs_approval(call):
+        return call.state is CallState.WAITING
+    return call.where == "client" and not call.state.is_settled
 
 
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -544,6 +560,37 @@ class StoredTurns:
         self.sessions = sessions
         self._cancelling: set[asyncio.Task[object]] = set()
 
+    async def message(
+        self,
+        caller: Caller,
+        conversation_id: str,
+        content: str,
+        images: Sequence[Image] = (),
+        *,
+        kind: str,
+        place: Placement = APPEND,
+        on_busy: OnBusy = "enqueue",
+        untitled: bool = True,
+    ) -> MessageRequest:
+        """Return a message once its images are stored. `kind`: begins its id. Raises Refused.
+
+        Its turn continues without a reader: one that leaves cancels it here, and another request answers its calls.
+        """
+        await self.sessions.images.keep(caller.owner, *images, group=caller.group)
+        return MessageRequest(
+            client_msg_id=f"{kind}_{secrets.token_hex(12)}",
+            conversation_id=conversation_id,
+            content=content,
+            images=tuple(image.digest for image in images),
+            shown=tuple((image.at, image.detail) for image in images),
+            place=place,
+            on_busy=on_busy,
+            on_disconnect="continue",
+            group=caller.group,
+            client_id=caller.client.client_id,
+            untitled=untitled,
+        )
+
     async def send(self, caller: Caller, send: MessageRequest, generation: GenerationConfig) -> StoredReply:
         """Begin a turn with a message; return once it is accepted. Raises Refused."""
         names = TurnMessageIds.new()
@@ -590,9 +637,7 @@ class StoredTurns:
         generation: GenerationConfig,
         names: TurnMessageIds,
     ) -> None:
-        sending_task = self.sessions.turns.send(owner, stored, send, generation, names)
-        if (refused := await asyncio.shield(sending_task)) is not None:
-            raise refused
+        await raise_if_refused(self.sessions.turns.send(owner, stored, send, generation, names))
 
     async def _answer_calls(
         self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]

@@ -13,7 +13,7 @@ import msgspec
 from connections.protocol import base, frames
 from connections.protocol.errors import BadParams
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Params, Regex, Tool, Translation
-from sessions.tools.tool_registry import Approval, ToolRegistry
+from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object
 
@@ -73,8 +73,13 @@ def _offered(place: int, requested: frames.OfferedTool, box: ToolRegistry) -> Of
         raise BadParams("names an unknown tool of this server.", field=f"{field}.name")
     if requested.parameters is not None or requested.description:
         raise BadParams("is a server tool: leave its description and parameters out.", field=field)
-    needs_approval = requested.approval == "always" or there.approval is Approval.ALWAYS
-    return OfferedTool(tool=there.shown, where="server", needs="approval" if needs_approval else "none")
+    return server_tool(there, wants_approval=requested.approval == "always")
+
+
+def server_tool(tool: ServerTool, *, wants_approval: bool = False) -> OfferedTool:
+    """Return an offered tool of the server. If the operator requires approval, no request can change that."""
+    needs = wants_approval or tool.approval is Approval.ALWAYS
+    return OfferedTool(tool=tool.shown, where="server", needs="approval" if needs else "none")
 
 
 def answer_of(frame: frames.Answering) -> CallAnswer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -36,8 +35,10 @@ from connections.api.replies import (
     StoredReply,
     StoredTurns,
     finish_reason,
+    needs_approval,
     problem_at_end,
     stream_reply,
+    waits_for_client,
 )
 from connections.api.requests import Problem, invalid, invalid_field, is_conversation_id, problem_of
 from connections.authentication.caller import Caller, can_reconnect
@@ -45,6 +46,7 @@ from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_
 from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
+from connections.protocol.params import server_tool
 from engine.messages import Message, ToolCall
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
@@ -53,8 +55,7 @@ from sessions.events import CallState, Reason, ShownCall
 from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.tools.tool_registry import Approval
-from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool
+from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 from sessions.turn.turn import NullSubscriber
 
@@ -223,21 +224,12 @@ class StoredThreads(StoredTurns):
         run_input = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
         ask = ask_of(run_input, limits)
         (message,) = ask.messages
-        await self.sessions.images.keep(caller.owner, *message.images, group=caller.group)
         client_tools = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
         names = {one.tool.name for one in server_tools}
         if any(one.tool.name in names for one in client_tools):
             raise invalid_field("tools", "must not reuse the name of a server tool.")
-        send = MessageRequest(
-            client_msg_id=f"agui_{secrets.token_hex(12)}",
-            conversation_id=request.thread_id,
-            content=message.content,
-            images=tuple(image.digest for image in message.images),
-            shown=tuple((image.at, image.detail) for image in message.images),
-            on_busy="enqueue",
-            on_disconnect="continue",  # `abandon` cancels it; another run answers its interrupts
-            group=caller.group,
-            client_id=caller.client.client_id,
+        send = await self.message(
+            caller, request.thread_id, message.content, message.images, kind="agui", untitled=False
         )
         generation = GenerationConfig(
             ask.params,
@@ -262,14 +254,7 @@ class StoredThreads(StoredTurns):
             if name != "*" and box.tool(name) is None:
                 raise invalid_field(f"{field}[{number}]", "names an unknown tool of this server.")
         found = [tool for tool in box.offered() if "*" in names or tool.name in names]
-        return tuple(
-            OfferedTool(
-                tool=tool.shown,
-                where="server",
-                needs="approval" if tool.approval is Approval.ALWAYS else "none",
-            )
-            for tool in found
-        )
+        return tuple(map(server_tool, found))
 
 
 def interrupt_id(call: ServerToolCall) -> str:
@@ -318,7 +303,7 @@ def _answers(
         if call is not None:
             _check_new(call.call_id, answers, f"resume[{number}]")
             answers[call.call_id] = _decision(entry, call, f"resume[{number}]")
-    waiting = list(filter(_waits_for_client, calls))
+    waiting = list(filter(waits_for_client, calls))
     for number, message in enumerate(request.messages):
         if message.role == "tool" and any(one.call_id == message.tool_call_id for one in waiting):
             call_id = message.tool_call_id or ""
@@ -338,18 +323,7 @@ def _answers(
 
 def _approval_calls(messages: Sequence[ShownMessage]) -> list[ShownCall]:
     """Return the calls in messages that needed an approval."""
-    return [call for one in messages for call in one.calls or () if _needs_approval(call)]
-
-
-def _needs_approval(call: ShownCall) -> bool:
-    return call.where == "server" and call.needs == "approval"
-
-
-def _waits_for_client(call: ShownCall) -> bool:
-    """Return whether a call waits for its client."""
-    if _needs_approval(call):
-        return call.state is CallState.WAITING
-    return call.where == "client" and not call.state.is_settled
+    return [call for one in messages for call in one.calls or () if needs_approval(call)]
 
 
 def _check_new(call_id: str, answers: Collection[str], where: str) -> None:

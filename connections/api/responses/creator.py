@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.endpoint import RequestContext
-from connections.api.replies import ServerToolCall, StoredReply
+from connections.api.replies import ServerToolCall, StoredReply, needs_approval
 from connections.api.requests import (
     MAX_TOOLS,
     Problem,
@@ -32,7 +32,6 @@ from connections.api.responses.encoder import (
     encode_note,
     initial_response,
     list_tools_item,
-    needs_approval,
     new_conversation,
     ref_of_item,
 )

@@ -14,7 +14,7 @@ from typing import Any, assert_never
 import msgspec
 
 from connections.api import replies
-from connections.api.replies import ReplyToken, ServerToolCall, reply_token, sum_usage
+from connections.api.replies import ReplyToken, ServerToolCall, needs_approval, reply_token, sum_usage
 from connections.api.requests import Problem, is_conversation_id
 from connections.api.responses import parser, schema
 from connections.api.responses.parser import (
@@ -616,11 +616,6 @@ class ResponseNote(msgspec.Struct, frozen=True):
 
 
 decode_note = msgspec.json.Decoder(ResponseNote).decode
-
-
-def needs_approval(call: CallRecord) -> bool:
-    """Return whether a server tool's call needed an approval."""
-    return call.where == "server" and call.needs == "approval"
 
 
 def input_items(
