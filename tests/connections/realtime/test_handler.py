@@ -18,12 +18,13 @@ from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from engine.vision.image import Image
-from sessions.events import Accepted, Removed
+from sessions.events import Removed
 from sessions.limits.shares import Subject
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from tests.connections.connection.memory_transport import MemoryTransport
-from tests.connections.realtime.client_mirror import LIMITS, done
+from tests.connections.factory import accepted, done
+from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import PNG
 
 
@@ -77,18 +78,6 @@ class Conversation:
     async def take_back(self, _: Owner, conversation_id: str, turn_id: str) -> None:
         self.connection.push(Removed(conversation_id=conversation_id, turn_id=turn_id, seq=4))
         self.taken_back.set()
-
-
-def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Accepted:
-    return Accepted(
-        conversation_id="c",
-        client_msg_id=client_msg_id,
-        turn_id=turn_id,
-        message_id=f"msg_{turn_id}",
-        epoch="e",
-        seq=1,
-        content=content,
-    )
 
 
 async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:

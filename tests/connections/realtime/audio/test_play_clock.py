@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connections.api.realtime.encoder import LAG_MS, SpokenReplies
 from connections.protocol.audio import AudioReply, Sound
-from tests.connections.realtime.client_mirror import done
+from tests.connections.factory import done
 
 LAG_S = LAG_MS / 1000
 

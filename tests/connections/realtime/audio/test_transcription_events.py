@@ -14,8 +14,8 @@ from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import UtteranceTracker
 from connections.protocol.frames import Frame, Send
 from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
-from tests.connections.realtime.client_mirror import LIMITS, done
-from tests.connections.realtime.test_handler import accepted
+from tests.connections.factory import accepted, done
+from tests.connections.realtime.client_mirror import LIMITS
 
 SEND = Send(client_msg_id="item.1", content="count to ten", conversation_id="c", on_busy="interrupt")
 
