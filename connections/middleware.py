@@ -119,7 +119,8 @@ class AllowedHosts(msgspec.Struct, frozen=True):
         name = _name(headers[0])
         if self.addresses and _is_address(name):
             return True
-        return is_loopback_name(name) or name in self.names or any(_is_below(name, one) for one in self.names)
+        below = (one[1:] for one in self.names if one.startswith("*."))
+        return is_loopback_name(name) or name in self.names or name.endswith(tuple(below))
 
 
 def allowed_hosts_for(allowed: Collection[str], *, listening: str, authenticates: bool) -> AllowedHosts:
@@ -157,10 +158,6 @@ def _name(host: str) -> str:
         return host[1:].partition("]")[0]
     name = host if host.count(":") > 1 else host.partition(":")[0]
     return name.removesuffix(".")
-
-
-def _is_below(name: str, pattern: str) -> bool:
-    return pattern.startswith("*.") and name.endswith(pattern[1:])
 
 
 Address = IPv4Address | IPv6Address

@@ -274,7 +274,8 @@ def transcription_request(form: Form, *, model: str, facts: Ready) -> Transcript
     granularities = _granularities(form, wanted, facts)
     if (file := form.files.get("file")) is None:
         raise invalid("file", "`file` is missing: attach the recording.")
-    return TranscriptionRequest(file.content, _is_raw(file), language, wanted, granularities, streamed)
+    is_raw = file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
+    return TranscriptionRequest(file.content, is_raw, language, wanted, granularities, streamed)
 
 
 def _value(form: Form, name: str) -> str | None:
@@ -320,10 +321,6 @@ def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[
     if "word" in requested and not facts.times_words:
         raise invalid("timestamp_granularities", "This model has no word timestamps: use segment.")
     return tuple(cast("list[Granularity]", requested)) or ("segment",)
-
-
-def _is_raw(file: File) -> bool:
-    return file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
 
 
 def text_of(segments: Sequence[Segment]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import ClassVar, Literal, TypeVar
 
@@ -59,9 +59,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 class GenerationEndpoint(ModelEndpoint[R]):
     """Answers requests. A client that leaves stops its turns."""
 
-    def names(self, request: R) -> Mapping[str, str]:
-        """Return this client's names of fields."""
-        return field_names(request)
+    names = staticmethod(field_names)
 
     @abstractmethod
     def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
@@ -74,7 +72,7 @@ class GenerationEndpoint(ModelEndpoint[R]):
         replies = await self.sessions.ephemeral.answers(caller.owner, turn_requests)
         body_lease.close()
         encoder = self.encoder(request, replies.first.turn_id, int(time.time()))
-        prompts = list(_prompt_numbers(turn_requests))
+        prompts = [number for number, ask in enumerate(turn_requests) for _ in range(ask.replies)]
         try:
             await (_send_stream if request.stream else _send_complete)(exchange, replies, encoder, prompts)
         finally:
@@ -85,12 +83,6 @@ class GenerationEndpoint(ModelEndpoint[R]):
         replies = sum(ask.replies for ask in turn_requests)
         self.request_context.take(caller, replies - 1)
         await self.request_context.count(caller, replies)
-
-
-def _prompt_numbers(turn_requests: Sequence[EphemeralRequest]) -> Iterator[int]:
-    """Return the number of its prompt for each reply."""
-    for number, ask in enumerate(turn_requests):
-        yield from [number] * ask.replies
 
 
 async def _send_stream(
@@ -152,9 +144,7 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
 
     endpoint: ClassVar[EndpointName] = EndpointName.CHAT
 
-    def read(self, body: bytes) -> ChatRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_chat_request(body)
+    read = staticmethod(parse_chat_request)
 
     def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
         """Return what the turns are asked. Raises Problem."""
@@ -176,13 +166,9 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
 
     endpoint: ClassVar[EndpointName] = EndpointName.COMPLETIONS
 
-    def read(self, body: bytes) -> CompletionRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_completion_request(body)
+    read = staticmethod(parse_completion_request)
 
-    def turn_requests(self, request: CompletionRequest, limits: Limits) -> list[EphemeralRequest]:
-        """Return what the turns are asked. Raises Problem."""
-        return completion_turn_requests(request, limits)
+    turn_requests = staticmethod(completion_turn_requests)
 
     def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
         """Return what converts the texts."""
@@ -214,15 +200,12 @@ class ModelsEndpoint:
         name: str | None = request.path_params.get("model")
         answer: Model | Models
         if name is None:
-            answer = Models(data=tuple(self._all(grant)))
+            models = self._request_context.models(grant)
+            named = ((model, name) for model in models for name in (model.name, *model.aliases))
+            answer = Models(data=tuple(self._shown(model, name) for model, name in named))
         else:
             answer = self._shown(self._request_context.model(name, grant), name)
         return json_response(answer)
-
-    def _all(self, grant: Grant) -> Iterator[Model]:
-        for model in self._request_context.models(grant):
-            for name in (model.name, *model.aliases):
-                yield self._shown(model, name)
 
     def _shown(self, model: ServedModel, name: str) -> Model:
         facts = model.engine.facts
@@ -674,7 +657,7 @@ class EmbeddingsEndpoint(HttpEndpoint[EmbeddingRequest]):
 
     def read(self, body: bytes) -> EmbeddingRequest:
         """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_embedding_request(body)
+        return decode_request(body, _decoded)
 
     async def serve(
         self, exchange: Exchange, caller: Caller, request: EmbeddingRequest, body_lease: ExitStack
@@ -696,11 +679,6 @@ def _embedding_list(vectors: Vectors, model: str) -> EmbeddingList:
 
 
 _request = msgspec.json.Decoder(EmbeddingRequest).decode
-
-
-def parse_embedding_request(body: bytes) -> EmbeddingRequest:
-    """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
-    return decode_request(body, _decoded)
 
 
 def _decoded(body: bytes) -> EmbeddingRequest:

@@ -445,7 +445,9 @@ class StoredReply:
         else:
             self._put(kind(text), max(off, known))
         self._changed.set()
-        if sum(map(_text_length, self._pending)) > MAX_WAITING_BYTES // 4:
+        waiting = (one.piece for one in self._pending)
+        texts = (one.text for one in waiting if isinstance(one, TextPiece | ReasoningPiece))
+        if sum(map(len, texts)) > MAX_WAITING_BYTES // 4:  # code points of any turn
             self._pending.clear()
             self.cut_off()
 
@@ -520,11 +522,6 @@ class StoredReply:
             self._changed.clear()
             await self._changed.wait()
         return piece
-
-
-def _text_length(waiting: _PendingPiece) -> int:
-    """Code points of a waiting text, of any turn."""
-    return len(waiting.piece.text) if isinstance(waiting.piece, TextPiece | ReasoningPiece) else 0
 
 
 def _truncated(waiting: _PendingPiece, chars: int, reasoning_off: int) -> _PendingPiece | None:
@@ -671,9 +668,6 @@ class StoredTurns:
 
     async def _cancel_on_other_replica(self, owner: Owner, cancel: Cancel) -> None:
         """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
-        refused = await refusal_of(self._cancel_elsewhere(owner, cancel))
+        refused = await refusal_of(self.sessions.cancel_elsewhere(owner, cancel))
         if refused is not None and not isinstance(refused, NotFound):
             _log.warning("reply cancellation failed", turn_id=cancel.turn_id, why=refused.code)
-
-    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
-        await self.sessions.cancel_elsewhere(owner, cancel)

@@ -365,13 +365,9 @@ def _decoded(text: bytes, where: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
-        raise _no_json(where) from None
+        raise invalid_field(where, "must be JSON.") from None
     except RecursionError:
         raise invalid_field(where, "is nested too deeply.") from None
-
-
-def _no_json(where: str) -> Problem:
-    return invalid_field(where, "must be JSON.")
 
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:

@@ -131,13 +131,11 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfi
     for field, why in _wrong(params):
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
-    fields["max_new_tokens"] = _length(params.max_new_tokens, max_new_tokens)
+    length = params.max_new_tokens
+    fields["max_new_tokens"] = None if length in (None, UNLIMITED) else min(length, max_new_tokens)
     system, model = fields.pop("system"), fields.pop("model")
     reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
-    chars_per_s, translation = (
-        fields.pop("chars_per_s"),
-        _translation(fields.pop("target"), fields.pop("source")),
-    )
+    chars_per_s, target, source = (fields.pop(name) for name in ("chars_per_s", "target", "source"))
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
@@ -149,16 +147,8 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfi
         format=reply_format,
         reasoning=reasoning or "auto",
         chars_per_s=chars_per_s,
-        translation=translation,
+        translation=None if target is None is source else Translation(target or "", source or ""),
     )
-
-
-def _translation(target: str | None, source: str | None) -> Translation | None:
-    return None if target is None and source is None else Translation(target or "", source or "")
-
-
-def _length(requested: int | None, most: int) -> int | None:
-    return None if requested in (None, UNLIMITED) else min(requested, most)
 
 
 def _wrong(params: frames.Params) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -105,17 +105,12 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         finally:
             self._threads.abandon(caller.owner, stored, request.thread_id)
 
-    def read(self, body: bytes) -> RunInput:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return run_input(body)
+    read = staticmethod(run_input)
+    names = staticmethod(names_of)
 
     def turn_requests(self, request: RunInput, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
         return (ask_of(request, limits),)
-
-    def names(self, request: RunInput) -> Mapping[str, str]:
-        """Return this client's names of fields."""
-        return names_of(request)
 
     def refusal(self, refused: Refused) -> Response:
         """Return the event that would have ended the run, with an HTTP status."""

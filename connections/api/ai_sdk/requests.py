@@ -524,7 +524,8 @@ class ChatHandler:
         if KeyScope.READ not in connection.caller.grant.scopes:
             following_replies = ()
         for answer in answers:  # a change of one call must not end the message while others are answered
-            encoder.answered(answer.call_id, is_allowed=_is_allowed(answer))
+            is_allowed = isinstance(answer, ToolDecision) and answer.decision == "allow"
+            encoder.answered(answer.call_id, is_allowed=is_allowed)
         for answer in answers:
             await self._answer(connection, encoder, answer, request.id)
         connection.push(
@@ -543,10 +544,6 @@ def _new_answers(tool_answers: ToolAnswers, reply: ShownMessage) -> list[ToolRes
     """Return the answers to open calls, since a client repeats its earlier answers each time."""
     open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
     return [answer for answer in tool_answers.answers if answer.call_id in open_calls]
-
-
-def _is_allowed(answer: ToolResult | ToolDecision) -> bool:
-    return isinstance(answer, ToolDecision) and answer.decision == "allow"
 
 
 async def _finish(slow: PendingWork | None) -> None:

@@ -104,9 +104,7 @@ class _AnthropicEndpoint(ModelEndpoint[R]):
 class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[MessageRequest]):
     """Answers messages."""
 
-    def read(self, body: bytes) -> MessageRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_message_request(body)
+    read = staticmethod(parse_message_request)
 
     def turn_requests(self, request: MessageRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
@@ -134,9 +132,7 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
 
     counts: ClassVar[FrameCost] = FrameCost.READ
 
-    def read(self, body: bytes) -> CountRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_count_request(body)
+    read = staticmethod(parse_count_request)
 
     def turn_requests(self, request: CountRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what a turn would be asked. Raises Problem."""

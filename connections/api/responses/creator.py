@@ -67,7 +67,7 @@ from connections.http import Exchange
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from engine.messages import Message, Params, ReplySpec, ToolCall
+from engine.messages import Message, Params, ReplySpec
 from engine.served_models import ServedModel
 from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded
@@ -476,15 +476,12 @@ def _previous_calls(previous: StoredResponse | None) -> Sequence[CallRecord]:
     return () if previous is None or previous.last.reply is None else previous.last.reply.calls
 
 
-def _is_running(call: CallRecord) -> bool:
-    return needs_approval(call) and call.state is CallState.RUNNING
-
-
 def _check_answers(
     messages: Sequence[Message], calls: Sequence[CallRecord], previous_calls: Sequence[CallRecord]
 ) -> None:
     """Raise Problem if an open call has several outputs, or if none is open and an allowed one still runs."""
-    if not calls and any(map(_is_running, previous_calls)):
+    allowed = filter(needs_approval, previous_calls)
+    if not calls and any(call.state is CallState.RUNNING for call in allowed):
         raise invalid("previous_response_id", _CALLS_RUNNING, code="response_in_progress")
     named = [message.call_id for message in messages if message.role == "tool"]
     for call in calls:
@@ -630,12 +627,9 @@ def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[C
         raise invalid_field(f"{where}.approve", "must be true or false.")
     if found.state is not CallState.WAITING:
         why = field_message(field, _SETTLED_REASONS.get(found.state, _ALLOWED))
-        raise Problem(409, why, code=_code(found.state), param=field)
+        code = "approval_expired" if found.state is CallState.EXPIRED else "approval_answered"
+        raise Problem(409, why, code=code, param=field)
     return Decision(call_id=found.call_id, args_sha256=shown, allow=item.approve)
-
-
-def _code(state: CallState) -> str:
-    return "approval_expired" if state is CallState.EXPIRED else "approval_answered"
 
 
 def summary_request(ask: EphemeralRequest, instructions: str | None) -> EphemeralRequest:
@@ -653,9 +647,5 @@ def _without_tools(message: Message) -> Message:
     """Return a message for a model that is offered no tools."""
     if message.role == "tool":
         return Message("user", f"Result of a call: {message.content}")
-    calls = "".join(f"\nCalled {_call_text(call)}." for call in message.calls)
+    calls = "".join(f"\nCalled {call.name} with {call.arguments}." for call in message.calls)
     return Message(message.role, f"{message.content}{calls}".strip()) if calls else message
-
-
-def _call_text(call: ToolCall) -> str:
-    return f"{call.name} with {call.arguments}"

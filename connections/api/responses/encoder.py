@@ -42,7 +42,6 @@ from sessions.conversation.history_page import StoredTurn
 from sessions.events import CallState, Done, Reason, Usage
 from sessions.records import CallRecord, MessageRecord
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.tools.tool_registry import ServerTool
 from sessions.turn.tool_calls import result_text
 
 _INCOMPLETE_REASONS = {
@@ -403,7 +402,9 @@ def initial_response(request: Creation, *, response_id: str, model: str, created
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
         text=_text_config(request.text),
-        reasoning=_effort(request.reasoning),
+        reasoning=schema.Effort()
+        if (asked := request.reasoning) is None
+        else schema.Effort(asked.effort, asked.summary),
         max_output_tokens=request.max_output_tokens,
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
@@ -508,22 +509,17 @@ def _text_config(given: parser.TextConfig | None) -> dict[str, Any]:
     return {"format": named}
 
 
-def _effort(given: parser.Reasoning | None) -> schema.Effort:
-    return schema.Effort() if given is None else schema.Effort(given.effort, given.summary)
-
-
 def list_tools_item(listed: McpServer, item_id: str) -> McpListTools:
     """Return the item of a server's tools."""
-    tools = tuple(map(_listed_tool, listed.tools))
-    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
-
-
-def _listed_tool(tool: ServerTool) -> ListedTool:
-    return ListedTool(
-        name=tool.name,
-        description=tool.description or None,
-        input_schema=msgspec.Raw(tool.parameters.encode()),
+    tools = tuple(
+        ListedTool(
+            name=tool.name,
+            description=tool.description or None,
+            input_schema=msgspec.Raw(tool.parameters.encode()),
+        )
+        for tool in listed.tools
     )
+    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
 
 
 def call_item_id(call_id: str, name: str) -> str:

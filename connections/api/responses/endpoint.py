@@ -129,9 +129,7 @@ class ResponseRequestEndpoint(HttpEndpoint[Creation]):
         super().__init__(request_context)
         self.creator = creator
 
-    def read(self, body: bytes) -> Creation:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_response_request(body)
+    read = staticmethod(parse_response_request)
 
 
 class ResponsesEndpoint(ResponseRequestEndpoint):

@@ -334,7 +334,8 @@ async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[It
             why = f"`input` may name items of {MAX_REFERENCED_RESPONSES} responses: send the others as they are."
             raise invalid("input", why)
         if ref is None or (found := known[ref].get(item.id or "")) is None:
-            raise _unknown(f"input[{number}].id")
+            why = "Item not found: it was not stored. Send the whole item."
+            raise invalid(f"input[{number}].id", why, code="not_found")
         items.append(found)
     return items
 
@@ -419,17 +420,12 @@ def _normalized(message: Message) -> Message:
     An image is known by its digest, and its place counts.
     """
     calls = tuple(
-        msgspec.structs.replace(call, arguments=_normalized_json(call.arguments)) for call in message.calls
+        msgspec.structs.replace(
+            call, arguments=msgspec.json.encode(msgspec.json.decode(call.arguments)).decode()
+        )
+        for call in message.calls
     )
     return msgspec.structs.replace(message.without_data(), calls=calls)
-
-
-def _normalized_json(arguments: str) -> str:
-    return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
-
-
-def _unknown(field: str) -> Problem:
-    return invalid(field, "Item not found: it was not stored. Send the whole item.", code="not_found")
 
 
 class ConversationDescription(msgspec.Struct, frozen=True):

@@ -21,10 +21,11 @@ from sessions.events import (
     Done,
     Snapshot,
     Status,
+    ToolCall,
 )
 from sessions.store.index import Listed
 from sessions.turn.turn import SentOffsets
-from tests.connections.factory import accepted, delta, done, page, shown_message
+from tests.connections.factory import accepted, call, delta, done, page, shown_message
 
 CANCEL = CancelFacts(cause=Cause.CLIENT, latency_ms=1.0, steps_after=0)
 
@@ -223,6 +224,20 @@ def test_deltas_that_wait_become_one_of_64_kib_at_most() -> None:
         outbox.put_nowait(delta(half, seq=2 + number, off=number * len(half)))
     sizes = [len(frame.text.encode()) for frame in drained(outbox) if isinstance(frame, Delta)]
     assert sizes == [64 * 1024, 64 * 1024, 32 * 1024]
+
+
+def test_a_call_behind_a_cut_is_withdrawn_and_one_before_it_is_not() -> None:
+    outbox = Outbox(max_bytes=1024)
+    for frame in (
+        delta("seen", seq=2),
+        call("c1", seq=3, off=4),
+        delta("unseen", 4, seq=4),
+        call("c2", seq=5, off=10),
+    ):
+        outbox.put_nowait(frame)
+    outbox.withdraw("t", 4, 0)
+    assert [type(frame) for frame in drained(outbox)] == [Delta, ToolCall]
+    assert outbox.statistics().bytes == 0
 
 
 def test_the_size_counts_what_frames_hold() -> None:

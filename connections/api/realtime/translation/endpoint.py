@@ -455,7 +455,8 @@ class Transcript:
             case Partial(text=text, is_new=True) | Paused(text=text):
                 return self._agree(units(text.strip()))
             case Stopped(text=text):
-                rest, is_line = self._remaining(units(text.strip())), bool(self._agreed or text.strip())
+                found, agreed = units(text.strip()), len(self._agreed)
+                rest, is_line = self._joined(found, agreed, len(found)).rstrip(), bool(agreed or found)
                 self._begin()
                 return f"{rest}\n" if is_line else ""
             case Started():
@@ -475,9 +476,6 @@ class Transcript:
             self._agreed = found[:end]
         self._before = found
         return self._joined(found, at, end)
-
-    def _remaining(self, found: list[str]) -> str:
-        return self._joined(found, len(self._agreed), len(found)).rstrip()
 
     def _joined(self, found: list[str], start: int, end: int) -> str:
         """Return units as the source has them; a word is complete once a blank follows."""
