@@ -148,7 +148,7 @@ class Exchange:
         self.request.scope["extensions"][ABORT]["abort"]()
 
 
-_STATUS = {
+STATUS = {
     "bad_frame": 400,
     "bad_params": 400,
     "invalid_image": 400,
@@ -233,7 +233,7 @@ def refusal_response(why: Refused | Close) -> Response:
         case Close():
             return refusal(503, error_code_of(why), str(why), _RETRY_SOON)
     code = why.code
-    status = _STATUS.get(code, 503)
+    status = STATUS.get(code, 503)
     again = _retry_headers(why) if status in {429, 503} and code != "store_full" else None
     return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,11 +15,19 @@ from starlette.types import Scope
 
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import group_of
-from connections.http import EndpointName, RefusalCounters, RefusalReason
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    RefusalReason,
+    error_code_of,
+    refusal_response,
+)
 from connections.loop_scheduler import FairLoopScheduler
 from connections.protocol.base import Limits
+from connections.protocol.errors import Close
 from connections.protocol.frames import LimitNear
-from sessions.errors import Overloaded
+from sessions.errors import Overloaded, Refused
 from sessions.limits.bounds import LARGE_BODIES, MAX_PENDING_CONNECTIONS, MESSAGES_PER_S, READS_PER_S, Bound
 from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, RedisCounters
 from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
@@ -151,6 +159,19 @@ class Limiters:
             self.bounds.count(Bound.ADDRESS_SHARE)
             return True
         return False
+
+    def lease_body(self, subject: Subject, body_lease: ExitStack, others: str) -> None:
+        """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
+        why = f"The server is busy with other {others}; try again in a moment."
+        body_lease.enter_context(slot(self.bodies, subject, why))
+
+    async def refuse(self, exchange: Exchange, endpoint: EndpointName, why: Refused | Close) -> None:
+        """Count a refusal, and answer with it; an answer that has begun is cut off."""
+        self.refusals.count_error(endpoint, error_code_of(why))
+        if exchange.begun:
+            exchange.cut_off()
+        else:
+            await exchange.answer(refusal_response(why))
 
     async def admit(self, client: Client) -> list[LimitNear]:
         """Count a message on all replicas; return the warnings about limits that are near. Raises RateLimited."""

@@ -32,7 +32,6 @@ from connections.connection import Connection
 from connections.http import (
     EndpointName,
     Exchange,
-    error_code_of,
     json_response,
     optional_id,
     parse_id,
@@ -40,7 +39,7 @@ from connections.http import (
     sse,
 )
 from connections.images import MAX_BYTES, InvalidImage, image_from_bytes
-from connections.limiters import Limiters, slot
+from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
@@ -115,13 +114,8 @@ class OwnerEndpoint:
         self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int = 1
     ) -> None:
         """Do what the owner asks, if the key has the scope. `counts`, `weight`: the cost of the request."""
-        if (why := await refusal_of(self._respond(exchange, act, scope, counts, weight))) is None:
-            return
-        self.limiters.refusals.count_error(self.endpoint, error_code_of(why))
-        if exchange.begun:
-            exchange.cut_off()
-        else:
-            await exchange.answer(refusal_response(why))
+        if why := await refusal_of(self._respond(exchange, act, scope, counts, weight)):
+            await self.limiters.refuse(exchange, self.endpoint, why)
 
     async def _respond(
         self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int
@@ -249,18 +243,15 @@ class AttachmentsEndpoint(OwnerEndpoint):
         if not self._sessions.choice.takes_images:
             raise BadParams(NO_IMAGES)
         with ExitStack() as body_lease:
-            body = await exchange.body(partial(self._admit_large, caller, body_lease), most=MAX_BYTES)
+            body = await exchange.body(
+                partial(self.limiters.lease_body, caller.subject, body_lease, "uploads"), most=MAX_BYTES
+            )
             try:
                 image = image_from_bytes(body)
             except InvalidImage as why:
                 raise BadImage(str(why)) from None
             await self._sessions.images.keep(caller.owner, image, group=caller.group)
         await exchange.answer(json_response(Attachment.of(image)))
-
-    def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
-        """Take a place for a large body. Raises Overloaded."""
-        why = "The server is busy with other uploads; try again in a moment."
-        body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
 
     async def _read(self, exchange: Exchange, caller: Caller) -> None:
         """Raises Refused."""
@@ -328,7 +319,7 @@ class EventsEndpoint:
             return
         failed = await refusal_of(self._serve(exchange))
         if failed is not None and not exchange.begun:
-            await self._refuse(exchange, failed)
+            await self._limiters.refuse(exchange, EndpointName.EVENTS, failed)
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
@@ -342,11 +333,7 @@ class EventsEndpoint:
             if why.code is CloseCode.DRAIN:
                 await _send_reconnect(exchange)
             else:
-                await self._refuse(exchange, why)
-
-    async def _refuse(self, exchange: Exchange, why: Refused | Close) -> None:
-        self._tally.sent(error_code_of(why))
-        await exchange.answer(refusal_response(why))
+                await self._limiters.refuse(exchange, EndpointName.EVENTS, why)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""

@@ -167,7 +167,9 @@ class RequestContext:
         self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
     ) -> T:
         """Read a request's body. Raises Refused, ClientDisconnect."""
-        body = await exchange.body(partial(self._reserve_body, caller, body_lease))
+        body = await exchange.body(
+            partial(self._limiters.lease_body, caller.subject, body_lease, "long requests")
+        )
         return await self.run_in_thread(exchange, partial(decode, body))
 
     async def run_in_thread(self, exchange: Exchange, work: Callable[[], T]) -> T:
@@ -189,11 +191,6 @@ class RequestContext:
             finally:
                 # An error's traceback holds this frame, and with it the task, the error and the body.
                 del task
-
-    def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
-        """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
-        why = "The server is busy with other long requests; try again in a moment."
-        body_lease.enter_context(slot(self._limiters.bodies, caller.subject, why))
 
     def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
         """Return the answer to a refused request, and count it."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from starlette.responses import Response
 
-from connections.http import Refusal, RefusalBody, check_json_limits, refusal, type_of
+from connections.http import STATUS, Refusal, RefusalBody, check_json_limits, refusal, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
@@ -25,20 +25,13 @@ from sessions.turn.prompt import NO_IMAGES
 
 RETRY_AFTER_S = 1
 """Seconds after which to try again, if nothing else is known."""
-_STATUS = {
+_STATUS = STATUS | {
     "invalid_value": 400,
-    "bad_params": 400,
     "content_too_long": 400,
     "context_overflow": 400,
     "filtered": 400,
-    "forbidden": 403,
-    "internal": 500,
     "model_not_found": 404,
-    "not_found": 404,
     "conflict": 409,
-    "request_too_large": 413,
-    "unsupported_content_encoding": 415,
-    "store_full": 429,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",
