@@ -126,7 +126,7 @@ class OwnerEndpoint:
             identity.grant.check(scope)
             caller = named_caller(identity, exchange.request)
             self.limiters.take(counts, caller.subject, weight)
-            with on_behalf_of(caller.group or caller.client.client_id):
+            with on_behalf_of(caller.store_group):
                 await act(exchange, caller)
         except ClientDisconnect:
             exchange.cut_off()

@@ -203,7 +203,7 @@ class RequestContext:
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Count messages on all replicas. Raises RateLimited."""
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             for _ in range(messages):
                 await self._limiters.admit(caller.client)
 

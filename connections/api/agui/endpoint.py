@@ -95,7 +95,7 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
         await self.request_context.count(caller)
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             run = await self._threads.begin(caller, request, model, limits)
         body_lease.close()
         stored = run.stored

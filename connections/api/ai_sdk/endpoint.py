@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -95,22 +94,11 @@ MAX_STREAMS = 16
 _decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
 
 
-class ChatClient(NamedTuple):
-    """The client of a request, and how it is counted."""
-
-    identity: Identity
-    caller: Caller
-
-
 class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a stop. `turn_id`: null if nothing ran; `already`: it had ended, or its end was decided."""
 
     turn_id: str | None
     already: bool
-
-
-def _noop() -> None:
-    pass
 
 
 class ChatEndpoint:
@@ -122,21 +110,21 @@ class ChatEndpoint:
         self._limiters = service.limiters
         self._tally = service.limiters.tally(EndpointName.AI_SDK)
 
-    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /v1/ai-sdk/chat`: a message, or what came of calls."""
-        await self._guard(Exchange(scope, receive, send), self._send)
+    def routes(self, origins: AllowedOrigins, refusals: RefusalCounters) -> list[BaseRoute]:
+        """Return the routes below `/v1`."""
 
-    async def resume(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET …/{chat_id}/stream`: the message that is being written, from its start."""
-        await self._guard(Exchange(scope, receive, send), self._resume)
+        def route(path: str, serve: Callable[[Exchange], PendingWork], method: str) -> BaseRoute:
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                await self._guard(Exchange(scope, receive, send), serve)
 
-    async def stop(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST …/{chat_id}/stop`: ends what is being written."""
-        await self._guard(Exchange(scope, receive, send), self._stop)
+            return cors_route(PATH + path, app, method, origins, refusals, refusal=foreign_origin_response)
 
-    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET …/{chat_id}/messages`: the stored messages of a chat, without the one that is being written."""
-        await self._guard(Exchange(scope, receive, send), self._messages)
+        return [
+            route("", self._send, "POST"),
+            route("/{chat_id}/stream", self._resume, "GET"),
+            route("/{chat_id}/stop", self._stop, "POST"),
+            route("/{chat_id}/messages", self._messages, "GET"),
+        ]
 
     async def _guard(self, exchange: Exchange, serve: Callable[[Exchange], PendingWork]) -> None:
         if exchange.request.method == "HEAD":
@@ -160,6 +148,7 @@ class ChatEndpoint:
             await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
+        """Take a message, or what came of calls."""
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
@@ -172,41 +161,42 @@ class ChatEndpoint:
             ) -> PendingWork | None:
                 return chat_handler.begin(view, encoder, request)
 
-            handshake_info = ChatClient(
-                identity, chat_caller(identity, client_id, request.id, exchange.request.scope)
-            )
-            await self._stream(exchange, handshake_info, request.id, begin, body_lease.close)
+            caller = chat_caller(identity, client_id, request.id, exchange.request.scope)
+            await self._stream(exchange, caller, request.id, begin, body_lease.close)
 
     async def _resume(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
+        """Send the message that is being written, from its start."""
+        chat_id, caller = await self._caller_of_path(exchange)
 
         def begin(chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder) -> PendingWork | None:
             return chat_handler.resume(view, encoder, chat_id)
 
         try:
-            await self._stream(exchange, handshake_info, chat_id, begin)
+            await self._stream(exchange, caller, chat_id, begin)
         except NotFound:  # it has no message yet
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
-        handshake_info.caller.grant.check(KeyScope.CHAT)
-        self._limiters.take_read(handshake_info.caller.subject)
-        owner, cancel = handshake_info.caller.owner, Cancel(conversation_id=chat_id)
+        """End what is being written."""
+        chat_id, caller = await self._caller_of_path(exchange)
+        caller.grant.check(KeyScope.CHAT)
+        self._limiters.take_read(caller.subject)
+        owner, cancel = caller.owner, Cancel(conversation_id=chat_id)
         met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
-            with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
+            with on_behalf_of(caller.store_group):
                 elsewhere = await self._sessions.cancel_elsewhere(owner, cancel)
             met = met or elsewhere
         await exchange.answer(json_response(ChatStopped(turn_id=met.turn_id, already=met.already)))
 
     async def _messages(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
-        handshake_info.caller.grant.check(KeyScope.READ)
-        self._limiters.take_read(handshake_info.caller.subject)
-        owner, reader = handshake_info.caller.owner, NullSubscriber()
+        """Send the stored messages of a chat, without the one that is being written."""
+        chat_id, caller = await self._caller_of_path(exchange)
+        caller.grant.check(KeyScope.READ)
+        self._limiters.take_read(caller.subject)
+        owner, reader = caller.owner, NullSubscriber()
         try:
-            with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
+            with on_behalf_of(caller.store_group):
                 shown = await self._sessions.history(owner, reader, chat_id, limit=PAGE)
         except NotFound:
             await exchange.answer(json_response([]))
@@ -216,7 +206,7 @@ class ChatEndpoint:
         messages = shown.page.messages
         chain = latest_replies(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
-        images = await self._images(handshake_info.caller, chat_id, kept)
+        images = await self._images(caller, chat_id, kept)
         await exchange.answer(json_response(ui_messages(kept, images)))
 
     async def _images(
@@ -234,21 +224,19 @@ class ChatEndpoint:
         authorization = exchange.request.headers.get("authorization")
         return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 
-    async def _client_of_path(self, exchange: Exchange) -> tuple[str, ChatClient]:
-        """Return the chat of a path, and its client. Raises Refused."""
+    async def _caller_of_path(self, exchange: Exchange) -> tuple[str, Caller]:
+        """Return the chat of a path, and who asks for it. Raises Refused."""
         chat_id = parse_id("id", exchange.request.path_params["chat_id"])
         identity, client_id = await self._identify(exchange)
-        return chat_id, ChatClient(
-            identity, chat_caller(identity, client_id, chat_id, exchange.request.scope)
-        )
+        return chat_id, chat_caller(identity, client_id, chat_id, exchange.request.scope)
 
     async def _stream(
         self,
         exchange: Exchange,
-        handshake_info: ChatClient,
+        caller: Caller,
         chat_id: str,
         begin: StartStream,
-        begun: Callable[[], None] = _noop,
+        begun: Callable[[], None] = lambda: None,
     ) -> None:
         """Stream an answer. Raises Close, Refused before its first byte."""
         encoder = ChunkEncoder(ref=secrets.token_hex(16))
@@ -256,15 +244,14 @@ class ChatEndpoint:
         transport = SseTransport(exchange, stream)
         view = Connection(
             transport,
-            caller=handshake_info.caller,
+            caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self._tally,
             encode=stream.encode,
         )
-        chat_handler = await self._service.chat_handler(
-            grace_s=0
-        )  # a reply does not wait for a client that left
+        # A reply does not wait for a client that left.
+        chat_handler = await self._service.chat_handler(grace_s=0)
         async with self._service.lifecycle.registered(view):
             if (slow := begin(chat_handler, view, encoder)) is not None:
                 await slow
@@ -272,7 +259,7 @@ class ChatEndpoint:
             if encoder.end is StreamEnd.NOTHING:
                 await exchange.answer(Response(status_code=204))
                 return
-            with self._service.access.watch(handshake_info.identity, view):
+            with self._service.access.watch(caller.identity, view):
                 await transport.begin(view.connection_id, PROTOCOL)
                 await view.run(partial(_live, view, transport, stream))
             if (
@@ -344,14 +331,7 @@ def aisdk_routes(
     endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    route = partial(cors_route, origins=origins, refusals=refusals, refusal=foreign_origin_response)
-    return [
-        route(PATH, endpoint.send, "POST"),
-        route(f"{PATH}/{{chat_id}}/stream", endpoint.resume, "GET"),
-        route(f"{PATH}/{{chat_id}}/stop", endpoint.stop, "POST"),
-        route(f"{PATH}/{{chat_id}}/messages", endpoint.messages, "GET"),
-        WebSocketRoute(PATH, socket.handle),
-    ]
+    return [*endpoint.routes(origins, refusals), WebSocketRoute(PATH, socket.handle)]
 
 
 class FirstMessageReplay(MultilineTransport):

@@ -139,7 +139,6 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     """The client of a session, and its rights."""
 
     request: HandshakeRequest
-    identity: Identity
     caller: Caller
     limits: Limits
     model: ServedModel
@@ -188,7 +187,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         limits = await self.request_context.limits(model)
         name = _client_id(request, identity, bearer(authorization) or request.key)
         caller = caller_of(identity, name, websocket.scope)
-        return SessionContext(request=request, identity=identity, caller=caller, limits=limits, model=model)
+        return SessionContext(request=request, caller=caller, limits=limits, model=model)
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the model of a session: the named one, or the default. Raises Refused."""
@@ -219,7 +218,7 @@ class RealtimeEndpoint(SessionEndpoint):
         """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
         handshake_info = await super().handshake_info(websocket)
         if handshake_info.request.has_conversation:
-            handshake_info.identity.grant.check(KeyScope.READ)
+            handshake_info.caller.grant.check(KeyScope.READ)
         return handshake_info
 
     @property
@@ -277,7 +276,7 @@ class RealtimeEndpoint(SessionEndpoint):
             connection.push(RealtimeFrame(events=(session.created(),)))
             if handshake_info.request.has_conversation:
                 await self._show_history(connection, conversation_id)
-            with self.access.watch(handshake_info.identity, connection):
+            with self.access.watch(handshake_info.caller.identity, connection):
                 async with nullcontext() if voice_connection is None else voice_connection.running(inner):
                     await connection.serve(handler, codec.decode)
 

@@ -190,7 +190,7 @@ class ResponseCreator:
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)
         request = await resolve_references(self.response_store, caller.owner, request, limits)
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             if request.conversation is not None:
                 await self._check_exists(caller, _conversation_id(request))
             previous = None

@@ -255,7 +255,7 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
         """Find the response, and do the act. Raises Refused."""
         body_lease.close()
         response_id = exchange.request.path_params["response_id"]
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             kept = await self._response_store.find(caller.owner, response_id, with_path=self._reads_path)
             if kept is None:
                 why = f'Response not found: "{response_id[:160]}". It was not stored, or belongs to another client.'
@@ -396,7 +396,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
     ) -> None:
         """Do the act. Raises Refused."""
         handler = self._handlers["GET" if exchange.request.method == "HEAD" else exchange.request.method]
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             await handler(self, exchange, caller, request)
 
     async def create(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:

@@ -138,8 +138,8 @@ class TranslationEndpoint(SessionEndpoint):
             model=handshake_info.model.name,
             facts=lambda: handshake_info.model.engine.facts,
             expires_at=NO_EXPIRY
-            if handshake_info.identity.expires_at is None
-            else int(handshake_info.identity.expires_at),
+            if handshake_info.caller.identity.expires_at is None
+            else int(handshake_info.caller.identity.expires_at),
             voices=() if self.spoken is None else self.spoken.voices,
         )
         encoder = TranslationEventEncoder()
@@ -166,7 +166,7 @@ class TranslationEndpoint(SessionEndpoint):
         )
         async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
-            with self.access.watch(handshake_info.identity, connection):
+            with self.access.watch(handshake_info.caller.identity, connection):
                 async with _speaking(speech_output):
                     await connection.serve(handler, decode)
 
