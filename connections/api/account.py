@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.api.endpoint import (
     AbortOnRevocation,
@@ -88,11 +88,13 @@ def account_routes(
     account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
     return [
         route(EVENTS_PATH, events, "GET"),
-        route("/v1/attachments", attachments.upload, "POST"),
-        route("/v1/attachments/{conversation_id}/{attachment_id}", attachments.read, "GET"),
+        route("/v1/attachments", attachments.serve(attachments.upload, KeyScope.CHAT), "POST"),
+        route(
+            "/v1/attachments/{conversation_id}/{attachment_id}", attachments.serve(attachments.read), "GET"
+        ),
         route("/v1/shares/{share_id}", SharesEndpoint(sessions, limiters), "GET"),
-        route("/v1/export", account.export, "GET"),
-        route("/v1/me", account.erase, "DELETE"),
+        route("/v1/export", account.serve(account.export, weight=EXPORT_WEIGHT), "GET"),
+        route("/v1/me", account.serve(account.erase, KeyScope.MANAGE, weight=EXPORT_WEIGHT), "DELETE"),
         route("/v1/tickets", TicketEndpoint(access, limiters), "POST"),
     ]
 
@@ -110,20 +112,24 @@ class OwnerEndpoint:
         """Return the identity behind a header. Raises Refused."""
         return await self.access.identify(authorization=authorization)
 
-    async def respond(
-        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int = 1
-    ) -> None:
-        """Do what the owner asks, if the key has the scope. `counts`, `weight`: the cost of the request."""
-        if why := await refusal_of(self._respond(exchange, act, scope, counts, weight)):
-            await self.limiters.refuse(exchange, self.endpoint, why)
+    def serve(self, act: OwnerAction, required: KeyScope = KeyScope.READ, *, weight: int = 1) -> ASGIApp:
+        """Return what does this for owners whose key has the scope; `chat` is a message, all else reads. `weight`: how many."""
+        counts = FrameCost.MESSAGE if required is KeyScope.CHAT else FrameCost.READ
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            exchange = Exchange(scope, receive, send)
+            if why := await refusal_of(self._respond(exchange, act, required, counts, weight)):
+                await self.limiters.refuse(exchange, self.endpoint, why)
+
+        return app
 
     async def _respond(
-        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int
+        self, exchange: Exchange, act: OwnerAction, required: KeyScope, counts: FrameCost, weight: int
     ) -> None:
         """Raises Refused."""
         try:
             identity = await self.identify(exchange.request.headers.get("authorization"))
-            identity.grant.check(scope)
+            identity.grant.check(required)
             caller = named_caller(identity, exchange.request)
             self.limiters.take(counts, caller.subject, weight)
             with on_behalf_of(caller.store_group):
@@ -145,24 +151,16 @@ class AccountEndpoint(OwnerEndpoint):
         """Return the identity of a key or a JWT. Raises Refused."""
         return await self.access.identify_without_ticket(authorization=authorization)
 
-    async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all conversations and messages, one a line."""
-        exchange = Exchange(scope, receive, send)
-        await self.respond(exchange, self._export, KeyScope.READ, FrameCost.READ, EXPORT_WEIGHT)
-
-    async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Erase all of them, and answer with their number."""
-        exchange = Exchange(scope, receive, send)
-        await self.respond(exchange, self._erase, KeyScope.MANAGE, FrameCost.READ, EXPORT_WEIGHT)
-
-    async def _export(self, exchange: Exchange, caller: Caller) -> None:
+    async def export(self, exchange: Exchange, caller: Caller) -> None:
+        """Answer with all conversations and messages, one a line. Raises Refused."""
         try:
             with self.access.watch(caller.identity, AbortOnRevocation(exchange)):
                 await self._acts.export(exchange, caller.owner, caller.subject)
         except TimeoutError:
             exchange.cut_off()
 
-    async def _erase(self, exchange: Exchange, caller: Caller) -> None:
+    async def erase(self, exchange: Exchange, caller: Caller) -> None:
+        """Erase all of them, and answer with their number. Raises Refused."""
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))
 
 
@@ -230,16 +228,8 @@ class AttachmentsEndpoint(OwnerEndpoint):
         super().__init__(access=access, limiters=limiters)
         self._sessions = sessions
 
-    async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Store an image, and answer with its id."""
-        await self.respond(Exchange(scope, receive, send), self._upload, KeyScope.CHAT, FrameCost.MESSAGE)
-
-    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with an image that a conversation of the caller shows."""
-        await self.respond(Exchange(scope, receive, send), self._read, KeyScope.READ, FrameCost.READ)
-
-    async def _upload(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused, ClientDisconnect."""
+    async def upload(self, exchange: Exchange, caller: Caller) -> None:
+        """Store an image, and answer with its id. Raises Refused, ClientDisconnect."""
         if not self._sessions.choice.takes_images:
             raise BadParams(NO_IMAGES)
         with ExitStack() as body_lease:
@@ -253,8 +243,8 @@ class AttachmentsEndpoint(OwnerEndpoint):
             await self._sessions.images.keep(caller.owner, image, group=caller.group)
         await exchange.answer(json_response(Attachment.of(image)))
 
-    async def _read(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused."""
+    async def read(self, exchange: Exchange, caller: Caller) -> None:
+        """Answer with an image that a conversation of the caller shows. Raises Refused."""
         named = exchange.request.path_params
         conversation_id = parse_id("conversation_id", named["conversation_id"])
         image = await self._sessions.images.find(caller.owner, conversation_id, named["attachment_id"])
