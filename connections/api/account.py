@@ -368,19 +368,35 @@ async def _send_reconnect(exchange: Exchange) -> None:
 
 
 class EventReader:
-    """Sends requests for a reader, which can't send any."""
+    """One reader's events, in order, and the requests that it can't send itself.
+
+    Events have no names: each is a `message`, whose data is the frame as on a socket.
+    """
 
     def __init__(self, sessions: Sessions, conversation_id: str) -> None:
         self._sessions = sessions
         self._conversation_id = conversation_id
-        self._encoder = EventStreamEncoder()
         self._changed = asyncio.Event()
+        self._needs_history = False  # a gap was sent, and no history since
+        self._is_over = False
+        self._epoch = ""
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the event of a frame."""
+        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
+        match frame:
+            case Accepted() | Resumed() | Snapshot():
+                self._epoch = frame.epoch
+            case Gap() | HistoryPage():
+                self._epoch = frame.epoch
+                self._needs_history = isinstance(frame, Gap)
+            case Deleted():
+                self._is_over = True
         if isinstance(frame, Gap | Deleted):
             self._changed.set()
-        return self._encoder.encode(frame)
+        event = sse(codec.encode(frame))
+        if self._needs_history or not isinstance(frame, Journalled | Snapshot | HistoryPage):
+            return event
+        return f"id: {event_id(self._epoch, frame.seq)}\n".encode() + event
 
     async def begin(self, view: Connection, position: ReaderPosition | None) -> None:
         """Attach the reader; its first events then wait in it. Raises Refused."""
@@ -391,10 +407,10 @@ class EventReader:
 
     async def follow(self, view: Connection) -> None:
         """Send the history after every gap, and end with the conversation."""
-        while not self._encoder.is_over:
+        while not self._is_over:
             await self._changed.wait()
             self._changed.clear()
-            if self._encoder.needs_history:
+            if self._needs_history:
                 try:
                     await self._show_history(view)
                 except Refused as refused:  # a reconnecting reader gets the reason
@@ -459,33 +475,3 @@ def _features(named: str) -> Features:
 def first_line(*, retry_ms: int) -> bytes:
     """Return the first line: the reconnection time."""
     return b"retry: %d\n\n" % retry_ms
-
-
-class EventStreamEncoder:
-    """One reader's events, in order. They have no names: each is a `message`, whose data is the frame as on a socket.
-
-    `needs_history`: a gap was sent, and no history since; `is_over`: the conversation is gone.
-    """
-
-    def __init__(self) -> None:
-        self.needs_history = False
-        self.is_over = False
-        self._epoch = ""
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
-        match frame:
-            case Accepted() | Resumed() | Snapshot():
-                self._epoch = frame.epoch
-            case Gap() | HistoryPage():
-                self._epoch = frame.epoch
-                self.needs_history = isinstance(frame, Gap)
-            case Deleted():
-                self.is_over = True
-        return self._id(frame) + sse(codec.encode(frame))
-
-    def _id(self, frame: Frame) -> bytes:
-        match frame:
-            case _ if isinstance(frame, Journalled | Snapshot | HistoryPage) and not self.needs_history:
-                return f"id: {event_id(self._epoch, frame.seq)}\n".encode()
-        return b""
