@@ -240,15 +240,14 @@ class ChatEndpoint:
     ) -> None:
         """Stream an answer. Raises Close, Refused before its first byte."""
         encoder = ChunkEncoder(ref=secrets.token_hex(16))
-        stream = SseStream(encoder)
-        transport = SseTransport(exchange, stream)
+        transport = MessageTransport(exchange, encoder)
         view = Connection(
             transport,
             caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self._tally,
-            encode=stream.encode,
+            encode=transport.encode,
         )
         # A reply does not wait for a client that left.
         chat_handler = await self._service.chat_handler(grace_s=0)
@@ -261,33 +260,31 @@ class ChatEndpoint:
                 return
             with self._service.access.watch(caller.identity, view):
                 await transport.begin(view.connection_id, PROTOCOL)
-                await view.run(partial(_live, view, transport, stream))
+                await view.run(partial(_live, view, transport))
             if (
                 encoder.end is StreamEnd.WAITING_FOR_CLIENT
             ):  # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, encoder.turn_id or "", kept=True)
 
 
-async def _live(
-    view: Connection, transport: SseTransport, stream: SseStream, tasks: asyncio.TaskGroup
-) -> None:
+async def _live(view: Connection, transport: MessageTransport, tasks: asyncio.TaskGroup) -> None:
     tasks.create_task(transport.send())
-    tasks.create_task(_end(view, transport, stream))
+    tasks.create_task(_end(view, transport))
     await transport.receive()
 
 
-async def _end(view: Connection, transport: SseTransport, stream: SseStream) -> None:
+async def _end(view: Connection, transport: MessageTransport) -> None:
     """End the answer once its reader has all of it."""
-    await stream.over.wait()
     await transport.drained()
     view.shut(Close(CloseCode.BYE, "The message is complete."))
 
 
-class SseStream:
-    """The events of one message. `over`: it has ended."""
+class MessageTransport(EventTransport):
+    """The events of one message. An answer says why it ends if its message does not."""
 
-    def __init__(self, encoder: ChunkEncoder) -> None:
-        self.over = asyncio.Event()
+    def __init__(self, exchange: Exchange, encoder: ChunkEncoder) -> None:
+        super().__init__(exchange, b"")
+        self._over = asyncio.Event()
         self._encoder = encoder
 
     def encode(self, frame: Frame) -> bytes:
@@ -296,34 +293,23 @@ class SseStream:
             return sse(chunk)
         return self._events(self._encoder.encode(frame))
 
-    def cut(self, why: str) -> bytes:
-        """Return the last events when the server ends a message early."""
-        return self._events(self._encoder.fail(why))
-
     def _events(self, chunks: list[Chunk]) -> bytes:
         events = b"".join(sse(encode(chunk)) for chunk in chunks)
-        if not self._encoder.is_over or self.over.is_set():
+        if not self._encoder.is_over or self._over.is_set():
             return events
-        self.over.set()
+        self._over.set()
         return events + SSE_DONE
 
-
-class SseTransport(EventTransport):
-    """An answer that says why it ends if its message does not."""
-
-    def __init__(self, exchange: Exchange, stream: SseStream) -> None:
-        super().__init__(exchange, b"")
-        self._stream = stream
-
     async def drained(self) -> None:
-        """Wait until the server has taken what waits."""
+        """Wait until the message has ended, and the server has taken what waits."""
+        await self._over.wait()
         while self._buffer:
             self._drained.clear()
             await self._drained.wait()
 
     async def close(self, code: int, reason: str) -> None:
         """End the answer."""
-        self.write(self._stream.cut(reason))
+        self.write(self._events(self._encoder.fail(reason)))
         await super().close(code, reason)
 
 
