@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -34,7 +34,6 @@ from connections.api.realtime.events import (
     NewItem,
     OutputClear,
     Part,
-    ResponseCancel,
     ResponseCreate,
     ServerEvent,
     SessionUpdate,
@@ -393,6 +392,7 @@ class RealtimeHandler:
     def _handle_now(
         self, connection: Connection, event: AnyClientEvent | frames.Cancel
     ) -> PendingWork | None:
+        """Answer an event that needs neither the store nor the words of sound. Raises Refused."""
         match event:
             case frames.Cancel():
                 return self._inner.handle(connection, event)
@@ -402,41 +402,24 @@ class RealtimeHandler:
                 return self._truncate(connection, event)
             case OutputClear():
                 return self._require_voice().clear_output()
-            case _:
-                connection.push(RealtimeFrame(events=self._immediate_events(event)))
-                return None
-
-    def _immediate_events(self, event: AnyClientEvent) -> tuple[ServerEvent, ...]:
-        """Return answers that need neither a turn nor the store. Raises InvalidEvent."""
-        match event:
-            case SessionUpdate():
-                return self._updated(self._session.update(event))
-            case TranscriptionUpdate():
-                return self._updated(self._session.update_beta(event))
-            case ItemCreate():
-                return self._session.create(event)
-            case ItemRetrieve():
-                return (self._session.retrieve(event),)
             case InputClear():
                 self._require_voice().clear()
-                return ()
-            case (
-                InputAppend()
-                | InputCommit()
-                | ItemTruncate()
-                | OutputClear()
-                | ResponseCreate()
-                | ResponseCancel()
-                | ItemDelete()
-            ):
-                raise TypeError("This is not answered at once.")
+            case SessionUpdate():
+                self._updated(connection, self._session.update(event))
+            case TranscriptionUpdate():
+                self._updated(connection, self._session.update_beta(event))
+            case ItemCreate():
+                connection.push(RealtimeFrame(events=self._session.create(event)))
+            case ItemRetrieve():
+                connection.push(RealtimeFrame(events=(self._session.retrieve(event),)))
             case _:
-                assert_never(event)
+                raise TypeError(f"{type(event).__name__} is not answered at once.")
+        return None
 
-    def _updated(self, updated: ServerEvent) -> tuple[ServerEvent, ...]:
+    def _updated(self, connection: Connection, updated: ServerEvent) -> None:
         if self._voice_connection is not None:
             self._voice_connection.changed()
-        return (updated,)
+        connection.push(RealtimeFrame(events=(updated,)))
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
         """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""
