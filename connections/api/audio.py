@@ -302,13 +302,14 @@ def _language(requested: str | None, facts: Ready) -> str | None:
 
 
 def _transcript_format(name: str | None) -> TranscriptFormat:
-    if not name:
-        return "json"
-    if name not in get_args(TranscriptFormat):
-        raise invalid(
-            "response_format", f"`response_format` must be one of {', '.join(get_args(TranscriptFormat))}."
-        )
-    return cast("TranscriptFormat", name)
+    return cast("TranscriptFormat", _one_of(name or "json", get_args(TranscriptFormat)))
+
+
+def _one_of(name: str, formats: Sequence[str]) -> str:
+    """Return the name of a format that there is. Raises Problem."""
+    if name not in formats:
+        raise invalid("response_format", f"`response_format` must be one of {', '.join(formats)}.")
+    return name
 
 
 def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[Granularity, ...]:
@@ -738,11 +739,7 @@ def _has_events(request: SpeechRequest) -> bool:
 def _format(request: SpeechRequest) -> SpeechFormat:
     """Return the requested format: by default OpenAI's, MP3, or WAV where no encoder is installed. Raises Problem."""
     can_compress = find_spec("av") is not None
-    name = request.response_format or ("mp3" if can_compress else "wav")
-    if name not in get_args(SpeechFormat):
-        raise invalid(
-            "response_format", f"`response_format` must be one of {', '.join(get_args(SpeechFormat))}."
-        )
+    name = _one_of(request.response_format or ("mp3" if can_compress else "wav"), get_args(SpeechFormat))
     if name not in UNCOMPRESSED and not can_compress:
         why = (
             f"This server can't make {name}: use `response_format` wav or pcm. "

@@ -20,6 +20,7 @@ from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
 from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
+from sessions.conversation.history_page import ShownMessage
 from sessions.errors import Draining, Forbidden, NotFound, Refused, StoreDown
 from sessions.events import (
     Accepted,
@@ -44,7 +45,7 @@ from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece,
 from sessions.service import Sessions
 from sessions.turn.message_request import Append, GenerationConfig, MessageRequest, OnBusy, Placement
 from sessions.turn.tool_calls import CallAnswer, result_text
-from sessions.turn.turn import Cancel, SentOffsets
+from sessions.turn.turn import Cancel, NullSubscriber, SentOffsets
 from sessions.turn.turn_state import TurnMessageIds
 
 APPEND = Append()
@@ -546,6 +547,19 @@ def sum_usage(one: Usage, other: Usage) -> Usage:
         wasted_tokens=one.wasted_tokens + other.wasted_tokens,
         reasoning_tokens=one.reasoning_tokens + other.reasoning_tokens,
     )
+
+
+async def newest_messages(
+    sessions: Sessions, owner: Owner, conversation_id: str, limit: int
+) -> list[ShownMessage]:
+    """Return a conversation's newest messages; none if it is new. Raises StoreDown."""
+    reader = NullSubscriber()
+    try:
+        return (await sessions.history(owner, reader, conversation_id, limit=limit)).page.messages
+    except NotFound:
+        return []
+    finally:
+        sessions.disconnect(reader)
 
 
 class StoredTurns:

@@ -36,6 +36,7 @@ from connections.api.replies import (
     StoredTurns,
     finish_reason,
     needs_approval,
+    newest_messages,
     problem_at_end,
     stream_reply,
     waits_for_client,
@@ -50,14 +51,13 @@ from connections.protocol.params import server_tool
 from engine.messages import Message, ToolCall
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
-from sessions.errors import NotFound, Refused
+from sessions.errors import Refused
 from sessions.events import CallState, Reason, ShownCall
 from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
-from sessions.turn.turn import NullSubscriber
 
 PAGE = 20
 """Messages of a thread that are read."""
@@ -189,15 +189,7 @@ class StoredThreads(StoredTurns):
         return StoredRun(stored, tuple(map(ServerToolCall.of, approval_calls)))
 
     async def _recent_messages(self, caller: Caller, thread_id: str) -> list[ShownMessage]:
-        """Return the newest messages of a thread; none if it is new. Raises StoreDown."""
-        reader = NullSubscriber()
-        try:
-            shown = await self.sessions.history(caller.owner, reader, thread_id, limit=PAGE)
-        except NotFound:
-            return []
-        finally:
-            self.sessions.disconnect(reader)
-        return shown.page.messages
+        return await newest_messages(self.sessions, caller.owner, thread_id, PAGE)
 
     async def _send_message(
         self, caller: Caller, request: RunInput, model: ServedModel, limits: Limits

@@ -50,6 +50,7 @@ from connections.api.ai_sdk.requests import (
     token_of,
 )
 from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
+from connections.api.replies import newest_messages
 from connections.authentication.access import SessionValidity, bearer
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller
@@ -79,7 +80,7 @@ from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
 from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.slots import on_behalf_of
-from sessions.turn.turn import Cancel, NullSubscriber
+from sessions.turn.turn import Cancel
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
 """Bytes of the images in a history, the newest first; further ones are left out."""
@@ -194,16 +195,8 @@ class ChatEndpoint:
         chat_id, caller = await self._caller_of_path(exchange)
         caller.grant.check(KeyScope.READ)
         self._limiters.take_read(caller.subject)
-        owner, reader = caller.owner, NullSubscriber()
-        try:
-            with on_behalf_of(caller.store_group):
-                shown = await self._sessions.history(owner, reader, chat_id, limit=PAGE)
-        except NotFound:
-            await exchange.answer(json_response([]))
-            return
-        finally:
-            self._sessions.disconnect(reader)
-        messages = shown.page.messages
+        with on_behalf_of(caller.store_group):
+            messages = await newest_messages(self._sessions, caller.owner, chat_id, PAGE)
         chain = latest_replies(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
         images = await self._images(caller, chat_id, kept)
