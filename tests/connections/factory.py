@@ -1,7 +1,9 @@
-"""Events of one conversation, "c", and limits, as tests of this layer need them."""
+"""Events of one conversation, "c", limits, and a wait, as tests of this layer need them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from connections.protocol.base import Limits
@@ -102,3 +104,10 @@ def shown_message(content: str, turn_id: str = "t", role: str = "assistant", **m
 
 def page(*messages: ShownMessage, **more: Any) -> HistoryPage:
     return HistoryPage(conversation_id="c", epoch="e", seq=5, messages=list(messages), **more)
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Let the event loop turn until something has happened."""
+    async with asyncio.timeout(60):
+        while not happened():  # noqa: ASYNC110 - turns of the loop
+            await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -21,7 +21,7 @@ from sessions.service import Sessions
 from sessions.turn.turn import Cancel, Cancelled
 from speech.errors import VoiceFailed
 from speech.interfaces import Heard, Partial, Paused, Resumed, SpokenClause, Started, Stopped
-from tests.connections.factory import delta
+from tests.connections.factory import delta, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -133,11 +133,6 @@ async def talking(
         )
         talk.begin(speaker)
         yield talk
-
-
-async def until(happened: Callable[[], object]) -> None:
-    while not happened():  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
 
 
 async def say(talk: VoiceConversation, *events: Heard) -> None:
