@@ -23,7 +23,6 @@ from starlette.websockets import WebSocket
 from connections.api.replies import ReplySource
 from connections.api.requests import (
     invalid_field,
-    metric_code,
     problem_of,
     with_client_field,
 )
@@ -199,7 +198,7 @@ class RequestContext:
 
     def count_error(self, refused: Refused, endpoint: EndpointName) -> None:
         """Count a refusal that is sent."""
-        self._limiters.refusals.count_error(endpoint, metric_code(refused))
+        self._limiters.refusals.count_error(endpoint, refused.code)
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Count messages on all replicas. Raises RateLimited."""
@@ -394,7 +393,7 @@ class ApiWebSocketEndpoint(WebSocketEndpoint[G]):
             with self.limiters.handshake_limit.slot(client_address_of(websocket.scope)):
                 return await self.handshake_info(websocket)
         except Refused as refused:
-            self.tally.sent(metric_code(refused))
+            self.tally.sent(refused.code)
             return problem_of(refused).response()
 
 

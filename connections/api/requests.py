@@ -148,14 +148,14 @@ class Problem(Refused):
     ) -> None:
         super().__init__(shorten(message))
         self.status = status
-        self.error_code = code
+        self.code = code
         self.param = param
         self.retry_after_ms = retry_after_ms
 
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        why = Refusal(message=str(self), type=type_of(self.status), param=self.param, code=self.error_code)
+        why = Refusal(message=str(self), type=type_of(self.status), param=self.param, code=self.code)
         return msgspec.json.encode(RefusalBody(why))
 
     def response(self) -> Response:
@@ -168,7 +168,7 @@ class Problem(Refused):
             headers["WWW-Authenticate"] = "Bearer"
         if self.status == 415:  # noqa: PLR2004 - HTTP's word for it
             headers["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
-        return refusal(self.status, self.error_code, str(self), headers, param=self.param)
+        return refusal(self.status, self.code, str(self), headers, param=self.param)
 
 
 def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:
@@ -201,11 +201,6 @@ def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams
     if field is None or (name := names.get(field)) is None:
         return refused
     return BadParams(str(refused).replace(f"`{field}`", f"`{name}`"), field=name)
-
-
-def metric_code(refused: Refused) -> str:
-    """Return the name of a refusal in metrics: the protocol's word, the same at every endpoint."""
-    return refused.error_code if isinstance(refused, Problem) else refused.code
 
 
 def problem_from_failure(failure: Failure) -> Problem:

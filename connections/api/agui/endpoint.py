@@ -480,7 +480,7 @@ class AguiEncoder:
 
 def error_of(problem: Problem, usage: tuple[RunUsage, ...] = ()) -> RunError:
     """Return a problem as an event."""
-    return RunError(message=str(problem), code=problem.error_code, usage=usage)
+    return RunError(message=str(problem), code=problem.code, usage=usage)
 
 
 def _interrupt(call: ServerToolCall) -> Interrupt:

@@ -327,7 +327,7 @@ def error_response(why: Refused, named: str) -> Response:
     problem = problem_of(why)
     response = problem.response()
     kept = {name: value for name, value in response.headers.items() if name in _FORWARDED_HEADERS}
-    details = ProblemDetails(problem.error_code) if problem.error_code == THREADS else msgspec.UNSET
+    details = ProblemDetails(problem.code) if problem.code == THREADS else msgspec.UNSET
     return _response(status_of(problem), str(problem), named, kept, details)
 
 
@@ -338,7 +338,7 @@ def error_of(problem: Problem) -> MessageProblem:
 
 def status_of(problem: Problem) -> int:
     """Return the status of a problem."""
-    return OVERLOADED if problem.error_code == Overloaded.code else problem.status
+    return OVERLOADED if problem.code == Overloaded.code else problem.status
 
 
 def is_anthropic_request(scope: Scope) -> bool:

@@ -602,7 +602,7 @@ def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
     if (problem := problem_at_end(done)) is None:
         raise RuntimeError(f"A reply that ended by {done.reason} has neither a regular end nor a problem.")
     kind = "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return StatusDetails("failed", error=Failure(kind, problem.error_code, str(problem)))
+    return StatusDetails("failed", error=Failure(kind, problem.code, str(problem)))
 
 
 def _usage(done: Done) -> Usage:

@@ -192,7 +192,7 @@ class ResponsesEncoder:
     def fail(self, problem: Problem) -> list[schema.StreamEvent]:
         """Return the last events if the turn has no end to send."""
         events = [*self._close("incomplete"), *self._close_running()]
-        why = schema.Failed(problem.error_code, str(problem))
+        why = schema.Failed(problem.code, str(problem))
         self.response = msgspec.structs.replace(
             self.response, status="failed", output=tuple(self._done), error=why
         )
@@ -349,7 +349,7 @@ def ended_response(
         output=output,
         usage=usage_of(done.usage),
         incomplete_details=schema.Incomplete(early) if early is not None else None,
-        error=None if problem is None else schema.Failed(problem.error_code, str(problem)),
+        error=None if problem is None else schema.Failed(problem.code, str(problem)),
     )
 
 

@@ -22,7 +22,7 @@ from connections.api.endpoint import (
     cors_route,
     ignored_header,
 )
-from connections.api.requests import Problem, decode_request, invalid, invalid_field, metric_code, problem_of
+from connections.api.requests import Problem, decode_request, invalid, invalid_field, problem_of
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse, summary_request
 from connections.api.responses.encoder import (
@@ -678,7 +678,7 @@ class ResponsesSocketHandler:
             await asyncio.sleep(0)
 
     def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
-        self._tally.sent(metric_code(refused))
+        self._tally.sent(refused.code)
         connection.push(ResponseEvents(events=(_error(problem_of(refused), stream_id),)))
         if isinstance(refused, RateLimited):
             self._transport.charge()
@@ -687,7 +687,7 @@ class ResponsesSocketHandler:
 def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
     sent = Refusal(
         type=type_of(problem.status),
-        code=problem.error_code,
+        code=problem.code,
         message=str(problem),
         param=problem.param,
     )

@@ -43,4 +43,4 @@ def parse_error(**fields: Any) -> tuple[str | None, str]:
         completions(**fields) if "prompt" in fields else parsed(**fields)
     assert problem.value.status == 400
     assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
-    return problem.value.param, problem.value.error_code
+    return problem.value.param, problem.value.code

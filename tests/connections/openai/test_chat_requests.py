@@ -286,7 +286,7 @@ def test_prompts_are_read_as_they_are_and_as_many_as_there_are() -> None:
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Problem) as problem:
         parse_chat_request(body)
-    assert (problem.value.status, problem.value.error_code) == (400, "invalid_json")
+    assert (problem.value.status, problem.value.code) == (400, "invalid_json")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"null", b"[" * 10_000])
