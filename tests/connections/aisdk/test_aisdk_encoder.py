@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -48,7 +49,7 @@ def pieces(kind: type[Delta | Reasoning], text: str, cuts: list[int], overlap: i
     return [KINDS[kind](text[start:end], start) for start, end in starts]
 
 
-def encoded(encoder: ChunkEncoder, frames: list[Frame]) -> list[dict[str, Any]]:
+def encoded(encoder: ChunkEncoder, frames: Sequence[Frame]) -> list[dict[str, Any]]:
     """What a reader gets."""
     chunks: list[Chunk] = []
     for frame in frames:
@@ -100,7 +101,7 @@ def test_calls_anywhere_in_a_text_are_steps_of_one_message(
     calls: list[tuple[int, bool]], state: CallState
 ) -> None:
     """Live, and as the history has them: the same parts."""
-    at, events, kept = 0, [], []
+    at, events, kept = 0, list[Frame](), []
     for number, (off, is_server) in enumerate(sorted(calls)):
         about: dict[str, Any] = {"index": number, "off": off, "where": "server" if is_server else "client"}
         events += [delta(TEXT[at:off], at)] if off > at else []

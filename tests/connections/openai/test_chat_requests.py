@@ -175,7 +175,7 @@ THOUGHTS = [
     [
         ([USER], [Message("user", "Hello!")]),
         ([{"role": "system", "content": "Say hello."}], [Message("system", "Say hello.")]),  # alone: the template decides
-        *(([SO | {"content": content}], [Message("assistant", content or "")]) for content in (None, "", "x" * 50)),
+        *(([{"role": "assistant", "content": content}], [Message("assistant", content or "")]) for content in (None, "", "x" * 50)),
         ([called(), RESULT], [asked(), Message("tool", "A tree.", call_id="c1")]),
         *(
             ([called(function=function), RESULT], [asked("{}"), Message("tool", "A tree.", call_id="c1")])
