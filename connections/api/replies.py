@@ -247,7 +247,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
             needs_approval=call_event.needs == "approval",
             expires_at=call_event.expires_at,
         )
-        return call if isinstance(call_event, ToolCall) else call._with_state(call_event)
+        return call if isinstance(call_event, ToolCall) else call.after(call_event)
 
     @classmethod
     def kept(cls, record: CallRecord) -> ServerToolCall:
@@ -259,16 +259,13 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
         """Make one with the arguments that a user was asked about; it may run with others."""
         return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
 
-    def after(self, moved: ToolState) -> ServerToolCall:
-        """Return the call after a change."""
-        return self._with_state(moved)
-
     @property
     def waits(self) -> bool:
         """Whether it waits for an approval."""
         return self.needs_approval and self.state is CallState.WAITING
 
-    def _with_state(self, now: ToolState | ShownCall) -> ServerToolCall:
+    def after(self, now: ToolState | ShownCall) -> ServerToolCall:
+        """Return the call after a change."""
         if not now.state.is_settled:
             return msgspec.structs.replace(self, state=now.state)
         is_done = now.state is CallState.DONE and now.error is None
@@ -326,16 +323,12 @@ class StoredReply:
         self.model = model
         self.ignored: tuple[str, ...] = ()
         self.closed = False
-        self.cut_off: Callable[[], None] = self._ignore_cut_off
+        self.cut_off: Callable[[], None] = lambda: None  # a reader that takes all at once is never late
         self.accepted = asyncio.Event()
         self._end: Done | Refused | None = None
         self._pending: deque[_PendingPiece] = deque()
         self._progress = _TurnProgress()
         self._changed = asyncio.Event()
-
-    @staticmethod
-    def _ignore_cut_off() -> None:
-        """Do nothing: a reader that takes all at once is never late."""
 
     @property
     def is_written(self) -> bool:
