@@ -22,7 +22,7 @@ from connections.api.endpoint import (
     Erased,
     EventTransport,
     OwnerDataService,
-    cors_route,
+    PageRoutes,
     identity_or_ticket,
 )
 from connections.authentication.access import TICKET_S, AccessControl
@@ -82,7 +82,7 @@ def account_routes(
     limiters: Limiters,
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    route = partial(cors_route, origins=access.origins, refusals=limiters.refusals)
+    route = PageRoutes(access.origins, limiters.refusals).route
     events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
     attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
     account = AccountEndpoint(acts=owners, access=access, limiters=limiters)

@@ -24,12 +24,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route
+from connections.api.endpoint import IGNORED_HEADER, PageRoutes, RequestContext
 from connections.api.requests import VOICES, Problem, invalid
 from connections.authentication.caller import Caller
-from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits, sse
+from connections.http import EndpointName, Exchange, check_json_limits, sse
 from connections.limiters import slot
-from connections.middleware import AllowedOrigins
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
 from engine.errors import install_command
@@ -104,17 +103,15 @@ class Audio:
     slots: int
 
 
-def audio_routes(
-    audio: Audio, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def audio_routes(audio: Audio, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1/audio`."""
     routes: list[BaseRoute] = []
     if audio.recognizer is not None:
         endpoint = TranscriptionsEndpoint(audio, audio.recognizer, request_context)
-        routes.append(cors_route(TRANSCRIPTIONS, endpoint, "POST", origins, refusals))
+        routes.append(pages.route(TRANSCRIPTIONS, endpoint, "POST"))
     if audio.speaker is not None:
         speech = SpeechEndpoint(audio, audio.speaker, request_context)
-        routes.append(cors_route(SPEECH, speech, "POST", origins, refusals))
+        routes.append(pages.route(SPEECH, speech, "POST"))
     return routes
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -361,18 +361,22 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
             reply.cancel()
 
 
-def cors_route(
-    path: str,
-    app: ASGIApp,
-    method: str,
-    origins: AllowedOrigins,
-    refusals: RefusalCounters,
-    *,
-    refusal: Callable[[str | None], Response] = forbidden_origin,
-) -> Route:
-    """Return a route whose answers pages of allowed origins can read. `method`: one, or several with commas between them."""
-    shown = CorsMiddleware(app, origins, refusals, method=method, refusal=refusal)
-    return Route(path, shown, methods=[*method.split(", "), "OPTIONS"])
+class PageRoutes(NamedTuple):
+    """Makes routes whose answers pages of these origins can read; refusals of other pages are counted."""
+
+    origins: AllowedOrigins
+    refusals: RefusalCounters
+
+    def route(
+        self,
+        path: str,
+        app: ASGIApp,
+        method: str,
+        refusal: Callable[[str | None], Response] = forbidden_origin,
+    ) -> Route:
+        """Return a route. `method`: one, or several with commas between them."""
+        shown = CorsMiddleware(app, self.origins, self.refusals, method=method, refusal=refusal)
+        return Route(path, shown, methods=[*method.split(", "), "OPTIONS"])
 
 
 def ignored_header(reply: ReplySource[object]) -> dict[str, str]:

@@ -27,12 +27,11 @@ from connections.api.chat_requests import (
     parse_completion_request,
     shows_reasoning,
 )
-from connections.api.endpoint import HttpEndpoint, ModelEndpoint, RequestContext, cors_route, ignored_header
+from connections.api.endpoint import HttpEndpoint, ModelEndpoint, PageRoutes, RequestContext, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
 from connections.api.requests import Problem, decode_request, invalid, invalid_field
 from connections.authentication.caller import Caller
-from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, sse
-from connections.middleware import AllowedOrigins
+from connections.http import SSE_DONE, EndpointName, Exchange, json_response, sse
 from connections.protocol.base import Grant, Limits
 from engine import messages
 from engine.api import Texts, Vectors
@@ -225,20 +224,18 @@ def _architecture(facts: ModelFacts) -> Architecture:
     return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))
 
 
-def openai_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def openai_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
     chat = ChatCompletionsEndpoint(sessions, request_context)
     completions = CompletionsEndpoint(sessions, request_context)
     embeddings = EmbeddingsEndpoint(sessions.embedding, request_context)
     models = ModelsEndpoint(request_context)
     return [
-        cors_route("/v1/chat/completions", chat, "POST", origins, refusals),
-        cors_route("/v1/completions", completions, "POST", origins, refusals),
-        cors_route("/v1/models", models, "GET", origins, refusals),
-        cors_route("/v1/models/{model:path}", models, "GET", origins, refusals),
-        cors_route("/v1/embeddings", embeddings, "POST", origins, refusals),
+        pages.route("/v1/chat/completions", chat, "POST"),
+        pages.route("/v1/completions", completions, "POST"),
+        pages.route("/v1/models", models, "GET"),
+        pages.route("/v1/models/{model:path}", models, "GET"),
+        pages.route("/v1/embeddings", embeddings, "POST"),
     ]
 
 

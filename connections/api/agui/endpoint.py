@@ -22,9 +22,9 @@ from connections.api.agui.requests import (
     run_input,
 )
 from connections.api.endpoint import (
+    PageRoutes,
     RequestContext,
     SingleReplyEndpoint,
-    cors_route,
     ignored_fields,
     ignored_header,
 )
@@ -43,8 +43,7 @@ from connections.api.replies import (
 )
 from connections.api.requests import Problem, invalid, invalid_field, is_conversation_id, problem_of
 from connections.authentication.caller import Caller, can_reconnect
-from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, sse
-from connections.middleware import AllowedOrigins
+from connections.http import EndpointName, Exchange, forbidden_origin_message, sse
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import server_tool
@@ -122,12 +121,10 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         await stream_reply(exchange, reply, encoder, ignored_header(reply))
 
 
-def agui_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def agui_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the route."""
     endpoint = AguiEndpoint(sessions, request_context)
-    return [cors_route("/v1/ag-ui", endpoint, "POST", origins, refusals, refusal=_foreign_origin)]
+    return [pages.route("/v1/ag-ui", endpoint, "POST", refusal=_foreign_origin)]
 
 
 def _refusal(problem: Problem) -> Response:

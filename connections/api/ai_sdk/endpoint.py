@@ -49,7 +49,7 @@ from connections.api.ai_sdk.requests import (
     foreign_origin_response,
     token_of,
 )
-from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
+from connections.api.endpoint import EventTransport, PageRoutes, identity_or_ticket
 from connections.api.replies import newest_messages
 from connections.authentication.access import SessionValidity, bearer
 from connections.authentication.api_keys import Identity
@@ -59,14 +59,13 @@ from connections.http import (
     SSE_DONE,
     EndpointName,
     Exchange,
-    RefusalCounters,
     error_code_of,
     json_response,
     optional_id,
     parse_id,
     sse,
 )
-from connections.middleware import AllowedOrigins, client_address_of
+from connections.middleware import client_address_of
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
@@ -111,14 +110,14 @@ class ChatEndpoint:
         self._limiters = service.limiters
         self._tally = service.limiters.tally(EndpointName.AI_SDK)
 
-    def routes(self, origins: AllowedOrigins, refusals: RefusalCounters) -> list[BaseRoute]:
+    def routes(self, pages: PageRoutes) -> list[BaseRoute]:
         """Return the routes below `/v1`."""
 
         def route(path: str, serve: Callable[[Exchange], PendingWork], method: str) -> BaseRoute:
             async def app(scope: Scope, receive: Receive, send: Send) -> None:
                 await self._guard(Exchange(scope, receive, send), serve)
 
-            return cors_route(PATH + path, app, method, origins, refusals, refusal=foreign_origin_response)
+            return pages.route(PATH + path, app, method, refusal=foreign_origin_response)
 
         return [
             route("", self._send, "POST"),
@@ -306,11 +305,9 @@ class MessageTransport(EventTransport):
         await super().close(code, reason)
 
 
-def aisdk_routes(
-    endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    return [*endpoint.routes(origins, refusals), WebSocketRoute(PATH, socket.handle)]
+    return [*endpoint.routes(pages), WebSocketRoute(PATH, socket.handle)]
 
 
 class FirstMessageReplay(MultilineTransport):

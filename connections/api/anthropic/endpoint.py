@@ -28,9 +28,9 @@ from connections.api.anthropic.requests import (
 )
 from connections.api.endpoint import (
     ModelEndpoint,
+    PageRoutes,
     RequestContext,
     SingleReplyEndpoint,
-    cors_route,
     ignored_header,
 )
 from connections.api.replies import problem_at_end, stream_reply
@@ -42,13 +42,11 @@ from connections.authentication.caller import Caller
 from connections.http import (
     EndpointName,
     Exchange,
-    RefusalCounters,
     forbidden_origin_message,
     json_response,
     refusal,
     sse,
 )
-from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from engine.messages import ToolCall
 from sessions.errors import Overloaded, Refused
@@ -152,14 +150,14 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
 
 
 def messages_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+    sessions: Sessions, request_context: RequestContext, pages: PageRoutes
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
     messages = MessagesEndpoint(sessions, request_context)
     count = CountTokensEndpoint(sessions, request_context)
     return [
-        cors_route(PATH, messages, "POST", origins, refusals, refusal=foreign_page),
-        cors_route(f"{PATH}/count_tokens", count, "POST", origins, refusals, refusal=foreign_page),
+        pages.route(PATH, messages, "POST", refusal=foreign_page),
+        pages.route(f"{PATH}/count_tokens", count, "POST", refusal=foreign_page),
     ]
 
 

@@ -18,8 +18,8 @@ from starlette.websockets import WebSocket
 from connections.api.endpoint import (
     ApiWebSocketEndpoint,
     HttpEndpoint,
+    PageRoutes,
     RequestContext,
-    cors_route,
     ignored_header,
 )
 from connections.api.requests import Problem, decode_request, invalid, invalid_field, problem_of
@@ -64,13 +64,11 @@ from connections.http import (
     EndpointName,
     Exchange,
     Refusal,
-    RefusalCounters,
     json_response,
     type_of,
 )
 from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware import AllowedOrigins
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
@@ -488,13 +486,12 @@ def _conversation_resource(found: StoredConversation) -> schema.Conversation:
 def responses_routes(
     request_context: RequestContext,
     socket: ResponsesWebSocketEndpoint,
-    origins: AllowedOrigins,
-    refusals: RefusalCounters,
+    pages: PageRoutes,
 ) -> list[BaseRoute]:
     """Return the routes below `/v1/responses` and `/v1/conversations`."""
     creator = socket.creator
 
-    route = partial(cors_route, origins=origins, refusals=refusals)
+    route = pages.route
 
     def stored(kind: type[StoredEndpoint[Any]], path: str, **handlers: StoredAct) -> Route:
         endpoint = kind(creator.response_store, request_context, handlers)
