@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from math import inf
@@ -398,7 +397,7 @@ def decoded(audio: str, form: AudioInput, field: str) -> bytes:
     """Return sound from base64. Raises InvalidEvent."""
     try:
         sound = b64decode(audio, validate=True)
-    except (NotBase64, ValueError):
+    except ValueError:
         raise InvalidEvent("must be base64.", field=field) from None
     if form.format == "pcm16" and len(sound) % 2:
         raise InvalidEvent("must have two bytes per sample.", field=field)

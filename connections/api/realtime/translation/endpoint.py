@@ -6,9 +6,8 @@ Words go into the source once two hypotheses agree on them, and the translation 
 from __future__ import annotations
 
 import asyncio
-import binascii
 import secrets
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -35,13 +34,14 @@ from connections.api.realtime.translation.session import (
     TranslationSession,
     closed,
 )
+from connections.api.realtime.voice import decoded
 from connections.api.requests import NO_AUDIO
 from connections.connection import Connection, Handler, error_frame
 from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
-from connections.protocol.audio import AudioStart
+from connections.protocol.audio import AudioInput, AudioStart
 from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame
@@ -511,12 +511,7 @@ class SpeechInput:
 
     def feed(self, audio: str) -> None:
         """Take more sound. Never waits. Raises InvalidEvent if it is malformed."""
-        try:
-            samples = b64decode(audio, validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidEvent("must be base64.", field="audio") from None
-        if len(samples) % 2:
-            raise InvalidEvent("must be PCM16 with two bytes per sample.", field="audio")
+        samples = decoded(audio, AudioInput(format="pcm16"), "audio")
         try:
             self._feed(samples)
             self._is_overloaded = False
