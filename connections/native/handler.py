@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -121,11 +121,8 @@ class FrameHandler:
             raise ContentTooLong(
                 f"`content` has {len(content)} characters; {self._limits.max_content_chars} are allowed."
             )
-        send = _message_request(
-            connection,
-            frame,
-            _placement(frame),
-            content=content,
+        send = msgspec.structs.replace(
+            _message_request(connection, frame, _placement(frame), content),
             images=frame.attachments if isinstance(frame, frames.Send | frames.Edit) else (),
             shown=() if voice_message is None else voice_message.shown,
         )
@@ -146,7 +143,9 @@ class FrameHandler:
 
     def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
         source = SourceState(frame.source, frame.target, frame.publish_policy, frame.wait_words)
-        send = _message_request(connection, frame, Append(frame.parent_id), content="", source=source)
+        send = msgspec.structs.replace(
+            _message_request(connection, frame, Append(frame.parent_id), ""), source=source
+        )
         only = tuple(sorted(connection.caller.grant.models))
         generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
         return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
@@ -297,11 +296,12 @@ def _cancel_of(frame: frames.Cancel) -> Cancel:
 
 
 def _message_request(
-    connection: Connection, frame: frames.Turning | frames.InterpretStart, place: Placement, **given: Any
+    connection: Connection, frame: frames.Turning | frames.InterpretStart, place: Placement, content: str
 ) -> MessageRequest:
     return MessageRequest(
         client_msg_id=frame.client_msg_id,
         conversation_id=frame.conversation_id,
+        content=content,
         place=place,
         on_busy=frame.on_busy,
         seen_off=frame.seen_off,
@@ -311,7 +311,6 @@ def _message_request(
         ref=frame.ref or frame.client_msg_id,
         group=connection.caller.group,
         client_id=connection.client.client_id,
-        **given,
     )
 
 

@@ -7,8 +7,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
-from typing import Any, ClassVar, TypeVar, assert_never
+from typing import Any, ClassVar, Self, TypeVar, assert_never
 
 import msgspec
 from starlette.requests import Request
@@ -98,8 +99,6 @@ MAX_ADDED_ITEMS = 20
 """Items that one request may add, as at OpenAI's. Each exchange of them is a turn of its own."""
 _decode = msgspec.json.Decoder(ConversationFields).decode
 F = TypeVar("F")
-StoredAct = Callable[[Any, Exchange, Caller, Any], Awaitable[None]]
-"""A method of an endpoint below."""
 PATH = "/v1/responses"
 CONVERSATIONS = "/v1/conversations"
 _SLOW_READER = Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect.")
@@ -220,20 +219,21 @@ class CompactionEndpoint(ResponseRequestEndpoint):
 
 
 class StoredEndpoint(HttpEndpoint[F]):
-    """Answers requests about what is stored, each for its owner only. `handlers`: the requested act, by the request's method."""
+    """Answers requests about what is stored, each for its owner only."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.RESPONSES
     counts: ClassVar[FrameCost] = FrameCost.READ
 
-    def __init__(
-        self,
-        response_store: ResponseStore,
-        request_context: RequestContext,
-        handlers: Mapping[str, StoredAct],
-    ) -> None:
+    def __init__(self, response_store: ResponseStore, request_context: RequestContext) -> None:
         super().__init__(request_context)
         self.response_store = response_store
-        self._handlers = handlers
+        self.acts: Mapping[str, Callable[[Exchange, Caller, F], Awaitable[None]]] = {}
+
+    def serving(self, acts: Mapping[str, Callable[[Exchange, Caller, F], Awaitable[None]]]) -> Self:
+        """Return an endpoint for one path. `acts`: what it does, by the request's method."""
+        served = copy(self)
+        served.acts = acts
+        return served
 
     def required_scope(self, request: Request) -> KeyScope:
         """Return the scope for the method: to create, extend or stop takes `chat`, to delete `manage`."""
@@ -243,9 +243,9 @@ class StoredEndpoint(HttpEndpoint[F]):
         """Do the act. Raises Refused."""
         if request is None:
             body_lease.close()  # else it is held until what it brought is stored
-        handler = self._handlers["GET" if exchange.request.method == "HEAD" else exchange.request.method]
+        act = self.acts["GET" if exchange.request.method == "HEAD" else exchange.request.method]
         with on_behalf_of(caller.store_group):
-            await handler(self, exchange, caller, request)
+            await act(exchange, caller, request)
 
 
 class StoredResponseEndpoint(StoredEndpoint[None]):
@@ -493,29 +493,27 @@ def responses_routes(
 
     route = pages.route
 
-    def stored(kind: type[StoredEndpoint[Any]], path: str, **handlers: StoredAct) -> Route:
-        endpoint = kind(creator.response_store, request_context, handlers)
-        return route(path, endpoint, ", ".join(handlers))
+    def stored(
+        path: str, endpoint: StoredEndpoint[F], **acts: Callable[[Exchange, Caller, F], Awaitable[None]]
+    ) -> Route:
+        return route(path, endpoint.serving(acts), ", ".join(acts))
 
-    kept, conversation = StoredResponseEndpoint, ConversationsEndpoint
+    kept = StoredResponseEndpoint(creator.response_store, request_context)
+    talk = ConversationsEndpoint(creator.response_store, request_context)
     response, one = f"{PATH}/{{response_id}}", f"{CONVERSATIONS}/{{conversation_id}}"
     items = f"{one}/items"
     return [
         WebSocketRoute(PATH, socket.handle),
         route(f"{PATH}/input_tokens", InputTokensEndpoint(creator, request_context), "POST"),
         route(f"{PATH}/compact", CompactionEndpoint(creator, request_context), "POST"),
-        stored(kept, response, GET=kept.show, DELETE=kept.delete),
-        stored(kept, f"{response}/cancel", POST=kept.cancel),
-        stored(kept, f"{response}/input_items", GET=kept.input_items),
+        stored(response, kept, GET=kept.show, DELETE=kept.delete),
+        stored(f"{response}/cancel", kept, POST=kept.cancel),
+        stored(f"{response}/input_items", kept, GET=kept.input_items),
         route(PATH, ResponsesEndpoint(creator, request_context), "POST"),
-        stored(conversation, CONVERSATIONS, POST=conversation.create),
-        stored(
-            conversation, one, GET=conversation.show, POST=conversation.update, DELETE=conversation.delete
-        ),
-        stored(conversation, items, GET=conversation.list_items, POST=conversation.add_items),
-        stored(
-            conversation, f"{items}/{{item_id}}", GET=conversation.show_item, DELETE=conversation.delete_item
-        ),
+        stored(CONVERSATIONS, talk, POST=talk.create),
+        stored(one, talk, GET=talk.show, POST=talk.update, DELETE=talk.delete),
+        stored(items, talk, GET=talk.list_items, POST=talk.add_items),
+        stored(f"{items}/{{item_id}}", talk, GET=talk.show_item, DELETE=talk.delete_item),
     ]
 
 
