@@ -26,7 +26,7 @@ from connections.api.ai_sdk.requests import ChatService
 from connections.api.anthropic import endpoint as anthropics
 from connections.api.anthropic.endpoint import messages_routes
 from connections.api.audio import Audio, audio_routes
-from connections.api.endpoint import OwnerDataService, RequestContext
+from connections.api.endpoint import OwnerDataService, PageRoutes, RequestContext
 from connections.api.openai_chat import openai_routes
 from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
 from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
@@ -286,7 +286,7 @@ def api_routes(
         lifecycle=lifecycle,
         limiters=limiters,
     )
-    pages = (access.origins, limiters.refusals)
+    pages = PageRoutes(access.origins, limiters.refusals)
     owners = OwnerDataService(sessions)
     sessions.replicas.answered_by(ReplicaRequestHandler(sessions, lifecycle).handle)
     admin = AdminEndpoint(
@@ -297,18 +297,18 @@ def api_routes(
     )
     return [
         WebSocketRoute("/v1/ws", endpoint.handle),
-        *openai_routes(sessions, request_context, *pages),
-        *responses_routes(request_context, responses, *pages),
-        *messages_routes(sessions, request_context, *pages),
-        *agui_routes(sessions, request_context, *pages),
-        *audio_routes(audio, request_context, *pages),
+        *openai_routes(sessions, request_context, pages),
+        *responses_routes(request_context, responses, pages),
+        *messages_routes(sessions, request_context, pages),
+        *agui_routes(sessions, request_context, pages),
+        *audio_routes(audio, request_context, pages),
         *account_routes(
             sessions=sessions, owners=owners, access=access, lifecycle=lifecycle, limiters=limiters
         ),
         *realtime_routes(realtime),
         *translations_routes(translations),
         *admin.routes(),
-        *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), *pages),
+        *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), pages),
     ]
 
 

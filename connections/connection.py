@@ -14,11 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from connections.authentication.caller import Caller
-from connections.http import RefusalReason
 from connections.limiters import EndpointCounters, Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec
-from connections.protocol.errors import BadFrame, BadParams, Close, CloseCode, ConnectionsError, leaves
+from connections.protocol.errors import BadFrame, Close, CloseCode, leaves
 from connections.protocol.frames import (
     Binary,
     Error,
@@ -163,7 +162,7 @@ class Transport(Protocol):
         ...
 
 
-class Disconnected(ConnectionsError):
+class Disconnected(Exception):
     """The peer has disconnected."""
 
 
@@ -184,7 +183,7 @@ class Handler(Protocol[MessageT_contra]):
     """Answers frames."""
 
     def handle(self, connection: Connection, frame: MessageT_contra, /) -> PendingWork | None:
-        """Do quick work at once, and return work that has to wait. Raises BadFrame, BadParams, Refused."""
+        """Do quick work at once, and return work that has to wait. Raises Refused."""
         ...
 
 
@@ -374,7 +373,7 @@ class Connection:
             if self._error_budget.add(asyncio.get_running_loop().time()):
                 self._tally.met(Bound.BAD_FRAMES)
                 self.shut(Close(CloseCode.POLICY, f"{BAD_FRAMES} bad frames in a minute."))
-        except (Refused, BadParams) as error:
+        except Refused as error:
             self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
@@ -385,12 +384,12 @@ class Connection:
         try:
             with in_flight:
                 await slow
-        except (Refused, BadParams) as error:
+        except Refused as error:
             self._refuse(error, ref)
         except Exception:  # noqa: BLE001 - a task's boundary: one request fails, the connection stays
             self.push(self._incident(ref))
 
-    def _refuse(self, error: Refused | BadParams, ref: str | None) -> None:
+    def _refuse(self, error: Refused, ref: str | None) -> None:
         self.push(error_frame(error, ref))
         if isinstance(error, RateLimited):
             self._transport.charge()
@@ -430,11 +429,15 @@ async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
         raise refused
 
 
-def error_frame(error: Refused | BadParams, ref: str | None) -> Error:
+def error_frame(error: Refused, ref: str | None) -> Error:
     """Return the `error` frame for a refused request."""
-    retryable = error.retryable if isinstance(error, Refused) else False
-    after = error.retry_after_ms if isinstance(error, Refused) else None
-    return Error(ref=ref, code=error.code, message=str(error), retryable=retryable, retry_after_ms=after)
+    return Error(
+        ref=ref,
+        code=error.code,
+        message=str(error),
+        retryable=error.retryable,
+        retry_after_ms=error.retry_after_ms,
+    )
 
 
 MAX_WAITING = 32
@@ -457,10 +460,10 @@ class RateLimiter(Generic[FrameT]):
         self._in_flight = 0
 
     def handle(self, connection: Connection, frame: FrameT) -> PendingWork | None:
-        """Pass a frame on at once, unless it has to wait. Raises BadFrame, BadParams, Refused."""
+        """Pass a frame on at once, unless it has to wait. Raises Refused."""
         counts = cost_of(frame)
         if counts is not FrameCost.NOTHING:
-            self._take(connection, counts)
+            self._limiters.take(counts, connection.caller.subject)
         quotas = self._limiters.quota_limiter
         is_message = counts is FrameCost.MESSAGE
         is_limited = is_message and quotas is not None and quotas.limits(connection.client)
@@ -470,13 +473,6 @@ class RateLimiter(Generic[FrameT]):
         if self._in_flight >= MAX_WAITING and not isinstance(frame, Stopping):
             raise Overloaded("Too many requests at once.")
         return self._in_order(connection, frame, is_message=is_message)
-
-    def _take(self, connection: Connection, counts: FrameCost) -> None:
-        try:
-            self._limiters.rates.take(counts, connection.caller.subject)
-        except RateLimited:
-            self._limiters.refusals.count(RefusalReason.RATE)
-            raise
 
     async def _in_order(self, connection: Connection, frame: FrameT, *, is_message: bool) -> None:
         self._in_flight += 1

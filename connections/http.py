@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from connections.protocol.base import Name
 from connections.protocol.errors import (
-    BadFrame,
     BadParams,
     Close,
     CloseCode,
@@ -149,7 +148,8 @@ class Exchange:
         self.request.scope["extensions"][ABORT]["abort"]()
 
 
-_STATUS = {
+STATUS = {
+    "bad_frame": 400,
     "bad_params": 400,
     "invalid_image": 400,
     "forbidden": 403,
@@ -215,7 +215,7 @@ def type_of(status: int) -> str:
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004 - HTTP's classes
 
 
-def error_code_of(why: Refused | BadFrame | BadParams | Unauthenticated | Close) -> str:
+def error_code_of(why: Refused | Close) -> str:
     """Return a refusal's code, for metrics."""
     if isinstance(why, Close):
         is_crowded = why.code is CloseCode.TOO_MANY_CONNECTIONS
@@ -223,7 +223,7 @@ def error_code_of(why: Refused | BadFrame | BadParams | Unauthenticated | Close)
     return why.code
 
 
-def refusal_response(why: Refused | BadParams | Unauthenticated | Close) -> Response:
+def refusal_response(why: Refused | Close) -> Response:
     """Return the answer to a refusal of any layer: outages are 503, overload is 429 or 503."""
     match why:
         case Unauthenticated():
@@ -233,14 +233,14 @@ def refusal_response(why: Refused | BadParams | Unauthenticated | Close) -> Resp
         case Close():
             return refusal(503, error_code_of(why), str(why), _RETRY_SOON)
     code = why.code
-    status = _STATUS.get(code, 503)
+    status = STATUS.get(code, 503)
     again = _retry_headers(why) if status in {429, 503} and code != "store_full" else None
     return refusal(status, code, str(why), again, param=why.field if isinstance(why, BadParams) else None)
 
 
-def _retry_headers(why: Refused | BadParams) -> Mapping[str, str]:
+def _retry_headers(why: Refused) -> Mapping[str, str]:
     """Return the seconds after which a retry makes sense."""
-    wait_ms = why.retry_after_ms if isinstance(why, Refused) else None
+    wait_ms = why.retry_after_ms
     return _RETRY_SOON if wait_ms is None else {"Retry-After": str(max(1, math.ceil(wait_ms / 1000)))}
 
 

@@ -188,14 +188,10 @@ def _check_blocks(blocks: int) -> None:
         raise InvalidImage("The image is corrupt: its chunks are invalid.")
 
 
-def _is_webp(data: bytes) -> bool:
-    return data[:4] == b"RIFF" and data[8:12] == b"WEBP"
-
-
 _KINDS: tuple[_Kind, ...] = (
     ("image/png", lambda data: data.startswith(_PNG), _png),
     ("image/jpeg", lambda data: data.startswith(_JPEG), _jpeg),
-    ("image/webp", _is_webp, _webp),
+    ("image/webp", lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP", _webp),
     ("image/gif", lambda data: data.startswith(_GIF), _gif),
 )
 

@@ -6,7 +6,8 @@ PROTOCOL.md, "Bounds of a connection", lists each bound with its number and what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,16 +15,37 @@ from starlette.types import Scope
 
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import group_of
-from connections.http import EndpointName, RefusalCounters, RefusalReason
+from connections.http import (
+    EndpointName,
+    Exchange,
+    RefusalCounters,
+    RefusalReason,
+    error_code_of,
+    refusal_response,
+)
 from connections.loop_scheduler import FairLoopScheduler
 from connections.protocol.base import Limits
+from connections.protocol.errors import Close
 from connections.protocol.frames import LimitNear
+from sessions.errors import Overloaded, Refused
 from sessions.limits.bounds import LARGE_BODIES, MAX_PENDING_CONNECTIONS, MESSAGES_PER_S, READS_PER_S, Bound
 from sessions.limits.quotas import ConnectionLeases, QuotaLimiter, RedisCounters
 from sessions.limits.rates import FrameCost, LocalRateLimits, RateLimited
-from sessions.limits.shares import Address, FairShare, HandshakeLimit, Subject
+from sessions.limits.shares import AGAIN_MS, Address, FairShare, HandshakeLimit, Subject
 from sessions.records import Client
 from sessions.store.pool import Durations
+
+
+@contextmanager
+def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
+    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
+    if not shares.has_capacity_for(subject):
+        raise Overloaded(why, retry_after_ms=AGAIN_MS)
+    shares.take(subject)
+    try:
+        yield
+    finally:
+        shares.give_back(subject)
 
 
 class BoundCounters:
@@ -112,13 +134,17 @@ class Limiters:
         """Return the counters of one endpoint."""
         return EndpointCounters(endpoint, self.bounds, self.refusals)
 
-    def take_read(self, subject: Subject) -> None:
-        """Count a read, before the store is asked. Raises RateLimited."""
+    def take(self, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
+        """Count a request on this replica, and its refusal. Raises RateLimited."""
         try:
-            self.rates.take(FrameCost.READ, subject)
+            self.rates.take(counts, subject, weight)
         except RateLimited:
             self.refusals.count(RefusalReason.RATE)
             raise
+
+    def take_read(self, subject: Subject) -> None:
+        """Count a read, before the store is asked. Raises RateLimited."""
+        self.take(FrameCost.READ, subject)
 
     def take_ticket(self, identity: Identity, scope: Scope) -> None:
         """Count a ticket as a read of its caller. Raises RateLimited."""
@@ -133,6 +159,19 @@ class Limiters:
             self.bounds.count(Bound.ADDRESS_SHARE)
             return True
         return False
+
+    def lease_body(self, subject: Subject, body_lease: ExitStack, others: str) -> None:
+        """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
+        why = f"The server is busy with other {others}; try again in a moment."
+        body_lease.enter_context(slot(self.bodies, subject, why))
+
+    async def refuse(self, exchange: Exchange, endpoint: EndpointName, why: Refused | Close) -> None:
+        """Count a refusal, and answer with it; an answer that has begun is cut off."""
+        self.refusals.count_error(endpoint, error_code_of(why))
+        if exchange.begun:
+            exchange.cut_off()
+        else:
+            await exchange.answer(refusal_response(why))
 
     async def admit(self, client: Client) -> list[LimitNear]:
         """Count a message on all replicas; return the warnings about limits that are near. Raises RateLimited."""

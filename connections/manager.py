@@ -124,7 +124,7 @@ class ConnectionLifecycle:
     async def registered(self, connection: Connection) -> AsyncIterator[None]:
         """Register a connection while the block lasts; calls to the store count for its group. Raises Close beyond a limit."""
         client, number, leases = connection.client, connection.connection_id, self._limiters.leases
-        group = connection.caller.group or client.client_id
+        group = connection.caller.store_group
         with self._counting_refusals(), on_behalf_of(group):
             if leases is not None:
                 await leases.acquire(client, number)

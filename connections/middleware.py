@@ -117,9 +117,10 @@ class AllowedHosts(msgspec.Struct, frozen=True):
         if len(headers) > 1:
             return False
         name = _name(headers[0])
-        if self.addresses and _is_address(name):
+        if self.addresses and _address(name) is not None:
             return True
-        return is_loopback_name(name) or name in self.names or any(_is_below(name, one) for one in self.names)
+        below = (one[1:] for one in self.names if one.startswith("*."))
+        return is_loopback_name(name) or name in self.names or name.endswith(tuple(below))
 
 
 def allowed_hosts_for(allowed: Collection[str], *, listening: str, authenticates: bool) -> AllowedHosts:
@@ -142,14 +143,6 @@ def is_loopback_name(name: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def _name(host: str) -> str:
     """Return the name in a `Host` header, without port, brackets and final dot."""
     host = host.strip().lower()
@@ -157,10 +150,6 @@ def _name(host: str) -> str:
         return host[1:].partition("]")[0]
     name = host if host.count(":") > 1 else host.partition(":")[0]
     return name.removesuffix(".")
-
-
-def _is_below(name: str, pattern: str) -> bool:
-    return pattern.startswith("*.") and name.endswith(pattern[1:])
 
 
 Address = IPv4Address | IPv6Address
@@ -174,8 +163,16 @@ class AllowedAddresses(msgspec.Struct, frozen=True, kw_only=True):
     trusted: tuple[Network, ...] = ()
 
     def client(self, peer: str | None, forwarded_for: Sequence[str]) -> Address | None:
-        """Return the address of the client behind this peer, or None if it is not known."""
-        return client_address(peer, forwarded_for, trusted=self.trusted)
+        """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote no address.
+
+        `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in order. The header is
+        read from the right, only as far as trusted proxies wrote it. If all hops are trusted, the result is the farthest one.
+        """
+        client = None if peer is None else _address(peer)
+        hops = [hop.strip() for line in forwarded_for for hop in line.split(",")]
+        while hops and client is not None and _is_in(client, self.trusted):
+            client = _address(hops.pop())
+        return client
 
     def is_trusted(self, peer: str | None) -> bool:
         """Return whether this peer is a trusted proxy."""
@@ -204,22 +201,6 @@ def client_address_of(scope: Mapping[str, Any]) -> Address | None:
 def is_private(address: Address | None) -> bool:
     """Return whether this is an address of this machine or of a private network."""
     return address is not None and not address.is_global
-
-
-def client_address(
-    peer: str | None, forwarded_for: Sequence[str], *, trusted: Iterable[Network]
-) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's; None if a trusted proxy wrote no address.
-
-    `peer`: the other end of the TCP connection; `forwarded_for`: the values of the header's lines, in order. The header is read
-    from the right, only as far as trusted proxies wrote it. If all hops are trusted, the result is the farthest one.
-    """
-    trusted = tuple(trusted)
-    client = None if peer is None else _address(peer)
-    hops = [hop.strip() for line in forwarded_for for hop in line.split(",")]
-    while hops and client is not None and _is_in(client, trusted):
-        client = _address(hops.pop())
-    return client
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:

@@ -111,7 +111,7 @@ class _SingleFrame:
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.bytes = _size(frame)
+        self.bytes = _FRAME_BYTES + len(codec.encode(frame))  # which successive readers share
 
 
 class Outbox:
@@ -321,11 +321,6 @@ def _is_beyond(frame: Frame, turn_id: str, chars: int) -> bool:
     if isinstance(frame, ToolCall):
         return frame.turn_id == turn_id and frame.off > chars
     return isinstance(frame, ReplySound) and frame.turn_id == turn_id
-
-
-def _size(frame: Frame) -> int:
-    """Return a waiting frame's size: mostly that of its encoding, which successive readers share."""
-    return _FRAME_BYTES + len(codec.encode(frame))
 
 
 def _text_bytes(text: str) -> int:

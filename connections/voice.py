@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from itertools import count
 
 import msgspec
 import structlog
 
 from connections.connection import Connection, PendingWork, error_frame
+from connections.limiters import slot
 from connections.protocol.audio import (
     AudioClear,
     AudioCommit,
@@ -40,7 +41,7 @@ from connections.turn_taking import (
 )
 from engine.vision.image import Detail
 from sessions.errors import Conflict, NotFound, Overloaded, Refused
-from sessions.limits.shares import AGAIN_MS, FairShare, Subject
+from sessions.limits.shares import FairShare, Subject
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.interfaces import Player
@@ -109,7 +110,7 @@ class VoiceConnection:
         self._buffer: _AudioBuffer | None = None
 
     def handle(self, frame: AudioFrame | Sound) -> PendingWork | None:
-        """Do quick work at once; `audio.start` returns the work of listening. Raises BadFrame, BadParams, Refused."""
+        """Do quick work at once; `audio.start` returns the work of listening. Raises Refused."""
         match frame:
             case AudioStart():
                 return self._begin(frame)
@@ -184,7 +185,7 @@ class VoiceConnection:
         self._stopping.set()
 
     async def send_message(self, request: VoiceMessage) -> None:
-        """Send a message for the connection; do nothing if the connection has ended. Raises Refused, BadParams."""
+        """Send a message for the connection; do nothing if the connection has ended. Raises Refused."""
         if self.handle_message is None:
             return
         if (slow := self.handle_message(self.connection, request)) is not None:
@@ -536,7 +537,7 @@ class VoiceConversation:
     async def _send(self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None) -> None:
         try:
             await speaker.send_message(request)
-        except (Refused, BadParams) as why:
+        except Refused as why:
             speaker.push(error_frame(why, request.ref))
             if reply is not None:
                 reply.stop()
@@ -663,18 +664,9 @@ class VoiceService:
             finally:
                 self._forget_idle()
 
-    @contextmanager
-    def slot(self, subject: Subject) -> Iterator[None]:
+    def slot(self, subject: Subject) -> AbstractContextManager[None]:
         """Count a connection that is listened to. Raises Overloaded."""
-        if not self._slots.has_capacity_for(subject):
-            raise Overloaded(
-                "The server is busy with other speakers; try again in a moment.", retry_after_ms=AGAIN_MS
-            )
-        self._slots.take(subject)
-        try:
-            yield
-        finally:
-            self._slots.give_back(subject)
+        return slot(self._slots, subject, "The server is busy with other speakers; try again in a moment.")
 
     def _conversation(self, owner: Owner, conversation_id: str) -> VoiceConversation:
         self._forget_idle()

@@ -35,7 +35,7 @@ class SessionError(Exception):
 class Refused(SessionError):
     """A request that leaves no trace. The message is for its sender."""
 
-    code: ClassVar[str]
+    code: str
     retryable: ClassVar[bool] = False
     retry_after_ms: int | None = None
     """When it is worth trying again, if known."""

@@ -27,7 +27,6 @@ from connections.api.chat_requests import (
 )
 from connections.api.endpoint import Erased, ExportEnd
 from connections.api.openai_chat import EmbeddingList, EmbeddingRequest
-from connections.api.requests import ErrorBody
 from connections.api.responses.endpoint import MAX_ITEMS
 from connections.api.responses.parser import (
     MAX_KEY_CHARS,
@@ -75,7 +74,6 @@ _RESPONSE_TYPES = (
     openai_chat.TextCompletion,
     openai_chat.Model,
     openai_chat.Models,
-    ErrorBody,
     ReplyMessage,
     TokensCount,
     MessageError,
@@ -416,11 +414,11 @@ def _openai() -> Part:
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     every = {
         "200": as_json("All of them.", of_type(openai_chat.Models)),
-        **refusals(ErrorBody, nobody | {503: "Not now."}),
+        **refusals(RefusalBody, nobody | {503: "Not now."}),
     }
     one = {
         "200": as_json("It.", of_type(openai_chat.Model)),
-        **refusals(ErrorBody, nobody | {404: "No such.", 503: "Not now."}),
+        **refusals(RefusalBody, nobody | {404: "No such.", 503: "Not now."}),
     }
     vectors = _replies("Texts as vectors.", EmbeddingRequest, text, EmbeddingList, why)
     del vectors["post"]["responses"]["200"]["content"]["text/event-stream"]
@@ -441,7 +439,7 @@ def _input_endpoint(summary: str, example: Part, reply: type[msgspec.Struct], wh
     """An endpoint that takes the same bodies as that of responses."""
     answers = {
         "200": as_json("It.", of_type(reply)),
-        **refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."}),
+        **refusals(RefusalBody, why | {429: "Too many.", 503: "Not now."}),
     }
     body = {
         "required": True,
@@ -460,7 +458,7 @@ def _responses() -> Part:
 
     def one(summary: str, words: str, reply: type[msgspec.Struct], *more: Part, **why: str) -> Part:
         refused = gone | {int(status[1:]): what for status, what in why.items()}
-        answers = {"200": as_json(words, of_type(reply)), **refusals(ErrorBody, refused)}
+        answers = {"200": as_json(words, of_type(reply)), **refusals(RefusalBody, refused)}
         return operation(summary, answers) | {"parameters": [name, *more]} | BEARER
 
     read = one("A response as it stands.", "It.", Response, *_FOLLOWING, _400="No number.")
@@ -494,7 +492,7 @@ def _conversations() -> Part:
     def act(
         summary: str, words: str, schema: Schema, *names: Part, more: dict[int, str] | None = None
     ) -> Part:
-        answers = {"200": as_json(words, schema), **refusals(ErrorBody, gone | (more or {}))}
+        answers = {"200": as_json(words, schema), **refusals(RefusalBody, gone | (more or {}))}
         return operation(summary, answers) | {"parameters": list(names)} | BEARER
 
     def body(example: Part) -> Part:
@@ -573,7 +571,7 @@ def _replies(
     """An endpoint that answers whole, or as a stream of chunks."""
     whole = as_json("All of it, or a stream of chunks.", of_type(reply))
     whole["content"]["text/event-stream"] = {"schema": event("A chunk, or `[DONE]`.")}
-    answers = {"200": whole, **refusals(ErrorBody, why | {429: "Too many."})}
+    answers = {"200": whole, **refusals(RefusalBody, why | {429: "Too many."})}
     body = {
         "required": True,
         "content": {"application/json": {"schema": of_type(request), "example": example}},
@@ -631,7 +629,7 @@ def _audio() -> Part:
         403: "A page that may not ask.",
     }
     why |= {404: "No such model, or not served here.", 413: "Too long.", 415: "Compressed, or no form."}
-    why_not = refusals(ErrorBody, why | {429: "Too many.", 503: "Not now."})
+    why_not = refusals(RefusalBody, why | {429: "Too many.", 503: "Not now."})
     words = as_json(
         "The words.",
         {"oneOf": [of_type(audio.Transcription), of_type(audio.VerboseTranscription)]},

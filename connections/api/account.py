@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
@@ -14,17 +15,15 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connections.api.endpoint import (
     AbortOnRevocation,
     Erased,
     EventTransport,
     OwnerDataService,
-    cors_route,
+    PageRoutes,
     identity_or_ticket,
-    slot,
-    take,
 )
 from connections.authentication.access import TICKET_S, AccessControl
 from connections.authentication.api_keys import Identity
@@ -33,11 +32,9 @@ from connections.connection import Connection
 from connections.http import (
     EndpointName,
     Exchange,
-    error_code_of,
     json_response,
     optional_id,
     parse_id,
-    refusal,
     refusal_response,
     sse,
 )
@@ -47,7 +44,7 @@ from connections.manager import ConnectionLifecycle
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import Features, KeyScope, common_features
-from connections.protocol.errors import BadParams, Close, CloseCode, Unauthenticated, validation_problem
+from connections.protocol.errors import BadParams, Close, CloseCode, validation_problem
 from connections.protocol.frames import MAX_SEQ, Frame
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.conversation import refusal_of
@@ -86,17 +83,19 @@ def account_routes(
     limiters: Limiters,
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    route = partial(cors_route, origins=access.origins, refusals=limiters.refusals)
+    route = PageRoutes(access.origins, limiters.refusals).route
     events = EventsEndpoint(sessions=sessions, access=access, lifecycle=lifecycle, limiters=limiters)
     attachments = AttachmentsEndpoint(sessions=sessions, access=access, limiters=limiters)
     account = AccountEndpoint(acts=owners, access=access, limiters=limiters)
     return [
         route(EVENTS_PATH, events, "GET"),
-        route("/v1/attachments", attachments.upload, "POST"),
-        route("/v1/attachments/{conversation_id}/{attachment_id}", attachments.read, "GET"),
+        route("/v1/attachments", attachments.serve(attachments.upload, KeyScope.CHAT), "POST"),
+        route(
+            "/v1/attachments/{conversation_id}/{attachment_id}", attachments.serve(attachments.read), "GET"
+        ),
         route("/v1/shares/{share_id}", SharesEndpoint(sessions, limiters), "GET"),
-        route("/v1/export", account.export, "GET"),
-        route("/v1/me", account.erase, "DELETE"),
+        route("/v1/export", account.serve(account.export, weight=EXPORT_WEIGHT), "GET"),
+        route("/v1/me", account.serve(account.erase, KeyScope.MANAGE, weight=EXPORT_WEIGHT), "DELETE"),
         route("/v1/tickets", TicketEndpoint(access, limiters), "POST"),
     ]
 
@@ -111,39 +110,33 @@ class OwnerEndpoint:
         self.limiters = limiters
 
     async def identify(self, authorization: str | None) -> Identity:
-        """Return the identity behind a header. Raises Unauthenticated, Refused."""
+        """Return the identity behind a header. Raises Refused."""
         return await self.access.identify(authorization=authorization)
 
-    async def respond(
-        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int = 1
-    ) -> None:
-        """Do what the owner asks, if the key has the scope. `counts`, `weight`: the cost of the request."""
-        failed = await refusal_of(self._respond(exchange, act, scope, counts, weight))
-        if failed is not None:
-            await self._refuse(exchange, failed)
+    def serve(self, act: OwnerAction, required: KeyScope = KeyScope.READ, *, weight: int = 1) -> ASGIApp:
+        """Return what does this for owners whose key has the scope; `chat` is a message, all else reads. `weight`: how many."""
+        counts = FrameCost.MESSAGE if required is KeyScope.CHAT else FrameCost.READ
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            exchange = Exchange(scope, receive, send)
+            if why := await refusal_of(self._respond(exchange, act, required, counts, weight)):
+                await self.limiters.refuse(exchange, self.endpoint, why)
+
+        return app
 
     async def _respond(
-        self, exchange: Exchange, act: OwnerAction, scope: KeyScope, counts: FrameCost, weight: int
+        self, exchange: Exchange, act: OwnerAction, required: KeyScope, counts: FrameCost, weight: int
     ) -> None:
         """Raises Refused."""
         try:
             identity = await self.identify(exchange.request.headers.get("authorization"))
-            identity.grant.check(scope)
+            identity.grant.check(required)
             caller = named_caller(identity, exchange.request)
-            take(self.limiters, counts, caller.subject, weight)
-            with on_behalf_of(caller.group or caller.client.client_id):
+            self.limiters.take(counts, caller.subject, weight)
+            with on_behalf_of(caller.store_group):
                 await act(exchange, caller)
-        except (BadParams, Unauthenticated) as why:
-            await self._refuse(exchange, why)
         except ClientDisconnect:
             exchange.cut_off()
-
-    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
-        self.limiters.refusals.count_error(self.endpoint, error_code_of(why))
-        if exchange.begun:
-            exchange.cut_off()
-        else:
-            await exchange.answer(refusal_response(why))
 
 
 class AccountEndpoint(OwnerEndpoint):
@@ -156,27 +149,19 @@ class AccountEndpoint(OwnerEndpoint):
         self._acts = acts
 
     async def identify(self, authorization: str | None) -> Identity:
-        """Return the identity of a key or a JWT. Raises Unauthenticated, Refused."""
+        """Return the identity of a key or a JWT. Raises Refused."""
         return await self.access.identify_without_ticket(authorization=authorization)
 
-    async def export(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all conversations and messages, one a line."""
-        exchange = Exchange(scope, receive, send)
-        await self.respond(exchange, self._export, KeyScope.READ, FrameCost.READ, EXPORT_WEIGHT)
-
-    async def erase(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Erase all of them, and answer with their number."""
-        exchange = Exchange(scope, receive, send)
-        await self.respond(exchange, self._erase, KeyScope.MANAGE, FrameCost.READ, EXPORT_WEIGHT)
-
-    async def _export(self, exchange: Exchange, caller: Caller) -> None:
+    async def export(self, exchange: Exchange, caller: Caller) -> None:
+        """Answer with all conversations and messages, one a line. Raises Refused."""
         try:
             with self.access.watch(caller.identity, AbortOnRevocation(exchange)):
                 await self._acts.export(exchange, caller.owner, caller.subject)
         except TimeoutError:
             exchange.cut_off()
 
-    async def _erase(self, exchange: Exchange, caller: Caller) -> None:
+    async def erase(self, exchange: Exchange, caller: Caller) -> None:
+        """Erase all of them, and answer with their number. Raises Refused."""
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))
 
 
@@ -187,32 +172,45 @@ class TicketGiven(msgspec.Struct, frozen=True):
     expires_in_s: int
 
 
-class TicketEndpoint:
-    """`POST /v1/tickets`: a single-use ticket for a browser's page, which can't set headers on a WebSocket."""
+class PlainEndpoint(ABC):
+    """Answers each request at once, and needs no owner."""
 
-    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
-        self._access = access
-        self._limiters = limiters
+    endpoint: ClassVar[EndpointName]
+
+    def __init__(self, limiters: Limiters) -> None:
+        self.limiters = limiters
+
+    @abstractmethod
+    async def answer(self, request: Request) -> Response:
+        """Return the answer. Raises Refused."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        response = await self._answer(Request(scope, receive))
+        try:
+            response = await self.answer(Request(scope, receive))
+        except Refused as why:
+            self.limiters.refusals.count_error(self.endpoint, why.code)
+            response = refusal_response(why)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        """Answer `{ticket, expires_in_s}`, or `{error: {code, message}}` with 401, 404, 429 or 503."""
-        if self._access.allows_anonymous:
-            self._limiters.refusals.count_error(EndpointName.TICKETS, NotFound.code)
-            return refusal(404, NotFound.code, "Authentication is off: no ticket is needed.")
 
-        try:
-            ticket = await self._access.ticket(
-                authorization=request.headers.get("authorization"),
-                admit=lambda identity: self._limiters.take_ticket(identity, request.scope),
-            )
-        except (Unauthenticated, Refused) as why:
-            self._limiters.refusals.count_error(EndpointName.TICKETS, why.code)
-            return refusal_response(why)
+class TicketEndpoint(PlainEndpoint):
+    """`POST /v1/tickets`: a single-use ticket for a browser's page, which can't set headers on a WebSocket."""
+
+    endpoint = EndpointName.TICKETS
+
+    def __init__(self, access: AccessControl, limiters: Limiters) -> None:
+        super().__init__(limiters)
+        self._access = access
+
+    async def answer(self, request: Request) -> Response:
+        """Return `{ticket, expires_in_s}`. Raises Refused."""
+        if self._access.allows_anonymous:
+            raise NotFound("Authentication is off: no ticket is needed.")
+        ticket = await self._access.ticket(
+            authorization=request.headers.get("authorization"),
+            admit=lambda identity: self.limiters.take_ticket(identity, request.scope),
+        )
         return json_response(TicketGiven(ticket, TICKET_S))
 
 
@@ -231,20 +229,14 @@ class AttachmentsEndpoint(OwnerEndpoint):
         super().__init__(access=access, limiters=limiters)
         self._sessions = sessions
 
-    async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Store an image, and answer with its id."""
-        await self.respond(Exchange(scope, receive, send), self._upload, KeyScope.CHAT, FrameCost.MESSAGE)
-
-    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with an image that a conversation of the caller shows."""
-        await self.respond(Exchange(scope, receive, send), self._read, KeyScope.READ, FrameCost.READ)
-
-    async def _upload(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused, BadParams, ClientDisconnect."""
+    async def upload(self, exchange: Exchange, caller: Caller) -> None:
+        """Store an image, and answer with its id. Raises Refused, ClientDisconnect."""
         if not self._sessions.choice.takes_images:
             raise BadParams(NO_IMAGES)
         with ExitStack() as body_lease:
-            body = await exchange.body(partial(self._admit_large, caller, body_lease), most=MAX_BYTES)
+            body = await exchange.body(
+                partial(self.limiters.lease_body, caller.subject, body_lease, "uploads"), most=MAX_BYTES
+            )
             try:
                 image = image_from_bytes(body)
             except InvalidImage as why:
@@ -252,13 +244,8 @@ class AttachmentsEndpoint(OwnerEndpoint):
             await self._sessions.images.keep(caller.owner, image, group=caller.group)
         await exchange.answer(json_response(Attachment.of(image)))
 
-    def _admit_large(self, caller: Caller, body_lease: ExitStack) -> None:
-        """Take a place for a large body. Raises Overloaded."""
-        why = "The server is busy with other uploads; try again in a moment."
-        body_lease.enter_context(slot(self.limiters.bodies, caller.subject, why))
-
-    async def _read(self, exchange: Exchange, caller: Caller) -> None:
-        """Raises Refused, BadParams."""
+    async def read(self, exchange: Exchange, caller: Caller) -> None:
+        """Answer with an image that a conversation of the caller shows. Raises Refused."""
         named = exchange.request.path_params
         conversation_id = parse_id("conversation_id", named["conversation_id"])
         keys, digest = Keys.of(caller.owner, conversation_id), named["attachment_id"]
@@ -278,26 +265,19 @@ class AttachmentsEndpoint(OwnerEndpoint):
             await exchange.answer(Response(image.data, headers=headers, media_type=image.media_type))
 
 
-class SharesEndpoint:
+class SharesEndpoint(PlainEndpoint):
     """`GET /v1/shares/{id}`: a conversation that its owner shared, for anybody with the link, without authentication."""
 
+    endpoint = EndpointName.SHARES
+
     def __init__(self, sessions: Sessions, limiters: Limiters) -> None:
+        super().__init__(limiters)
         self._sessions = sessions
-        self._limiters = limiters
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            response = await self._answer(Request(scope, receive))
-        except Refused as why:
-            self._limiters.refusals.count_error(EndpointName.SHARES, error_code_of(why))
-            response = refusal_response(why)
-        await response(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Return `{title, messages, has_more}`. Raises Refused."""
         group = address_group(request.scope)
-        self._limiters.take_read(Subject(f"/shares/{group}", group))
+        self.limiters.take_read(Subject(f"/shares/{group}", group))
         share_id: str = request.path_params["share_id"]
         with on_behalf_of(group or "/shares"):
             page = await self._sessions.shared(share_id, before=request.query_params.get("before"))
@@ -330,7 +310,7 @@ class EventsEndpoint:
             return
         failed = await refusal_of(self._serve(exchange))
         if failed is not None and not exchange.begun:
-            await self._refuse(exchange, failed)
+            await self._limiters.refuse(exchange, EndpointName.EVENTS, failed)
 
     async def _serve(self, exchange: Exchange) -> None:
         """Raises Refused."""
@@ -340,15 +320,11 @@ class EventsEndpoint:
             identity = await identity_or_ticket(self._access, authorization, request.ticket)
             identity.grant.check(KeyScope.READ)
             await self._stream(exchange, request, identity)
-        except (BadParams, Unauthenticated, Close) as why:
-            if isinstance(why, Close) and why.code is CloseCode.DRAIN:
+        except Close as why:
+            if why.code is CloseCode.DRAIN:
                 await _send_reconnect(exchange)
             else:
-                await self._refuse(exchange, why)
-
-    async def _refuse(self, exchange: Exchange, why: Refused | BadParams | Unauthenticated | Close) -> None:
-        self._tally.sent(error_code_of(why))
-        await exchange.answer(refusal_response(why))
+                await self._limiters.refuse(exchange, EndpointName.EVENTS, why)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
         """Raises Close, Refused: before the first byte of an answer."""
@@ -393,19 +369,35 @@ async def _send_reconnect(exchange: Exchange) -> None:
 
 
 class EventReader:
-    """Sends requests for a reader, which can't send any."""
+    """One reader's events, in order, and the requests that it can't send itself.
+
+    Events have no names: each is a `message`, whose data is the frame as on a socket.
+    """
 
     def __init__(self, sessions: Sessions, conversation_id: str) -> None:
         self._sessions = sessions
         self._conversation_id = conversation_id
-        self._encoder = EventStreamEncoder()
         self._changed = asyncio.Event()
+        self._needs_history = False  # a gap was sent, and no history since
+        self._is_over = False
+        self._epoch = ""
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the event of a frame."""
+        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
+        match frame:
+            case Accepted() | Resumed() | Snapshot():
+                self._epoch = frame.epoch
+            case Gap() | HistoryPage():
+                self._epoch = frame.epoch
+                self._needs_history = isinstance(frame, Gap)
+            case Deleted():
+                self._is_over = True
         if isinstance(frame, Gap | Deleted):
             self._changed.set()
-        return self._encoder.encode(frame)
+        event = sse(codec.encode(frame))
+        if self._needs_history or not isinstance(frame, Journalled | Snapshot | HistoryPage):
+            return event
+        return f"id: {event_id(self._epoch, frame.seq)}\n".encode() + event
 
     async def begin(self, view: Connection, position: ReaderPosition | None) -> None:
         """Attach the reader; its first events then wait in it. Raises Refused."""
@@ -416,10 +408,10 @@ class EventReader:
 
     async def follow(self, view: Connection) -> None:
         """Send the history after every gap, and end with the conversation."""
-        while not self._encoder.is_over:
+        while not self._is_over:
             await self._changed.wait()
             self._changed.clear()
-            if self._encoder.needs_history:
+            if self._needs_history:
                 try:
                     await self._show_history(view)
                 except Refused as refused:  # a reconnecting reader gets the reason
@@ -484,33 +476,3 @@ def _features(named: str) -> Features:
 def first_line(*, retry_ms: int) -> bytes:
     """Return the first line: the reconnection time."""
     return b"retry: %d\n\n" % retry_ms
-
-
-class EventStreamEncoder:
-    """One reader's events, in order. They have no names: each is a `message`, whose data is the frame as on a socket.
-
-    `needs_history`: a gap was sent, and no history since; `is_over`: the conversation is gone.
-    """
-
-    def __init__(self) -> None:
-        self.needs_history = False
-        self.is_over = False
-        self._epoch = ""
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the event of a frame. While the history is missing, events have no ids: reconnecting then repeats the gap."""
-        match frame:
-            case Accepted() | Resumed() | Snapshot():
-                self._epoch = frame.epoch
-            case Gap() | HistoryPage():
-                self._epoch = frame.epoch
-                self.needs_history = isinstance(frame, Gap)
-            case Deleted():
-                self.is_over = True
-        return self._id(frame) + sse(codec.encode(frame))
-
-    def _id(self, frame: Frame) -> bytes:
-        match frame:
-            case _ if isinstance(frame, Journalled | Snapshot | HistoryPage) and not self.needs_history:
-                return f"id: {event_id(self._epoch, frame.seq)}\n".encode()
-        return b""

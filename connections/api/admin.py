@@ -27,11 +27,9 @@ from connections.connection import Connection
 from connections.http import (
     EndpointName,
     Exchange,
-    error_code_of,
     json_response,
     parse_client_id,
     parse_id,
-    refusal_response,
 )
 from connections.limiters import Limiters
 from connections.manager import ConnectionLifecycle
@@ -120,28 +118,21 @@ class AdminEndpoint:
         except Unauthenticated as why:
             if may_log(self._limiters, exchange.request.scope):
                 note(operator=None, outcome=why.code)
-            await self._refuse(exchange, why)
-        except (BadParams, Refused) as why:
+            await self._limiters.refuse(exchange, EndpointName.ADMIN, why)
+        except Refused as why:
             note(operator=operator, outcome=why.code)
-            await self._refuse(exchange, why)
+            await self._limiters.refuse(exchange, EndpointName.ADMIN, why)
         except (ClientDisconnect, TimeoutError):
             note(operator=operator, outcome="cut off")
             exchange.cut_off()
         except Exception:  # noqa: BLE001 - a task's boundary: the operator gets the number that is in the log
             note(operator=operator, outcome="failed")
-            await self._refuse(exchange, incident())
+            await self._limiters.refuse(exchange, EndpointName.ADMIN, incident())
         except BaseException:
             note(operator=operator, outcome="cut off")
             raise
         else:
             note(operator=operator, outcome="done")
-
-    async def _refuse(self, exchange: Exchange, why: BadParams | Unauthenticated | Refused) -> None:
-        self._limiters.refusals.count_error(EndpointName.ADMIN, error_code_of(why))
-        if exchange.begun:
-            exchange.cut_off()
-        else:
-            await exchange.answer(refusal_response(why))
 
     async def _list_connections(self, exchange: Exchange, on: AuditDetails) -> None:
         query = exchange.request.query_params

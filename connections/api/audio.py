@@ -8,14 +8,15 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from email.message import Message
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -23,11 +24,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from connections.api.endpoint import IGNORED_HEADER, RequestContext, cors_route, slot
+from connections.api.endpoint import IGNORED_HEADER, PageRoutes, RequestContext
 from connections.api.requests import VOICES, Problem, invalid
 from connections.authentication.caller import Caller
-from connections.http import EndpointName, Exchange, RefusalCounters, check_json_limits, sse
-from connections.middleware import AllowedOrigins
+from connections.http import EndpointName, Exchange, check_json_limits, sse
+from connections.limiters import slot
 from connections.protocol.base import KeyScope
 from connections.protocol.errors import shorten, validation_problem
 from engine.errors import install_command
@@ -102,70 +103,57 @@ class Audio:
     slots: int
 
 
-def audio_routes(
-    audio: Audio, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def audio_routes(audio: Audio, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1/audio`."""
     routes: list[BaseRoute] = []
     if audio.recognizer is not None:
-        admission = AudioAdmission(EndpointName.TRANSCRIPTIONS, request_context, audio.slots)
-        endpoint = TranscriptionsEndpoint(audio.recognizer, admission, longest_s=audio.longest_s)
-        routes.append(cors_route(TRANSCRIPTIONS, endpoint, "POST", origins, refusals))
+        endpoint = TranscriptionsEndpoint(audio, audio.recognizer, request_context)
+        routes.append(pages.route(TRANSCRIPTIONS, endpoint, "POST"))
     if audio.speaker is not None:
-        admission = AudioAdmission(EndpointName.SPEECH, request_context, audio.slots)
-        speech = SpeechEndpoint(audio.speaker, admission, most_chars=audio.most_chars)
-        routes.append(cors_route(SPEECH, speech, "POST", origins, refusals))
+        speech = SpeechEndpoint(audio, audio.speaker, request_context)
+        routes.append(pages.route(SPEECH, speech, "POST"))
     return routes
 
 
-class AudioAdmission:
-    """Admits clients of one of these endpoints: counts them, and holds a place while they are served."""
+class AudioEndpoint(ABC):
+    """Admits and counts clients, and holds a place for each, from the first byte of the body to the last one of the answer."""
 
-    def __init__(self, endpoint: EndpointName, request_context: RequestContext, slots: int) -> None:
-        """`slots`: concurrent requests, from the first byte of the body to the last one of the answer."""
-        self._endpoint = endpoint
+    endpoint: ClassVar[EndpointName]
+
+    def __init__(self, audio: Audio, request_context: RequestContext) -> None:
         self._request_context = request_context
-        self._slots = FairShare(slots)
+        self._slots = FairShare(audio.slots)
 
-    async def serve(self, exchange: Exchange, work: Coroutine[None, None, None]) -> None:
-        """Serve a request. A refusal is answered if nothing was sent; otherwise the connection ends."""
-        refused = await refusal_of(_with_http_errors(work))
-        if refused is None:
-            return
-        if exchange.begun:
+    @abstractmethod
+    async def read(self, exchange: Exchange, caller: Caller) -> Coroutine[None, None, None]:
+        """Read a request, and return the work of answering it. Raises Refused, SpeechError, ClientDisconnect."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. A refusal is answered if nothing was sent; otherwise the connection ends."""
+        exchange = Exchange(scope, receive, send)
+        refused = await refusal_of(self._serve(exchange))
+        if refused is not None and exchange.begun:
             exchange.cut_off()
-            return
-        await exchange.answer(self._request_context.refusal(refused, self._endpoint))
+        elif refused is not None:
+            await exchange.answer(self._request_context.refusal(refused, self.endpoint))
 
-    @asynccontextmanager
-    async def admitted(self, exchange: Exchange) -> AsyncIterator[Caller]:
-        """Admit a client. Raises Refused."""
-        caller = await self._request_context.caller(exchange.request)
-        caller.grant.check(KeyScope.CHAT)
-        self._request_context.take(caller)
-        with slot(self._slots, caller.subject, _BUSY):
-            await self._request_context.count(caller)
-            yield caller
-
-    async def run_while_valid(
-        self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
-    ) -> None:
-        """Do the work while its client is there and its token is valid. Raises as the work does, ClientDisconnect."""
-        await self._request_context.run_while_valid(exchange, caller, work)
+    async def _serve(self, exchange: Exchange) -> None:
+        """Serve a request while its client is there and its token is valid. Raises Refused."""
+        try:
+            caller = await self._request_context.caller(exchange.request)
+            caller.grant.check(KeyScope.CHAT)
+            self._request_context.take(caller)
+            with slot(self._slots, caller.subject, _BUSY), suppress(ClientDisconnect):
+                await self._request_context.count(caller)
+                work = await self.read(exchange, caller)
+                await self._request_context.run_while_valid(exchange, caller, work)
+        except SpeechError as error:
+            raise speech_unavailable(error) from None
 
 
 def speech_unavailable(error: SpeechError) -> Problem:
     """Return a temporary failure in OpenAI's terms."""
     return Problem(503, str(error), code="speech_unavailable", retry_after_ms=AGAIN_MS)
-
-
-async def _with_http_errors(work: Coroutine[None, None, None]) -> None:
-    """Do the work. Raises Refused."""
-    with suppress(ClientDisconnect):
-        try:
-            await work
-        except SpeechError as error:
-            raise speech_unavailable(error) from None
 
 
 def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
@@ -177,34 +165,25 @@ def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> Non
         raise Problem(404, why, code="model_not_found", param="model")
 
 
-class TranscriptionsEndpoint:
+class TranscriptionsEndpoint(AudioEndpoint):
     """`POST /v1/audio/transcriptions`: a recording's words, whole or as they are recognized, while its client is there.
 
     The form (multipart/form-data, RFC 7578) is read in memory: nothing is written to disk.
     """
 
-    def __init__(self, recognizer: Recognizer, admission: AudioAdmission, *, longest_s: int) -> None:
-        """`longest_s`: seconds of a recording."""
+    endpoint = EndpointName.TRANSCRIPTIONS
+
+    def __init__(self, audio: Audio, recognizer: Recognizer, request_context: RequestContext) -> None:
+        super().__init__(audio, request_context)
         self._recognizer = recognizer
-        self._admission = admission
-        self._longest_s = longest_s
+        self._longest_s = audio.longest_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        exchange = Exchange(scope, receive, send)
-        await self._admission.serve(exchange, self._serve(exchange))
-
-    async def _serve(self, exchange: Exchange) -> None:
-        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
-        async with self._admission.admitted(exchange) as caller:
-            body = await exchange.body(lambda: None, most=MAX_FORM_BYTES)
-            form = parse_form(body, exchange.request.headers.get("content-type", ""))
-            del body
-            request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
-            del form
-            work = self._answer(exchange, caller.subject, request)
-            del request
-            await self._admission.run_while_valid(exchange, caller, work)
+    async def read(self, exchange: Exchange, caller: Caller) -> Coroutine[None, None, None]:
+        """Read a form. Raises Refused, ClientDisconnect."""
+        body = await exchange.body(lambda: None, most=MAX_FORM_BYTES)
+        form = parse_form(body, exchange.request.headers.get("content-type", ""))
+        request = transcription_request(form, model=self._recognizer.name, facts=self._recognizer.facts)
+        return self._answer(exchange, caller.subject, request)
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
         recording = await self._recording(request)
@@ -243,7 +222,7 @@ async def _whole(
     language = "unknown" if code is None else languages.get(code, code)
     body = transcript(heard, seconds, request.format, request.granularities, language)
     headers = {"Cache-Control": "no-store"}
-    await exchange.answer(Response(body, headers=headers, media_type=media_type(request.format)))
+    await exchange.answer(Response(body, headers=headers, media_type=_TRANSCRIPT_TYPES[request.format]))
 
 
 async def _stream(exchange: Exchange, segments: AsyncIterator[Segment], seconds: float) -> None:
@@ -292,7 +271,8 @@ def transcription_request(form: Form, *, model: str, facts: Ready) -> Transcript
     granularities = _granularities(form, wanted, facts)
     if (file := form.files.get("file")) is None:
         raise invalid("file", "`file` is missing: attach the recording.")
-    return TranscriptionRequest(file.content, _is_raw(file), language, wanted, granularities, streamed)
+    is_raw = file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
+    return TranscriptionRequest(file.content, is_raw, language, wanted, granularities, streamed)
 
 
 def _value(form: Form, name: str) -> str | None:
@@ -319,13 +299,14 @@ def _language(requested: str | None, facts: Ready) -> str | None:
 
 
 def _transcript_format(name: str | None) -> TranscriptFormat:
-    if not name:
-        return "json"
-    if name not in get_args(TranscriptFormat):
-        raise invalid(
-            "response_format", f"`response_format` must be one of {', '.join(get_args(TranscriptFormat))}."
-        )
-    return cast("TranscriptFormat", name)
+    return cast("TranscriptFormat", _one_of(name or "json", get_args(TranscriptFormat)))
+
+
+def _one_of(name: str, formats: Sequence[str]) -> str:
+    """Return the name of a format that there is. Raises Problem."""
+    if name not in formats:
+        raise invalid("response_format", f"`response_format` must be one of {', '.join(formats)}.")
+    return name
 
 
 def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[Granularity, ...]:
@@ -338,15 +319,6 @@ def _granularities(form: Form, wanted: TranscriptFormat, facts: Ready) -> tuple[
     if "word" in requested and not facts.times_words:
         raise invalid("timestamp_granularities", "This model has no word timestamps: use segment.")
     return tuple(cast("list[Granularity]", requested)) or ("segment",)
-
-
-def _is_raw(file: File) -> bool:
-    return file.media_type in _RAW_TYPES or file.name.lower().endswith(_RAW_NAMES)
-
-
-def media_type(wanted: TranscriptFormat) -> str:
-    """Return the media type of a format."""
-    return _TRANSCRIPT_TYPES[wanted]
 
 
 def text_of(segments: Sequence[Segment]) -> str:
@@ -370,9 +342,10 @@ def transcript(
         case "text":
             return f"{text_of(segments)}\n".encode()
         case "srt":
-            return "\n".join(_subtitles(segments, lambda at: _time(at, ","))).encode()
+            numbered = (f"{number}\n{one}" for number, one in enumerate(_captions(segments, ","), 1))
+            return "\n".join(numbered).encode()
         case "vtt":
-            return "\n".join(("WEBVTT", "", *_captions(segments))).encode()
+            return "\n".join(("WEBVTT", "", *_captions(segments, "."))).encode()
 
 
 def _verbose(
@@ -393,14 +366,9 @@ def _verbose(
     )
 
 
-def _subtitles(segments: Sequence[Segment], time: Callable[[float], str]) -> Iterator[str]:
-    for number, segment in enumerate(segments, 1):
-        yield f"{number}\n{time(segment.start)} --> {time(segment.end)}\n{segment.text}\n"
-
-
-def _captions(segments: Sequence[Segment]) -> Iterator[str]:
+def _captions(segments: Sequence[Segment], point: str) -> Iterator[str]:
     for segment in segments:
-        yield f"{_time(segment.start, '.')} --> {_time(segment.end, '.')}\n{segment.text}\n"
+        yield f"{_time(segment.start, point)} --> {_time(segment.end, point)}\n{segment.text}\n"
 
 
 def _time(seconds: float, point: str) -> str:
@@ -584,27 +552,21 @@ class SynthesisRequest(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...]
 
 
-class SpeechEndpoint:
+class SpeechEndpoint(AudioEndpoint):
     """`POST /v1/audio/speech`: a text as sound, sent while it is made. It ends if the client leaves, or does not read."""
 
-    def __init__(self, speaker: Synthesizer, admission: AudioAdmission, *, most_chars: int) -> None:
-        """`most_chars`: characters of one text."""
+    endpoint = EndpointName.SPEECH
+
+    def __init__(self, audio: Audio, speaker: Synthesizer, request_context: RequestContext) -> None:
+        super().__init__(audio, request_context)
         self._speaker = speaker
-        self._admission = admission
-        self._most_chars = most_chars
+        self._most_chars = audio.most_chars
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        exchange = Exchange(scope, receive, send)
-        await self._admission.serve(exchange, self._serve(exchange))
-
-    async def _serve(self, exchange: Exchange) -> None:
-        """Serve a request. Raises Refused, SpeechError, ClientDisconnect."""
-        async with self._admission.admitted(exchange) as caller:
-            body = await exchange.body(lambda: None, most=MAX_BODY_BYTES)
-            synthesis = speech_request(body, speaker=self._speaker, most_chars=self._most_chars)
-            work = _answer(exchange, self._speaker, synthesis, owner=caller.subject.owner)
-            await self._admission.run_while_valid(exchange, caller, work)
+    async def read(self, exchange: Exchange, caller: Caller) -> Coroutine[None, None, None]:
+        """Read a text. Raises Refused, ClientDisconnect."""
+        body = await exchange.body(lambda: None, most=MAX_BODY_BYTES)
+        synthesis = speech_request(body, speaker=self._speaker, most_chars=self._most_chars)
+        return _answer(exchange, self._speaker, synthesis, owner=caller.subject.owner)
 
 
 async def _answer(
@@ -774,11 +736,7 @@ def _has_events(request: SpeechRequest) -> bool:
 def _format(request: SpeechRequest) -> SpeechFormat:
     """Return the requested format: by default OpenAI's, MP3, or WAV where no encoder is installed. Raises Problem."""
     can_compress = find_spec("av") is not None
-    name = request.response_format or ("mp3" if can_compress else "wav")
-    if name not in get_args(SpeechFormat):
-        raise invalid(
-            "response_format", f"`response_format` must be one of {', '.join(get_args(SpeechFormat))}."
-        )
+    name = _one_of(request.response_format or ("mp3" if can_compress else "wav"), get_args(SpeechFormat))
     if name not in UNCOMPRESSED and not can_compress:
         why = (
             f"This server can't make {name}: use `response_format` wav or pcm. "

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -22,9 +22,7 @@ from starlette.websockets import WebSocket
 
 from connections.api.replies import ReplySource
 from connections.api.requests import (
-    invalid_api_key,
     invalid_field,
-    metric_code,
     problem_of,
     with_client_field,
 )
@@ -32,8 +30,8 @@ from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Disconnected
-from connections.http import EndpointName, Exchange, RefusalCounters, RefusalReason, forbidden_origin
-from connections.limiters import Limiters
+from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin
+from connections.limiters import Limiters, slot
 from connections.middleware import AllowedOrigins, CorsMiddleware, client_address_of
 from connections.native.server_info import ServerInfo
 from connections.protocol.base import Grant, KeyScope, Limits
@@ -43,10 +41,10 @@ from connections.websocket_endpoint import WebSocketEndpoint
 from engine.errors import EngineError
 from engine.served_models import ServedModel
 from sessions.conversation.conversation import refusal_of
-from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Overloaded, Refused
+from sessions.errors import BadParams, EngineDown, Forbidden, ModelNotFound, Refused
 from sessions.limits.bounds import LARGE_BODY_BYTES
-from sessions.limits.rates import FrameCost, RateLimited
-from sessions.limits.shares import AGAIN_MS, FairShare, Subject
+from sessions.limits.rates import FrameCost
+from sessions.limits.shares import FairShare, Subject
 from sessions.limits.slots import on_behalf_of
 from sessions.records import Owner
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest
@@ -132,10 +130,7 @@ class RequestContext:
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
         """Return the identity behind a header, or else a token. Raises Refused."""
-        try:
-            return await self._access.identify(authorization=authorization, token=token)
-        except Unauthenticated as refused:
-            raise invalid_api_key(refused) from None
+        return await self._access.identify(authorization=authorization, token=token)
 
     async def run_while_valid(
         self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
@@ -165,13 +160,15 @@ class RequestContext:
     def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
         """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
         for _ in range(messages):
-            take(self._limiters, counts, caller.subject)
+            self._limiters.take(counts, caller.subject)
 
     async def read(
         self, exchange: Exchange, caller: Caller, body_lease: ExitStack, decode: Callable[[bytes], T]
     ) -> T:
         """Read a request's body. Raises Refused, ClientDisconnect."""
-        body = await exchange.body(partial(self._reserve_body, caller, body_lease))
+        body = await exchange.body(
+            partial(self._limiters.lease_body, caller.subject, body_lease, "long requests")
+        )
         return await self.run_in_thread(exchange, partial(decode, body))
 
     async def run_in_thread(self, exchange: Exchange, work: Callable[[], T]) -> T:
@@ -194,11 +191,6 @@ class RequestContext:
                 # An error's traceback holds this frame, and with it the task, the error and the body.
                 del task
 
-    def _reserve_body(self, caller: Caller, body_lease: ExitStack) -> None:
-        """Take a place for a large body, which is freed when `body_lease` is closed. Raises Overloaded."""
-        why = "The server is busy with other long requests; try again in a moment."
-        body_lease.enter_context(slot(self._limiters.bodies, caller.subject, why))
-
     def refusal(self, refused: Refused, endpoint: EndpointName) -> Response:
         """Return the answer to a refused request, and count it."""
         self.count_error(refused, endpoint)
@@ -206,11 +198,11 @@ class RequestContext:
 
     def count_error(self, refused: Refused, endpoint: EndpointName) -> None:
         """Count a refusal that is sent."""
-        self._limiters.refusals.count_error(endpoint, metric_code(refused))
+        self._limiters.refusals.count_error(endpoint, refused.code)
 
     async def count(self, caller: Caller, messages: int = 1) -> None:
         """Count messages on all replicas. Raises RateLimited."""
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             for _ in range(messages):
                 await self._limiters.admit(caller.client)
 
@@ -237,7 +229,7 @@ class RequestContext:
 async def identity_or_ticket(
     access: AccessControl, authorization: str | None, ticket: str | None
 ) -> Identity:
-    """Return the identity behind a header, or else a ticket in the URL. Raises Unauthenticated, Refused.
+    """Return the identity behind a header, or else a ticket in the URL. Raises Refused.
 
     A lasting token must not be in a URL.
     """
@@ -322,8 +314,8 @@ class ModelEndpoint(HttpEndpoint[M]):
         self.sessions = sessions
 
     @abstractmethod
-    def turn_request(self, request: M, limits: Limits) -> EphemeralRequest:
-        """Return what the model is asked. Raises Refused."""
+    def turn_requests(self, request: M, limits: Limits) -> Sequence[EphemeralRequest]:
+        """Return what turns are asked; most requests ask for one. Raises Refused."""
 
     @abstractmethod
     def names(self, request: M) -> Mapping[str, str]:
@@ -333,14 +325,14 @@ class ModelEndpoint(HttpEndpoint[M]):
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the layers below."""
 
-    async def build_request(self, exchange: Exchange, caller: Caller, request: M) -> EphemeralRequest:
+    async def build_requests(self, exchange: Exchange, caller: Caller, request: M) -> list[EphemeralRequest]:
         """Return what a model is asked for a caller. Raises Refused."""
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
-        turn_request = await self.request_context.run_in_thread(
-            exchange, lambda: self.turn_request(request, limits)
+        asked = await self.request_context.run_in_thread(
+            exchange, lambda: self.turn_requests(request, limits)
         )
-        return self.request_context.for_caller(caller, turn_request, model, self.names(request))
+        return [self.request_context.for_caller(caller, one, model, self.names(request)) for one in asked]
 
     async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Answer a request. Raises Refused, with the client's own names."""
@@ -359,7 +351,7 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
 
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
         """Have a turn write the reply. Raises Refused."""
-        turn_request = await self.build_request(exchange, caller, request)
+        (turn_request,) = await self.build_requests(exchange, caller, request)
         await self.request_context.count(caller)
         reply = await self.sessions.ephemeral.answer(caller.owner, turn_request)
         body_lease.close()
@@ -369,18 +361,22 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
             reply.cancel()
 
 
-def cors_route(
-    path: str,
-    app: ASGIApp,
-    method: str,
-    origins: AllowedOrigins,
-    refusals: RefusalCounters,
-    *,
-    refusal: Callable[[str | None], Response] = forbidden_origin,
-) -> Route:
-    """Return a route whose answers pages of allowed origins can read. `method`: one, or several with commas between them."""
-    shown = CorsMiddleware(app, origins, refusals, method=method, refusal=refusal)
-    return Route(path, shown, methods=[*method.split(", "), "OPTIONS"])
+class PageRoutes(NamedTuple):
+    """Makes routes whose answers pages of these origins can read; refusals of other pages are counted."""
+
+    origins: AllowedOrigins
+    refusals: RefusalCounters
+
+    def route(
+        self,
+        path: str,
+        app: ASGIApp,
+        method: str,
+        refusal: Callable[[str | None], Response] = forbidden_origin,
+    ) -> Route:
+        """Return a route. `method`: one, or several with commas between them."""
+        shown = CorsMiddleware(app, self.origins, self.refusals, method=method, refusal=refusal)
+        return Route(path, shown, methods=[*method.split(", "), "OPTIONS"])
 
 
 def ignored_header(reply: ReplySource[object]) -> dict[str, str]:
@@ -401,7 +397,7 @@ class ApiWebSocketEndpoint(WebSocketEndpoint[G]):
             with self.limiters.handshake_limit.slot(client_address_of(websocket.scope)):
                 return await self.handshake_info(websocket)
         except Refused as refused:
-            self.tally.sent(metric_code(refused))
+            self.tally.sent(refused.code)
             return problem_of(refused).response()
 
 
@@ -566,27 +562,6 @@ class AbortOnRevocation:
 
     def shut(self, close: Close) -> None:
         """Do nothing: it is cut off already."""
-
-
-@contextmanager
-def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
-    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
-    if not shares.has_capacity_for(subject):
-        raise Overloaded(why, retry_after_ms=AGAIN_MS)
-    shares.take(subject)
-    try:
-        yield
-    finally:
-        shares.give_back(subject)
-
-
-def take(limiters: Limiters, counts: FrameCost, subject: Subject, weight: int = 1) -> None:
-    """Count a request here, and its refusal. Raises RateLimited."""
-    try:
-        limiters.rates.take(counts, subject, weight)
-    except RateLimited:
-        limiters.refusals.count(RefusalReason.RATE)
-        raise
 
 
 @contextmanager

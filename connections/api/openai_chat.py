@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import ClassVar, Literal, TypeVar
 
@@ -27,12 +27,11 @@ from connections.api.chat_requests import (
     parse_completion_request,
     shows_reasoning,
 )
-from connections.api.endpoint import HttpEndpoint, RequestContext, cors_route, ignored_header
+from connections.api.endpoint import HttpEndpoint, ModelEndpoint, PageRoutes, RequestContext, ignored_header
 from connections.api.replies import FinishReason, ReplyToken, finish_reason, reply_token
-from connections.api.requests import Problem, decode_request, invalid, invalid_field, with_client_field
+from connections.api.requests import Problem, decode_request, invalid, invalid_field
 from connections.authentication.caller import Caller
-from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, sse
-from connections.middleware import AllowedOrigins
+from connections.http import SSE_DONE, EndpointName, Exchange, json_response, sse
 from connections.protocol.base import Grant, Limits
 from engine import messages
 from engine.api import Texts, Vectors
@@ -40,7 +39,7 @@ from engine.messages import ChosenToken, Languages, ModelFacts
 from engine.served_models import ServedModel
 from engine.upstream.engine import UpstreamEmbedder
 from sessions.embedding import Embedding
-from sessions.errors import BadParams, Forbidden, ModelNotFound, Refused
+from sessions.errors import Forbidden, ModelNotFound, Refused
 from sessions.events import Done
 from sessions.running.ephemeral import EphemeralRequest, Piece, ReasoningPiece, ReplySet, TextPiece
 from sessions.service import Sessions
@@ -56,58 +55,33 @@ _REFUSED: Mapping[str, str] = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class GenerationEndpoint(HttpEndpoint[R]):
+class GenerationEndpoint(ModelEndpoint[R]):
     """Answers requests. A client that leaves stops its turns."""
 
-    def __init__(self, sessions: Sessions, request_context: RequestContext) -> None:
-        super().__init__(request_context)
-        self._sessions = sessions
-
-    @abstractmethod
-    def turn_requests(self, request: R, limits: Limits) -> list[EphemeralRequest]:
-        """Return what turns are asked. Raises Refused."""
+    names = staticmethod(field_names)
 
     @abstractmethod
     def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
         """Return what converts the replies."""
 
-    async def serve(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
+    async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
-        turn_requests = await self._build_requests(exchange, caller, request)
+        turn_requests = await self.build_requests(exchange, caller, request)
         await self._count(caller, turn_requests)
-        try:
-            replies = await self._sessions.ephemeral.answers(caller.owner, turn_requests)
-        except BadParams as refused:
-            raise with_client_field(refused, field_names(request)) from None
+        replies = await self.sessions.ephemeral.answers(caller.owner, turn_requests)
         body_lease.close()
         encoder = self.encoder(request, replies.first.turn_id, int(time.time()))
-        prompts = list(_prompt_numbers(turn_requests))
+        prompts = [number for number, ask in enumerate(turn_requests) for _ in range(ask.replies)]
         try:
             await (_send_stream if request.stream else _send_complete)(exchange, replies, encoder, prompts)
         finally:
             replies.cancel()
-
-    async def _build_requests(self, exchange: Exchange, caller: Caller, request: R) -> list[EphemeralRequest]:
-        model = self.request_context.model(request.model, caller.grant)
-        limits = await self.request_context.limits(model)
-        turn_requests = await self.request_context.run_in_thread(
-            exchange, lambda: self.turn_requests(request, limits)
-        )
-        return [
-            self.request_context.for_caller(caller, ask, model, field_names(request)) for ask in turn_requests
-        ]
 
     async def _count(self, caller: Caller, turn_requests: Sequence[EphemeralRequest]) -> None:
         """Count each reply as a message; one was counted when the request came. Raises RateLimited."""
         replies = sum(ask.replies for ask in turn_requests)
         self.request_context.take(caller, replies - 1)
         await self.request_context.count(caller, replies)
-
-
-def _prompt_numbers(turn_requests: Sequence[EphemeralRequest]) -> Iterator[int]:
-    """Return the number of its prompt for each reply."""
-    for number, ask in enumerate(turn_requests):
-        yield from [number] * ask.replies
 
 
 async def _send_stream(
@@ -169,9 +143,7 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
 
     endpoint: ClassVar[EndpointName] = EndpointName.CHAT
 
-    def read(self, body: bytes) -> ChatRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_chat_request(body)
+    read = staticmethod(parse_chat_request)
 
     def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
         """Return what the turns are asked. Raises Problem."""
@@ -193,13 +165,9 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
 
     endpoint: ClassVar[EndpointName] = EndpointName.COMPLETIONS
 
-    def read(self, body: bytes) -> CompletionRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_completion_request(body)
+    read = staticmethod(parse_completion_request)
 
-    def turn_requests(self, request: CompletionRequest, limits: Limits) -> list[EphemeralRequest]:
-        """Return what the turns are asked. Raises Problem."""
-        return completion_turn_requests(request, limits)
+    turn_requests = staticmethod(completion_turn_requests)
 
     def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
         """Return what converts the texts."""
@@ -231,15 +199,12 @@ class ModelsEndpoint:
         name: str | None = request.path_params.get("model")
         answer: Model | Models
         if name is None:
-            answer = Models(data=tuple(self._all(grant)))
+            models = self._request_context.models(grant)
+            named = ((model, name) for model in models for name in (model.name, *model.aliases))
+            answer = Models(data=tuple(self._shown(model, name) for model, name in named))
         else:
             answer = self._shown(self._request_context.model(name, grant), name)
         return json_response(answer)
-
-    def _all(self, grant: Grant) -> Iterator[Model]:
-        for model in self._request_context.models(grant):
-            for name in (model.name, *model.aliases):
-                yield self._shown(model, name)
 
     def _shown(self, model: ServedModel, name: str) -> Model:
         facts = model.engine.facts
@@ -259,20 +224,18 @@ def _architecture(facts: ModelFacts) -> Architecture:
     return Architecture(input_modalities=("text", "image") if "images" in facts.features else ("text",))
 
 
-def openai_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def openai_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
     chat = ChatCompletionsEndpoint(sessions, request_context)
     completions = CompletionsEndpoint(sessions, request_context)
     embeddings = EmbeddingsEndpoint(sessions.embedding, request_context)
     models = ModelsEndpoint(request_context)
     return [
-        cors_route("/v1/chat/completions", chat, "POST", origins, refusals),
-        cors_route("/v1/completions", completions, "POST", origins, refusals),
-        cors_route("/v1/models", models, "GET", origins, refusals),
-        cors_route("/v1/models/{model:path}", models, "GET", origins, refusals),
-        cors_route("/v1/embeddings", embeddings, "POST", origins, refusals),
+        pages.route("/v1/chat/completions", chat, "POST"),
+        pages.route("/v1/completions", completions, "POST"),
+        pages.route("/v1/models", models, "GET"),
+        pages.route("/v1/models/{model:path}", models, "GET"),
+        pages.route("/v1/embeddings", embeddings, "POST"),
     ]
 
 
@@ -691,7 +654,7 @@ class EmbeddingsEndpoint(HttpEndpoint[EmbeddingRequest]):
 
     def read(self, body: bytes) -> EmbeddingRequest:
         """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_embedding_request(body)
+        return decode_request(body, _decoded)
 
     async def serve(
         self, exchange: Exchange, caller: Caller, request: EmbeddingRequest, body_lease: ExitStack
@@ -713,11 +676,6 @@ def _embedding_list(vectors: Vectors, model: str) -> EmbeddingList:
 
 
 _request = msgspec.json.Decoder(EmbeddingRequest).decode
-
-
-def parse_embedding_request(body: bytes) -> EmbeddingRequest:
-    """Return the request in a body, with checked types. Raises Problem, TooManyValues."""
-    return decode_request(body, _decoded)
 
 
 def _decoded(body: bytes) -> EmbeddingRequest:

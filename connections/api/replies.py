@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -13,10 +14,13 @@ import structlog
 
 from connections.api.requests import Problem, problem_from_failure
 from connections.authentication.caller import Caller
+from connections.connection import raise_if_refused
 from connections.http import Exchange
 from engine import messages
 from engine.messages import ChosenToken, TokenLogprob
+from engine.vision.image import Image
 from sessions.conversation.conversation import refusal_of
+from sessions.conversation.history_page import ShownMessage
 from sessions.errors import Draining, Forbidden, NotFound, Refused, StoreDown
 from sessions.events import (
     Accepted,
@@ -39,11 +43,12 @@ from sessions.events import (
 from sessions.records import CallRecord, Owner, digest
 from sessions.running.ephemeral import MAX_WAITING_BYTES, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.turn.message_request import GenerationConfig, MessageRequest
+from sessions.turn.message_request import Append, GenerationConfig, MessageRequest, OnBusy, Placement
 from sessions.turn.tool_calls import CallAnswer, result_text
-from sessions.turn.turn import Cancel, SentOffsets
+from sessions.turn.turn import Cancel, NullSubscriber, SentOffsets
 from sessions.turn.turn_state import TurnMessageIds
 
+APPEND = Append()
 PING_S = 10.0
 """Pause before a ping: proxies and clients take a silent stream for dead."""
 SERVER_STOPPING = Failure(
@@ -202,6 +207,18 @@ def _likely(token: TokenLogprob) -> LikelyToken:
     return LikelyToken(token.token, token.logprob, None if token.raw is None else tuple(token.raw))
 
 
+def needs_approval(call: CallRecord | ShownCall) -> bool:
+    """Return whether a server tool's call needed an approval."""
+    return call.where == "server" and call.needs == "approval"
+
+
+def waits_for_client(call: CallRecord | ShownCall) -> bool:
+    """Return whether a call waits for its client."""
+    if needs_approval(call):
+        return call.state is CallState.WAITING
+    return call.where == "client" and not call.state.is_settled
+
+
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
@@ -230,7 +247,7 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
             needs_approval=call_event.needs == "approval",
             expires_at=call_event.expires_at,
         )
-        return call if isinstance(call_event, ToolCall) else call._with_state(call_event)
+        return call if isinstance(call_event, ToolCall) else call.after(call_event)
 
     @classmethod
     def kept(cls, record: CallRecord) -> ServerToolCall:
@@ -242,16 +259,13 @@ class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
         """Make one with the arguments that a user was asked about; it may run with others."""
         return msgspec.structs.replace(cls.kept(record), args=record.args, args_sha256=digest(record.args))
 
-    def after(self, moved: ToolState) -> ServerToolCall:
-        """Return the call after a change."""
-        return self._with_state(moved)
-
     @property
     def waits(self) -> bool:
         """Whether it waits for an approval."""
         return self.needs_approval and self.state is CallState.WAITING
 
-    def _with_state(self, now: ToolState | ShownCall) -> ServerToolCall:
+    def after(self, now: ToolState | ShownCall) -> ServerToolCall:
+        """Return the call after a change."""
         if not now.state.is_settled:
             return msgspec.structs.replace(self, state=now.state)
         is_done = now.state is CallState.DONE and now.error is None
@@ -309,16 +323,12 @@ class StoredReply:
         self.model = model
         self.ignored: tuple[str, ...] = ()
         self.closed = False
-        self.cut_off: Callable[[], None] = self._ignore_cut_off
+        self.cut_off: Callable[[], None] = lambda: None  # a reader that takes all at once is never late
         self.accepted = asyncio.Event()
         self._end: Done | Refused | None = None
         self._pending: deque[_PendingPiece] = deque()
         self._progress = _TurnProgress()
         self._changed = asyncio.Event()
-
-    @staticmethod
-    def _ignore_cut_off() -> None:
-        """Do nothing: a reader that takes all at once is never late."""
 
     @property
     def is_written(self) -> bool:
@@ -429,7 +439,9 @@ class StoredReply:
         else:
             self._put(kind(text), max(off, known))
         self._changed.set()
-        if sum(map(_text_length, self._pending)) > MAX_WAITING_BYTES // 4:
+        waiting = (one.piece for one in self._pending)
+        texts = (one.text for one in waiting if isinstance(one, TextPiece | ReasoningPiece))
+        if sum(map(len, texts)) > MAX_WAITING_BYTES // 4:  # code points of any turn
             self._pending.clear()
             self.cut_off()
 
@@ -506,11 +518,6 @@ class StoredReply:
         return piece
 
 
-def _text_length(waiting: _PendingPiece) -> int:
-    """Code points of a waiting text, of any turn."""
-    return len(waiting.piece.text) if isinstance(waiting.piece, TextPiece | ReasoningPiece) else 0
-
-
 def _truncated(waiting: _PendingPiece, chars: int, reasoning_off: int) -> _PendingPiece | None:
     """Return what a cut keeps of a waiting piece; None: nothing."""
     piece = waiting.piece
@@ -535,6 +542,19 @@ def sum_usage(one: Usage, other: Usage) -> Usage:
     )
 
 
+async def newest_messages(
+    sessions: Sessions, owner: Owner, conversation_id: str, limit: int
+) -> list[ShownMessage]:
+    """Return a conversation's newest messages; none if it is new. Raises StoreDown."""
+    reader = NullSubscriber()
+    try:
+        return (await sessions.history(owner, reader, conversation_id, limit=limit)).page.messages
+    except NotFound:
+        return []
+    finally:
+        sessions.disconnect(reader)
+
+
 class StoredTurns:
     """Begins and ends stored turns. `answered_code`: for answers that were all given before."""
 
@@ -543,6 +563,37 @@ class StoredTurns:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self._cancelling: set[asyncio.Task[object]] = set()
+
+    async def message(
+        self,
+        caller: Caller,
+        conversation_id: str,
+        content: str,
+        images: Sequence[Image] = (),
+        *,
+        kind: str,
+        place: Placement = APPEND,
+        on_busy: OnBusy = "enqueue",
+        untitled: bool = True,
+    ) -> MessageRequest:
+        """Return a message once its images are stored. `kind`: begins its id. Raises Refused.
+
+        Its turn continues without a reader: one that leaves cancels it here, and another request answers its calls.
+        """
+        await self.sessions.images.keep(caller.owner, *images, group=caller.group)
+        return MessageRequest(
+            client_msg_id=f"{kind}_{secrets.token_hex(12)}",
+            conversation_id=conversation_id,
+            content=content,
+            images=tuple(image.digest for image in images),
+            shown=tuple((image.at, image.detail) for image in images),
+            place=place,
+            on_busy=on_busy,
+            on_disconnect="continue",
+            group=caller.group,
+            client_id=caller.client.client_id,
+            untitled=untitled,
+        )
 
     async def send(self, caller: Caller, send: MessageRequest, generation: GenerationConfig) -> StoredReply:
         """Begin a turn with a message; return once it is accepted. Raises Refused."""
@@ -590,9 +641,7 @@ class StoredTurns:
         generation: GenerationConfig,
         names: TurnMessageIds,
     ) -> None:
-        sending_task = self.sessions.turns.send(owner, stored, send, generation, names)
-        if (refused := await asyncio.shield(sending_task)) is not None:
-            raise refused
+        await raise_if_refused(self.sessions.turns.send(owner, stored, send, generation, names))
 
     async def _answer_calls(
         self, owner: Owner, stored: StoredReply, conversation_id: str, answers: Sequence[CallAnswer]
@@ -626,9 +675,6 @@ class StoredTurns:
 
     async def _cancel_on_other_replica(self, owner: Owner, cancel: Cancel) -> None:
         """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
-        refused = await refusal_of(self._cancel_elsewhere(owner, cancel))
+        refused = await refusal_of(self.sessions.cancel_elsewhere(owner, cancel))
         if refused is not None and not isinstance(refused, NotFound):
             _log.warning("reply cancellation failed", turn_id=cancel.turn_id, why=refused.code)
-
-    async def _cancel_elsewhere(self, owner: Owner, cancel: Cancel) -> None:
-        await self.sessions.cancel_elsewhere(owner, cancel)

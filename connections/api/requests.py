@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from starlette.responses import Response
 
-from connections.http import check_json_limits, type_of
+from connections.http import STATUS, Refusal, RefusalBody, check_json_limits, refusal, type_of
 from connections.images import InvalidImage, image_from_base64, image_from_url
 from connections.protocol.base import Limits, Name
 from connections.protocol.errors import Unauthenticated, field_message, shorten, validation_problem
@@ -25,20 +25,13 @@ from sessions.turn.prompt import NO_IMAGES
 
 RETRY_AFTER_S = 1
 """Seconds after which to try again, if nothing else is known."""
-_STATUS = {
+_STATUS = STATUS | {
     "invalid_value": 400,
-    "bad_params": 400,
     "content_too_long": 400,
     "context_overflow": 400,
     "filtered": 400,
-    "forbidden": 403,
-    "internal": 500,
     "model_not_found": 404,
-    "not_found": 404,
     "conflict": 409,
-    "request_too_large": 413,
-    "unsupported_content_encoding": 415,
-    "store_full": 429,
 }
 _CODES = {
     "context_overflow": "context_length_exceeded",
@@ -141,21 +134,6 @@ VOICES = frozenset(
 )
 
 
-class Error(msgspec.Struct, frozen=True):
-    """A failure, with the name of the field that caused it, if one did."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of a refusal, and of a stream's `error` event."""
-
-    error: Error
-
-
 class Problem(Refused):
     """A refused request. Its message is for its sender; its body is OpenAI's, unless a dialect has its own."""
 
@@ -170,19 +148,19 @@ class Problem(Refused):
     ) -> None:
         super().__init__(shorten(message))
         self.status = status
-        self.error_code = code
+        self.code = code
         self.param = param
         self.retry_after_ms = retry_after_ms
 
     @property
     def body(self) -> bytes:
         """The error as JSON."""
-        why = Error(str(self), type_of(self.status), self.param, self.error_code)
-        return msgspec.json.encode(ErrorBody(why))
+        why = Refusal(message=str(self), type=type_of(self.status), param=self.param, code=self.code)
+        return msgspec.json.encode(RefusalBody(why))
 
     def response(self) -> Response:
         """Return the refusal as a whole answer."""
-        headers = {"Cache-Control": "no-store"}
+        headers = {}
         if self.retry_after_ms is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_ms / 1000))
             headers["Retry-After-Ms"] = str(self.retry_after_ms)
@@ -190,7 +168,7 @@ class Problem(Refused):
             headers["WWW-Authenticate"] = "Bearer"
         if self.status == 415:  # noqa: PLR2004 - HTTP's word for it
             headers["Accept-Encoding"] = "identity"  # RFC 9110, section 12.5.3
-        return Response(self.body, self.status, headers, media_type="application/json")
+        return refusal(self.status, self.code, str(self), headers, param=self.param)
 
 
 def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> Problem:
@@ -207,6 +185,8 @@ def problem_of(refused: Refused) -> Problem:
     """Return a refusal of any layer as a problem."""
     if isinstance(refused, Problem):
         return refused
+    if isinstance(refused, Unauthenticated):
+        return Problem(401, str(refused), code="invalid_api_key")
     if isinstance(refused, RateLimited):
         return Problem(
             429, str(refused), code=_CODES[refused.code], retry_after_ms=max(1, refused.retry_after_ms or 0)
@@ -223,21 +203,9 @@ def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams
     return BadParams(str(refused).replace(f"`{field}`", f"`{name}`"), field=name)
 
 
-def metric_code(refused: Refused) -> str:
-    """Return the name of a refusal in metrics: the protocol's word, the same at every endpoint."""
-    if not isinstance(refused, Problem):
-        return refused.code
-    return Unauthenticated.code if refused.status == 401 else refused.error_code  # noqa: PLR2004 - HTTP's word for it
-
-
 def problem_from_failure(failure: Failure) -> Problem:
     """Return what ended a reply that had begun."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
-
-
-def invalid_api_key(refused: Unauthenticated) -> Problem:
-    """Return the refusal of an invalid token."""
-    return Problem(401, str(refused), code="invalid_api_key")
 
 
 def _problem(code: str, message: str, *, param: str | None = None, again_ms: int | None = None) -> Problem:
@@ -385,13 +353,9 @@ def _decoded(text: bytes, where: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
-        raise _no_json(where) from None
+        raise invalid_field(where, "must be JSON.") from None
     except RecursionError:
         raise invalid_field(where, "is nested too deeply.") from None
-
-
-def _no_json(where: str) -> Problem:
-    return invalid_field(where, "must be JSON.")
 
 
 def image_at(url: str | None, where: str, limits: Limits, *, detail: str | None = None) -> Image:

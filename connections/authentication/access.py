@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -269,10 +270,8 @@ class SessionValidity:
     def _expire(self) -> None:
         message = f"The token has expired; send auth.refresh within {self._refresh_s:g} s."
         self._peer.push(Error(code=Unauthenticated.code, message=message, retryable=True))
-        self._after(self._refresh_s, self._overdue)
-
-    def _overdue(self) -> None:
-        self._peer.shut(Close(CloseCode.UNAUTHENTICATED, "The token has expired."))
+        late = Close(CloseCode.UNAUTHENTICATED, "The token has expired.")
+        self._after(self._refresh_s, partial(self._peer.shut, late))
 
     def _after(self, delay_s: float, then: Callable[[], None]) -> None:
         self._timer = asyncio.get_running_loop().call_later(delay_s, then)

@@ -18,7 +18,7 @@ from connections.authentication.access import bearer
 from connections.authentication.api_keys import ANONYMOUS, Identity
 from connections.http import parse_client_id
 from connections.middleware import Network, client_address_of
-from connections.protocol.base import EVERYTHING, Grant
+from connections.protocol.base import Grant
 from connections.protocol.errors import BadParams
 from sessions.limits.shares import ADDRESS, Subject, site_of
 from sessions.records import Client, Owner
@@ -39,14 +39,23 @@ _UNKNOWN = "unknown"
 class Caller(msgspec.Struct, frozen=True):
     """`owner`: whose conversations it sees; `client`: whose quotas count; `group`: the key or the address, or empty.
 
-    `grant`: the token's rights; `identity`: the token's identity, with its expiry.
+    `identity`: the token's identity, with its rights and its expiry.
     """
 
     owner: Owner
     client: Client
     group: str = ""
-    grant: Grant = EVERYTHING
     identity: Identity = ANONYMOUS
+
+    @property
+    def grant(self) -> Grant:
+        """The token's rights."""
+        return self.identity.grant
+
+    @property
+    def store_group(self) -> str:
+        """On whose behalf the store is asked."""
+        return self.group or self.client.client_id
 
     @property
     def subject(self) -> Subject:
@@ -60,7 +69,6 @@ def caller_of(identity: Identity, client_id: str, scope: Scope) -> Caller:
         identity.owner(client_id),
         identity.client(client_id),
         group_of(identity, scope),
-        identity.grant,
         identity,
     )
 

@@ -10,19 +10,22 @@ from typing import assert_never
 import msgspec
 
 from connections.connection import Connection, PendingWork, raise_if_refused
-from connections.native.live_translation import LiveTranslationHandler
 from connections.protocol import audio, frames, params
-from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, REASONING, TOOLS, Limits
+from connections.protocol.base import DEFAULT_CONVERSATION, EVERYTHING, INTERPRET, REASONING, TOOLS, Limits
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import scopes_of
 from connections.voice import VoiceConnection, VoiceMessage
+from engine.messages import Params
 from sessions.commands.resumption import ReaderPosition
 from sessions.errors import ContentTooLong, StoreDown
+from sessions.records import SourceState
 from sessions.service import Sessions
+from sessions.turn.interfaces import Growth
 from sessions.turn.message_request import (
     Append,
     Continue,
     Edit,
+    GenerationConfig,
     MessageRequest,
     Placement,
     Regenerate,
@@ -48,20 +51,23 @@ class FrameHandler:
         self._limits = limits
         self._refresh = refresh
         self._spoken = spoken
-        self._live_translation = LiveTranslationHandler(sessions)
 
     def handle(self, connection: Connection, frame: ClientMessage) -> PendingWork | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
-        """Decide at once; return the work that waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return the work that waits for the store. Raises Refused."""
         if (grant := connection.caller.grant) is not EVERYTHING:
             for scope in scopes_of(frame):
                 grant.check(scope)
         if isinstance(frame, SpeechMessage):
             return self._handle_speech(connection, frame)
-        if isinstance(frame, frames.Growing):
-            return self._live_translation.handle(connection, frame)
+        if isinstance(frame, frames.Growing) and INTERPRET not in connection.features:
+            raise BadParams("requires the feature `interpret` in `hello`.", field="type")
         match frame:
             case frames.Send() | frames.Edit() | frames.Regenerate() | frames.Continue():
                 return self._turn(connection, frame)
+            case frames.InterpretStart():
+                return self._interpret(connection, frame)
+            case frames.Source():
+                return self._grow(connection, frame)
             case frames.Cancel():
                 return self._cancel(connection, frame)
             case frames.ToolResult() | frames.ToolDecision():
@@ -115,21 +121,10 @@ class FrameHandler:
             raise ContentTooLong(
                 f"`content` has {len(content)} characters; {self._limits.max_content_chars} are allowed."
             )
-        send = MessageRequest(
-            client_msg_id=frame.client_msg_id,
-            conversation_id=frame.conversation_id,
-            content=content,
+        send = msgspec.structs.replace(
+            _message_request(connection, frame, _placement(frame), content),
             images=frame.attachments if isinstance(frame, frames.Send | frames.Edit) else (),
             shown=() if voice_message is None else voice_message.shown,
-            place=_placement(frame),
-            on_busy=frame.on_busy,
-            seen_off=frame.seen_off,
-            seen_turn_id=frame.seen_turn_id,
-            on_disconnect=frame.on_disconnect,
-            grace_s=frame.grace_s,
-            ref=frame.ref or frame.client_msg_id,
-            group=connection.caller.group,
-            client_id=connection.client.client_id,
         )
         longest = self._sessions.choice.longest_window or params.MAX_INTEGER
         if frame.tools and TOOLS not in connection.features:
@@ -144,6 +139,29 @@ class FrameHandler:
         player = None if voice_message is None else voice_message.player
         return raise_if_refused(
             self._sessions.turns.send(connection.owner, connection, send, generation, player=player)
+        )
+
+    def _interpret(self, connection: Connection, frame: frames.InterpretStart) -> PendingWork:
+        source = SourceState(frame.source, frame.target, frame.publish_policy, frame.wait_words)
+        send = msgspec.structs.replace(
+            _message_request(connection, frame, Append(frame.parent_id), ""), source=source
+        )
+        only = tuple(sorted(connection.caller.grant.models))
+        generation = GenerationConfig(Params(do_sample=False), model=frame.model, only=only)
+        return raise_if_refused(self._sessions.turns.send(connection.owner, connection, send, generation))
+
+    async def _grow(self, connection: Connection, frame: frames.Source) -> None:
+        growth = Growth(off=frame.off, text=frame.text, final=frame.final, turn_id=frame.turn_id)
+        grown = await self._sessions.grow(connection.owner, frame.conversation_id, growth)
+        connection.push(
+            frames.SourceAck(
+                ref=frame.ref,
+                conversation_id=frame.conversation_id,
+                turn_id=grown.turn_id,
+                chars=grown.chars,
+                final=grown.final,
+                already=grown.already,
+            )
         )
 
     def _cancel(self, connection: Connection, frame: frames.Cancel) -> PendingWork | None:
@@ -274,6 +292,25 @@ def _cancel_of(frame: frames.Cancel) -> Cancel:
         client_msg_id=frame.client_msg_id,
         seen_off=frame.seen_off,
         rollback=frame.mode == "rollback",
+    )
+
+
+def _message_request(
+    connection: Connection, frame: frames.Turning | frames.InterpretStart, place: Placement, content: str
+) -> MessageRequest:
+    return MessageRequest(
+        client_msg_id=frame.client_msg_id,
+        conversation_id=frame.conversation_id,
+        content=content,
+        place=place,
+        on_busy=frame.on_busy,
+        seen_off=frame.seen_off,
+        seen_turn_id=frame.seen_turn_id,
+        on_disconnect=frame.on_disconnect,
+        grace_s=frame.grace_s,
+        ref=frame.ref or frame.client_msg_id,
+        group=connection.caller.group,
+        client_id=connection.client.client_id,
     )
 
 

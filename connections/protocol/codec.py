@@ -51,7 +51,8 @@ def read(decoder: msgspec.json.Decoder[_T], text: str | bytes) -> _T:
     try:
         frame = decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise _validation_error(text, error) from None
+        why = validation_problem(error).full_message(whole="The frame")
+        raise BadFrame(why, ref=_ref(_reference_fields(text))) from None
     except RecursionError:
         raise BadFrame("The frame is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -101,13 +102,6 @@ def _refuse_nul(frame: object, text: str) -> None:
             raise BadFrame(f"The frame {why}", ref=_ref(_reference_fields(text)))
     elif path := _first_path(known, _NUL):
         raise BadFrame(field_message(path, why), ref=_ref(_reference_fields(text)))
-
-
-def _validation_error(text: str, error: msgspec.ValidationError) -> BadFrame:
-    """Return what is wrong with a JSON value that is not a frame of the protocol."""
-    return BadFrame(
-        validation_problem(error).full_message(whole="The frame"), ref=_ref(_reference_fields(text))
-    )
 
 
 def _decode_error(text: str) -> BadFrame:

@@ -1,11 +1,11 @@
-"""Errors that end a request or a connection, and their names in the protocol; texts for msgspec's errors.
+"""Refusals of this layer, and what ends a connection; texts for msgspec's errors.
 
-ConnectionsError
-├── BadFrame    the frame is answered with `error{bad_frame}`; the connection stays open
-├── BadParams   the frame is answered with `error{bad_params}`; the connection stays open
-├── InvalidList     an operator's list (of keys, origins) can't be used
-├── Unauthenticated   the token is not valid: `error{unauthenticated}`, and the connection ends
-└── Close       the connection ends with a code from `CloseCode`
+Refused (sessions/errors.py)
+├── BadFrame        the frame violates the protocol; the connection stays open
+├── BadParams       the request asks for something impossible; the connection stays open
+└── Unauthenticated   the token is not valid; the connection ends
+InvalidList         an operator's list (of keys, origins) can't be used
+Close               the connection ends with a code from `CloseCode`
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from enum import IntEnum
 from typing import TypeVar
 
 import msgspec
+
+from sessions.errors import BadParams as ImpossibleParams
+from sessions.errors import Refused
 
 _E = TypeVar("_E", bound=Exception)
 _MESSAGE_CHARS = 300
@@ -35,11 +38,7 @@ class CloseCode(IntEnum):
     TOO_MANY_CONNECTIONS = 4429
 
 
-class ConnectionsError(Exception):
-    """The base of this layer's errors."""
-
-
-class BadFrame(ConnectionsError):
+class BadFrame(Refused):
     """The sender's frame violates the protocol. `ref`: the frame's, if it could be read."""
 
     code = "bad_frame"
@@ -49,22 +48,19 @@ class BadFrame(ConnectionsError):
         self.ref = ref
 
 
-class BadParams(ConnectionsError):
-    """A well-formed frame requests something impossible. `why`: the text after the name of the field, if there is one."""
-
-    code = "bad_params"
+class BadParams(ImpossibleParams):
+    """The same, found by this layer. `why`: the text after the name of the field, if there is one."""
 
     def __init__(self, why: str, *, field: str | None = None) -> None:
-        super().__init__(shorten(field_message(field, why) if field else why))
-        self.field = field
+        super().__init__(shorten(field_message(field, why) if field else why), field=field)
         self.why = why
 
 
-class InvalidList(ConnectionsError):
+class InvalidList(Exception):
     """A list can't be used. The message is for the operator, without secrets."""
 
 
-class Unauthenticated(ConnectionsError):
+class Unauthenticated(Refused):
     """The token identifies nobody. The message is for the client, `why` for the log; neither quotes the token."""
 
     code = "unauthenticated"
@@ -74,7 +70,7 @@ class Unauthenticated(ConnectionsError):
         self.why = why
 
 
-class Close(ConnectionsError):
+class Close(Exception):
     """Ends the connection."""
 
     def __init__(self, code: CloseCode, reason: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from connections.protocol import base, frames
 from connections.protocol.errors import BadParams
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Params, Regex, Tool, Translation
-from sessions.tools.tool_registry import Approval, ToolRegistry
+from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
 from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result, is_object
 
@@ -73,8 +73,13 @@ def _offered(place: int, requested: frames.OfferedTool, box: ToolRegistry) -> Of
         raise BadParams("names an unknown tool of this server.", field=f"{field}.name")
     if requested.parameters is not None or requested.description:
         raise BadParams("is a server tool: leave its description and parameters out.", field=field)
-    needs_approval = requested.approval == "always" or found.approval is Approval.ALWAYS
-    return OfferedTool(tool=found.shown, where="server", needs="approval" if needs_approval else "none")
+    return server_tool(found, wants_approval=requested.approval == "always")
+
+
+def server_tool(tool: ServerTool, *, wants_approval: bool = False) -> OfferedTool:
+    """Return an offered tool of the server. If the operator requires approval, no request can change that."""
+    needs = wants_approval or tool.approval is Approval.ALWAYS
+    return OfferedTool(tool=tool.shown, where="server", needs="approval" if needs else "none")
 
 
 def answer_of(frame: frames.Answering) -> CallAnswer:
@@ -126,13 +131,11 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfi
     for field, why in _wrong(params):
         raise BadParams(why, field=f"params.{field}")
     fields = msgspec.structs.asdict(params)
-    fields["max_new_tokens"] = _length(params.max_new_tokens, max_new_tokens)
+    length = params.max_new_tokens
+    fields["max_new_tokens"] = None if length in (None, UNLIMITED) else min(length, max_new_tokens)
     system, model = fields.pop("system"), fields.pop("model")
     reply_format, reasoning = format_of(fields.pop("format")), fields.pop("reasoning")
-    chars_per_s, translation = (
-        fields.pop("chars_per_s"),
-        _translation(fields.pop("target"), fields.pop("source")),
-    )
+    chars_per_s, target, source = (fields.pop(name) for name in ("chars_per_s", "target", "source"))
     if params.temperature == 0:
         fields |= {"do_sample": False, "temperature": None}
     elif params.temperature is not None and params.do_sample is None:
@@ -144,16 +147,8 @@ def generation(params: frames.Params, *, max_new_tokens: int) -> GenerationConfi
         format=reply_format,
         reasoning=reasoning or "auto",
         chars_per_s=chars_per_s,
-        translation=translation,
+        translation=None if target is None is source else Translation(target or "", source or ""),
     )
-
-
-def _translation(target: str | None, source: str | None) -> Translation | None:
-    return None if target is None and source is None else Translation(target or "", source or "")
-
-
-def _length(requested: int | None, most: int) -> int | None:
-    return None if requested in (None, UNLIMITED) else min(requested, most)
 
 
 def _wrong(params: frames.Params) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -671,7 +671,7 @@ def incident() -> InternalError:
     return InternalError(incident=number)
 
 
-async def refusal_of(work: Coroutine[None, None, None]) -> Refused | None:
+async def refusal_of(work: Awaitable[object]) -> Refused | None:
     """Run it; return the refusal, which for a defect has the number of a log entry."""
     try:
         await work

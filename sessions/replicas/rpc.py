@@ -156,7 +156,7 @@ class RefusedElsewhere(Refused):
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
-        self.code = refusal.code  # type: ignore[misc]
+        self.code = refusal.code
         self.retryable = refusal.retryable  # type: ignore[misc]
         self.retry_after_ms = refusal.retry_after_ms
 

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from connections.api.anthropic.requests import MessageRequest
 from connections.api.audio import Audio, audio_routes
 from connections.api.chat_requests import OFF, ChatRequest
+from connections.api.endpoint import PageRoutes
 from connections.api.responses.parser import Creation, parse_response_request, response_turn_request
 from connections.http import RefusalCounters
 from connections.protocol import frames, params
@@ -129,7 +130,9 @@ async def test_every_http_route_is_described_and_nothing_else(running: InProcess
         most_chars=1,
         slots=1,
     )
-    opened: Any = audio_routes(audio, None, None, RefusalCounters())  # served where the operator says so
+    opened: Any = audio_routes(
+        audio, None, PageRoutes(None, RefusalCounters())
+    )  # served where the operator says so
     routes |= {route.path: route.methods for route in opened}
     described = openapi.document()["paths"]
     assert {path: {*map(str.upper, methods)} for path, methods in described.items()} == {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -23,9 +22,9 @@ from connections.api.agui.requests import (
     run_input,
 )
 from connections.api.endpoint import (
+    PageRoutes,
     RequestContext,
     SingleReplyEndpoint,
-    cors_route,
     ignored_fields,
     ignored_header,
 )
@@ -36,27 +35,28 @@ from connections.api.replies import (
     StoredReply,
     StoredTurns,
     finish_reason,
+    needs_approval,
+    newest_messages,
     problem_at_end,
     stream_reply,
+    waits_for_client,
 )
 from connections.api.requests import Problem, invalid, invalid_field, is_conversation_id, problem_of
 from connections.authentication.caller import Caller, can_reconnect
-from connections.http import EndpointName, Exchange, RefusalCounters, forbidden_origin_message, sse
-from connections.middleware import AllowedOrigins
+from connections.http import EndpointName, Exchange, forbidden_origin_message, sse
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
+from connections.protocol.params import server_tool
 from engine.messages import Message, ToolCall
 from engine.served_models import ServedModel
 from sessions.conversation.history_page import ShownMessage
-from sessions.errors import NotFound, Refused
+from sessions.errors import Refused
 from sessions.events import CallState, Reason, ShownCall
 from sessions.limits.slots import on_behalf_of
 from sessions.running.ephemeral import EphemeralReply, EphemeralRequest, Piece, ReasoningPiece, TextPiece
 from sessions.service import Sessions
-from sessions.tools.tool_registry import Approval
-from sessions.turn.message_request import GenerationConfig, MessageRequest, OfferedTool
+from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
-from sessions.turn.turn import NullSubscriber
 
 PAGE = 20
 """Messages of a thread that are read."""
@@ -94,7 +94,7 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
         await self.request_context.count(caller)
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             run = await self._threads.begin(caller, request, model, limits)
         body_lease.close()
         stored = run.stored
@@ -104,17 +104,12 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         finally:
             self._threads.abandon(caller.owner, stored, request.thread_id)
 
-    def read(self, body: bytes) -> RunInput:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return run_input(body)
+    read = staticmethod(run_input)
+    names = staticmethod(names_of)
 
-    def turn_request(self, request: RunInput, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: RunInput, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
-        return ask_of(request, limits)
-
-    def names(self, request: RunInput) -> Mapping[str, str]:
-        """Return this client's names of fields."""
-        return names_of(request)
+        return (ask_of(request, limits),)
 
     def refusal(self, refused: Refused) -> Response:
         """Return the event that would have ended the run, with an HTTP status."""
@@ -126,12 +121,10 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
         await stream_reply(exchange, reply, encoder, ignored_header(reply))
 
 
-def agui_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def agui_routes(sessions: Sessions, request_context: RequestContext, pages: PageRoutes) -> list[BaseRoute]:
     """Return the route."""
     endpoint = AguiEndpoint(sessions, request_context)
-    return [cors_route("/v1/ag-ui", endpoint, "POST", origins, refusals, refusal=_foreign_origin)]
+    return [pages.route("/v1/ag-ui", endpoint, "POST", refusal=_foreign_origin)]
 
 
 def _refusal(problem: Problem) -> Response:
@@ -193,15 +186,7 @@ class StoredThreads(StoredTurns):
         return StoredRun(stored, tuple(map(ServerToolCall.of, approval_calls)))
 
     async def _recent_messages(self, caller: Caller, thread_id: str) -> list[ShownMessage]:
-        """Return the newest messages of a thread; none if it is new. Raises StoreDown."""
-        reader = NullSubscriber()
-        try:
-            shown = await self.sessions.history(caller.owner, reader, thread_id, limit=PAGE)
-        except NotFound:
-            return []
-        finally:
-            self.sessions.disconnect(reader)
-        return shown.page.messages
+        return await newest_messages(self.sessions, caller.owner, thread_id, PAGE)
 
     async def _send_message(
         self, caller: Caller, request: RunInput, model: ServedModel, limits: Limits
@@ -223,21 +208,12 @@ class StoredThreads(StoredTurns):
         run_input = msgspec.structs.replace(request, messages=[last], context=None, tools=tools)
         ask = ask_of(run_input, limits)
         (message,) = ask.messages
-        await self.sessions.images.keep(caller.owner, *message.images, group=caller.group)
         client_tools = [OfferedTool(tool=tool) for tool in ask.spec.tools] if request.tools else []
         names = {one.tool.name for one in server_tools}
         if any(one.tool.name in names for one in client_tools):
             raise invalid_field("tools", "must not reuse the name of a server tool.")
-        send = MessageRequest(
-            client_msg_id=f"agui_{secrets.token_hex(12)}",
-            conversation_id=request.thread_id,
-            content=message.content,
-            images=tuple(image.digest for image in message.images),
-            shown=tuple((image.at, image.detail) for image in message.images),
-            on_busy="enqueue",
-            on_disconnect="continue",  # `abandon` cancels it; another run answers its interrupts
-            group=caller.group,
-            client_id=caller.client.client_id,
+        send = await self.message(
+            caller, request.thread_id, message.content, message.images, kind="agui", untitled=False
         )
         generation = GenerationConfig(
             ask.params,
@@ -262,14 +238,7 @@ class StoredThreads(StoredTurns):
             if name != "*" and box.tool(name) is None:
                 raise invalid_field(f"{field}[{number}]", "names an unknown tool of this server.")
         found = [tool for tool in box.offered() if "*" in names or tool.name in names]
-        return tuple(
-            OfferedTool(
-                tool=tool.shown,
-                where="server",
-                needs="approval" if tool.approval is Approval.ALWAYS else "none",
-            )
-            for tool in found
-        )
+        return tuple(map(server_tool, found))
 
 
 def interrupt_id(call: ServerToolCall) -> str:
@@ -318,7 +287,7 @@ def _answers(
         if call is not None:
             _check_new(call.call_id, answers, f"resume[{number}]")
             answers[call.call_id] = _decision(entry, call, f"resume[{number}]")
-    waiting = list(filter(_waits_for_client, calls))
+    waiting = list(filter(waits_for_client, calls))
     for number, message in enumerate(request.messages):
         if message.role == "tool" and any(one.call_id == message.tool_call_id for one in waiting):
             call_id = message.tool_call_id or ""
@@ -338,18 +307,7 @@ def _answers(
 
 def _approval_calls(messages: Sequence[ShownMessage]) -> list[ShownCall]:
     """Return the calls in messages that needed an approval."""
-    return [call for one in messages for call in one.calls or () if _needs_approval(call)]
-
-
-def _needs_approval(call: ShownCall) -> bool:
-    return call.where == "server" and call.needs == "approval"
-
-
-def _waits_for_client(call: ShownCall) -> bool:
-    """Return whether a call waits for its client."""
-    if _needs_approval(call):
-        return call.state is CallState.WAITING
-    return call.where == "client" and not call.state.is_settled
+    return [call for one in messages for call in one.calls or () if needs_approval(call)]
 
 
 def _check_new(call_id: str, answers: Collection[str], where: str) -> None:
@@ -519,7 +477,7 @@ class AguiEncoder:
 
 def error_of(problem: Problem, usage: tuple[RunUsage, ...] = ()) -> RunError:
     """Return a problem as an event."""
-    return RunError(message=str(problem), code=problem.error_code, usage=usage)
+    return RunError(message=str(problem), code=problem.code, usage=usage)
 
 
 def _interrupt(call: ServerToolCall) -> Interrupt:

@@ -309,7 +309,7 @@ def _with_client_names(problem: Problem, starts: Sequence[int]) -> Problem:
         return _MESSAGE_INDEX.sub(lambda found: f"messages[{_start(starts, int(found[1]))}]", text)
 
     field = full_message(problem.param) if problem.param else None
-    return invalid(field, full_message(str(problem)), code=problem.error_code)
+    return invalid(field, full_message(str(problem)), code=problem.code)
 
 
 def _start(starts: Sequence[int], place: int) -> int:

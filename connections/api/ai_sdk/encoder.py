@@ -525,7 +525,10 @@ def ui_messages(
     for message in messages:
         if message.role == "user":
             shown = () if message.attachments is msgspec.UNSET else message.attachments
-            parts = [_file(images[one.id]) for one in shown if images and one.id in images]
+            known = [images[one.id] for one in shown if images and one.id in images]
+            parts: list[dict[str, Any]] = [
+                {"type": "file", "mediaType": image.media_type, "url": image.url} for image in known
+            ]
             if message.content or not parts:
                 parts.append({"type": "text", "text": message.content})
             result.append({"id": message.message_id, "role": "user", "parts": parts})
@@ -534,10 +537,6 @@ def ui_messages(
             result.append({"id": message.turn_id, "role": "assistant", "parts": []})
         result[-1]["parts"] += [{"type": "step-start"}, *_ui_parts(message)]
     return result
-
-
-def _file(image: Image) -> dict[str, Any]:
-    return {"type": "file", "mediaType": image.media_type, "url": image.url}
 
 
 def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -50,7 +49,8 @@ from connections.api.ai_sdk.requests import (
     foreign_origin_response,
     token_of,
 )
-from connections.api.endpoint import EventTransport, cors_route, identity_or_ticket
+from connections.api.endpoint import EventTransport, PageRoutes, identity_or_ticket
+from connections.api.replies import newest_messages
 from connections.authentication.access import SessionValidity, bearer
 from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller
@@ -59,14 +59,13 @@ from connections.http import (
     SSE_DONE,
     EndpointName,
     Exchange,
-    RefusalCounters,
     error_code_of,
     json_response,
     optional_id,
     parse_id,
     sse,
 )
-from connections.middleware import AllowedOrigins, client_address_of
+from connections.middleware import client_address_of
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
@@ -80,7 +79,7 @@ from sessions.errors import EngineDown, NotFound, Overloaded, Refused
 from sessions.events import Event
 from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.slots import on_behalf_of
-from sessions.turn.turn import Cancel, NullSubscriber
+from sessions.turn.turn import Cancel
 
 MESSAGES_IMAGE_BYTES = 8 * 1024 * 1024
 """Bytes of the images in a history, the newest first; further ones are left out."""
@@ -95,22 +94,11 @@ MAX_STREAMS = 16
 _decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
 
 
-class ChatClient(NamedTuple):
-    """The client of a request, and how it is counted."""
-
-    identity: Identity
-    caller: Caller
-
-
 class ChatStopped(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a stop. `turn_id`: null if nothing ran; `already`: it had ended, or its end was decided."""
 
     turn_id: str | None
     already: bool
-
-
-def _noop() -> None:
-    pass
 
 
 class ChatEndpoint:
@@ -122,21 +110,21 @@ class ChatEndpoint:
         self._limiters = service.limiters
         self._tally = service.limiters.tally(EndpointName.AI_SDK)
 
-    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /v1/ai-sdk/chat`: a message, or what came of calls."""
-        await self._guard(Exchange(scope, receive, send), self._send)
+    def routes(self, pages: PageRoutes) -> list[BaseRoute]:
+        """Return the routes below `/v1`."""
 
-    async def resume(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET …/{chat_id}/stream`: the message that is being written, from its start."""
-        await self._guard(Exchange(scope, receive, send), self._resume)
+        def route(path: str, serve: Callable[[Exchange], PendingWork], method: str) -> BaseRoute:
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                await self._guard(Exchange(scope, receive, send), serve)
 
-    async def stop(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST …/{chat_id}/stop`: ends what is being written."""
-        await self._guard(Exchange(scope, receive, send), self._stop)
+            return pages.route(PATH + path, app, method, refusal=foreign_origin_response)
 
-    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET …/{chat_id}/messages`: the stored messages of a chat, without the one that is being written."""
-        await self._guard(Exchange(scope, receive, send), self._messages)
+        return [
+            route("", self._send, "POST"),
+            route("/{chat_id}/stream", self._resume, "GET"),
+            route("/{chat_id}/stop", self._stop, "POST"),
+            route("/{chat_id}/messages", self._messages, "GET"),
+        ]
 
     async def _guard(self, exchange: Exchange, serve: Callable[[Exchange], PendingWork]) -> None:
         if exchange.request.method == "HEAD":
@@ -149,7 +137,7 @@ class ChatEndpoint:
         """Serve a request. Raises Refused."""
         try:
             await serve(exchange)
-        except (BadFrame, BadParams, Unauthenticated, Close) as why:
+        except Close as why:
             await self._refuse(exchange, why)
         except ClientDisconnect:
             return
@@ -160,6 +148,7 @@ class ChatEndpoint:
             await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
+        """Take a message, or what came of calls."""
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
@@ -172,51 +161,44 @@ class ChatEndpoint:
             ) -> PendingWork | None:
                 return chat_handler.begin(view, encoder, request)
 
-            handshake_info = ChatClient(
-                identity, chat_caller(identity, client_id, request.id, exchange.request.scope)
-            )
-            await self._stream(exchange, handshake_info, request.id, begin, body_lease.close)
+            caller = chat_caller(identity, client_id, request.id, exchange.request.scope)
+            await self._stream(exchange, caller, request.id, begin, body_lease.close)
 
     async def _resume(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
+        """Send the message that is being written, from its start."""
+        chat_id, caller = await self._caller_of_path(exchange)
 
         def begin(chat_handler: ChatHandler, view: Connection, encoder: ChunkEncoder) -> PendingWork | None:
             return chat_handler.resume(view, encoder, chat_id)
 
         try:
-            await self._stream(exchange, handshake_info, chat_id, begin)
+            await self._stream(exchange, caller, chat_id, begin)
         except NotFound:  # it has no message yet
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
-        handshake_info.caller.grant.check(KeyScope.CHAT)
-        self._limiters.take_read(handshake_info.caller.subject)
-        owner, cancel = handshake_info.caller.owner, Cancel(conversation_id=chat_id)
+        """End what is being written."""
+        chat_id, caller = await self._caller_of_path(exchange)
+        caller.grant.check(KeyScope.CHAT)
+        self._limiters.take_read(caller.subject)
+        owner, cancel = caller.owner, Cancel(conversation_id=chat_id)
         met = self._sessions.turns.cancel(owner, cancel)
         if met is None or met.is_part or met.is_forwarded:
-            with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
+            with on_behalf_of(caller.store_group):
                 elsewhere = await self._sessions.cancel_elsewhere(owner, cancel)
             met = met or elsewhere
         await exchange.answer(json_response(ChatStopped(turn_id=met.turn_id, already=met.already)))
 
     async def _messages(self, exchange: Exchange) -> None:
-        chat_id, handshake_info = await self._client_of_path(exchange)
-        handshake_info.caller.grant.check(KeyScope.READ)
-        self._limiters.take_read(handshake_info.caller.subject)
-        owner, reader = handshake_info.caller.owner, NullSubscriber()
-        try:
-            with on_behalf_of(handshake_info.caller.group or handshake_info.caller.client.client_id):
-                shown = await self._sessions.history(owner, reader, chat_id, limit=PAGE)
-        except NotFound:
-            await exchange.answer(json_response([]))
-            return
-        finally:
-            self._sessions.disconnect(reader)
-        messages = shown.page.messages
+        """Send the stored messages of a chat, without the one that is being written."""
+        chat_id, caller = await self._caller_of_path(exchange)
+        caller.grant.check(KeyScope.READ)
+        self._limiters.take_read(caller.subject)
+        with on_behalf_of(caller.store_group):
+            messages = await newest_messages(self._sessions, caller.owner, chat_id, PAGE)
         chain = latest_replies(messages)
         kept = messages[: len(messages) - len(chain)] if is_running(chain) else messages
-        images = await self._images(handshake_info.caller, chat_id, kept)
+        images = await self._images(caller, chat_id, kept)
         await exchange.answer(json_response(ui_messages(kept, images)))
 
     async def _images(
@@ -228,43 +210,39 @@ class ChatEndpoint:
         return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
-        """Return who asks, and the client that the URL names. Raises BadParams, Unauthenticated, Refused."""
+        """Return who asks, and the client that the URL names. Raises Refused."""
         query = exchange.request.query_params
         client_id = optional_id(query, "client_id")
         authorization = exchange.request.headers.get("authorization")
         return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 
-    async def _client_of_path(self, exchange: Exchange) -> tuple[str, ChatClient]:
-        """Return the chat of a path, and its client. Raises BadParams, Unauthenticated, Refused."""
+    async def _caller_of_path(self, exchange: Exchange) -> tuple[str, Caller]:
+        """Return the chat of a path, and who asks for it. Raises Refused."""
         chat_id = parse_id("id", exchange.request.path_params["chat_id"])
         identity, client_id = await self._identify(exchange)
-        return chat_id, ChatClient(
-            identity, chat_caller(identity, client_id, chat_id, exchange.request.scope)
-        )
+        return chat_id, chat_caller(identity, client_id, chat_id, exchange.request.scope)
 
     async def _stream(
         self,
         exchange: Exchange,
-        handshake_info: ChatClient,
+        caller: Caller,
         chat_id: str,
         begin: StartStream,
-        begun: Callable[[], None] = _noop,
+        begun: Callable[[], None] = lambda: None,
     ) -> None:
-        """Stream an answer. Raises BadFrame, BadParams, Close, Refused before its first byte."""
+        """Stream an answer. Raises Close, Refused before its first byte."""
         encoder = ChunkEncoder(ref=secrets.token_hex(16))
-        stream = SseStream(encoder)
-        transport = SseTransport(exchange, stream)
+        transport = MessageTransport(exchange, encoder)
         view = Connection(
             transport,
-            caller=handshake_info.caller,
+            caller=caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
             features=FEATURES,
             tally=self._tally,
-            encode=stream.encode,
+            encode=transport.encode,
         )
-        chat_handler = await self._service.chat_handler(
-            grace_s=0
-        )  # a reply does not wait for a client that left
+        # A reply does not wait for a client that left.
+        chat_handler = await self._service.chat_handler(grace_s=0)
         async with self._service.lifecycle.registered(view):
             if (slow := begin(chat_handler, view, encoder)) is not None:
                 await slow
@@ -272,35 +250,33 @@ class ChatEndpoint:
             if encoder.end is StreamEnd.NOTHING:
                 await exchange.answer(Response(status_code=204))
                 return
-            with self._service.access.watch(handshake_info.identity, view):
+            with self._service.access.watch(caller.identity, view):
                 await transport.begin(view.connection_id, PROTOCOL)
-                await view.run(partial(_live, view, transport, stream))
+                await view.run(partial(_live, view, transport))
             if (
                 encoder.end is StreamEnd.WAITING_FOR_CLIENT
             ):  # its client leaves in order to answer; that cancels no call
                 self._sessions.keep_calls(view.owner, chat_id, encoder.turn_id or "", kept=True)
 
 
-async def _live(
-    view: Connection, transport: SseTransport, stream: SseStream, tasks: asyncio.TaskGroup
-) -> None:
+async def _live(view: Connection, transport: MessageTransport, tasks: asyncio.TaskGroup) -> None:
     tasks.create_task(transport.send())
-    tasks.create_task(_end(view, transport, stream))
+    tasks.create_task(_end(view, transport))
     await transport.receive()
 
 
-async def _end(view: Connection, transport: SseTransport, stream: SseStream) -> None:
+async def _end(view: Connection, transport: MessageTransport) -> None:
     """End the answer once its reader has all of it."""
-    await stream.over.wait()
     await transport.drained()
     view.shut(Close(CloseCode.BYE, "The message is complete."))
 
 
-class SseStream:
-    """The events of one message. `over`: it has ended."""
+class MessageTransport(EventTransport):
+    """The events of one message. An answer says why it ends if its message does not."""
 
-    def __init__(self, encoder: ChunkEncoder) -> None:
-        self.over = asyncio.Event()
+    def __init__(self, exchange: Exchange, encoder: ChunkEncoder) -> None:
+        super().__init__(exchange, b"")
+        self._over = asyncio.Event()
         self._encoder = encoder
 
     def encode(self, frame: Frame) -> bytes:
@@ -309,49 +285,29 @@ class SseStream:
             return sse(chunk)
         return self._events(self._encoder.encode(frame))
 
-    def cut(self, why: str) -> bytes:
-        """Return the last events when the server ends a message early."""
-        return self._events(self._encoder.fail(why))
-
     def _events(self, chunks: list[Chunk]) -> bytes:
         events = b"".join(sse(encode(chunk)) for chunk in chunks)
-        if not self._encoder.is_over or self.over.is_set():
+        if not self._encoder.is_over or self._over.is_set():
             return events
-        self.over.set()
+        self._over.set()
         return events + SSE_DONE
 
-
-class SseTransport(EventTransport):
-    """An answer that says why it ends if its message does not."""
-
-    def __init__(self, exchange: Exchange, stream: SseStream) -> None:
-        super().__init__(exchange, b"")
-        self._stream = stream
-
     async def drained(self) -> None:
-        """Wait until the server has taken what waits."""
+        """Wait until the message has ended, and the server has taken what waits."""
+        await self._over.wait()
         while self._buffer:
             self._drained.clear()
             await self._drained.wait()
 
     async def close(self, code: int, reason: str) -> None:
         """End the answer."""
-        self.write(self._stream.cut(reason))
+        self.write(self._events(self._encoder.fail(reason)))
         await super().close(code, reason)
 
 
-def aisdk_routes(
-    endpoint: ChatEndpoint, socket: ChatSocketEndpoint, origins: AllowedOrigins, refusals: RefusalCounters
-) -> list[BaseRoute]:
+def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: PageRoutes) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
-    route = partial(cors_route, origins=origins, refusals=refusals, refusal=foreign_origin_response)
-    return [
-        route(PATH, endpoint.send, "POST"),
-        route(f"{PATH}/{{chat_id}}/stream", endpoint.resume, "GET"),
-        route(f"{PATH}/{{chat_id}}/stop", endpoint.stop, "POST"),
-        route(f"{PATH}/{{chat_id}}/messages", endpoint.messages, "GET"),
-        WebSocketRoute(PATH, socket.handle),
-    ]
+    return [*endpoint.routes(pages), WebSocketRoute(PATH, socket.handle)]
 
 
 class FirstMessageReplay(MultilineTransport):
@@ -408,7 +364,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
             request_id = opening.request_id
             shown = websocket.headers.get("authorization") or token_of(opening.headers)
             identity = await identity_or_ticket(self.access, shown, websocket.query_params.get("ticket"))
-        except (BadFrame, Unauthenticated, Refused) as why:
+        except Refused as why:
             self._send_error(socket, request_id, why)
             raise Close(_close_code(why), str(why)) from None
         return identity, opening
@@ -476,7 +432,7 @@ class SocketHandler:
         self._only_chat_id = only_chat_id
 
     def handle(self, connection: Connection, frame: ClientFrame) -> PendingWork | None:
-        """Decide at once; return work that waits for the store. Raises BadFrame, BadParams, Refused."""
+        """Decide at once; return work that waits for the store. Raises Refused."""
         if isinstance(frame, AbortFrame):
             return self._abort(connection, frame)
         if self._only_chat_id not in (None, frame.id):

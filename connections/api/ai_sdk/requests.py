@@ -32,7 +32,7 @@ from connections.manager import ConnectionLifecycle
 from connections.native.handler import FrameHandler
 from connections.protocol import codec
 from connections.protocol.base import EVERYTHING, REASONING, TOOLS, Id, KeyScope, Name
-from connections.protocol.errors import BadFrame, BadParams, Close, Unauthenticated
+from connections.protocol.errors import BadFrame, BadParams, Close
 from connections.protocol.frames import (
     MAX_TOOLS,
     Cancel,
@@ -71,7 +71,6 @@ ANONYMOUS_PREFIX = "/ai-sdk/"
 CODE_HEADER = "X-Midstream-Code"
 """The header for the code of a refusal."""
 _STATUS = {
-    "bad_frame": 400,
     "invalid_value": 400,
     "filtered": 400,
     "model_not_found": 404,
@@ -83,7 +82,7 @@ _STATUS = {
     "unsupported_content_encoding": 415,
     "queue_full": 429,
 }
-Problem = Refused | BadFrame | BadParams | Unauthenticated | Close
+Problem = Refused | Close
 
 
 class ToolOfAMap(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,7 +406,7 @@ class ChatHandler:
     ) -> PendingWork | None:
         """Begin or continue a message. A plain one is registered at once, so a later stop finds it.
 
-        Raises BadFrame, BadParams, Refused.
+        Raises Refused.
         """
         turn = {"ref": encoder.ref, "conversation_id": request.id, **request.turn(grace_s=self._grace_s)}
         match action := action_of(request):
@@ -525,7 +524,8 @@ class ChatHandler:
         if KeyScope.READ not in connection.caller.grant.scopes:
             following_replies = ()
         for answer in answers:  # a change of one call must not end the message while others are answered
-            encoder.answered(answer.call_id, is_allowed=_is_allowed(answer))
+            is_allowed = isinstance(answer, ToolDecision) and answer.decision == "allow"
+            encoder.answered(answer.call_id, is_allowed=is_allowed)
         for answer in answers:
             await self._answer(connection, encoder, answer, request.id)
         connection.push(
@@ -544,10 +544,6 @@ def _new_answers(tool_answers: ToolAnswers, reply: ShownMessage) -> list[ToolRes
     """Return the answers to open calls, since a client repeats its earlier answers each time."""
     open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
     return [answer for answer in tool_answers.answers if answer.call_id in open_calls]
-
-
-def _is_allowed(answer: ToolResult | ToolDecision) -> bool:
-    return isinstance(answer, ToolDecision) and answer.decision == "allow"
 
 
 async def _finish(slow: PendingWork | None) -> None:
@@ -580,10 +576,7 @@ class ChatService:
 
 def error_response(why: Problem) -> Response:
     """Return the answer to a refused request: a sentence, with its code in a header."""
-    if isinstance(why, BadFrame):
-        code, shown = why.code, Response(status_code=400)
-    else:
-        code, shown = error_code_of(why), refusal_response(why)
+    code, shown = error_code_of(why), refusal_response(why)
     kept = {
         name: shown.headers[name] for name in ("www-authenticate", "retry-after") if name in shown.headers
     }

@@ -28,9 +28,9 @@ from connections.api.anthropic.requests import (
 )
 from connections.api.endpoint import (
     ModelEndpoint,
+    PageRoutes,
     RequestContext,
     SingleReplyEndpoint,
-    cors_route,
     ignored_header,
 )
 from connections.api.replies import problem_at_end, stream_reply
@@ -42,13 +42,11 @@ from connections.authentication.caller import Caller
 from connections.http import (
     EndpointName,
     Exchange,
-    RefusalCounters,
     forbidden_origin_message,
     json_response,
     refusal,
     sse,
 )
-from connections.middleware import AllowedOrigins
 from connections.protocol.base import Limits
 from engine.messages import ToolCall
 from sessions.errors import Overloaded, Refused
@@ -104,13 +102,11 @@ class _AnthropicEndpoint(ModelEndpoint[R]):
 class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[MessageRequest]):
     """Answers messages."""
 
-    def read(self, body: bytes) -> MessageRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_message_request(body)
+    read = staticmethod(parse_message_request)
 
-    def turn_request(self, request: MessageRequest, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: MessageRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what the turn is asked. Raises Problem."""
-        return message_turn_request(request, limits)
+        return (message_turn_request(request, limits),)
 
     async def send_reply(self, exchange: Exchange, request: MessageRequest, reply: EphemeralReply) -> None:
         """Send a reply as a stream of events, or whole. Raises Problem if a whole one has no regular end."""
@@ -134,13 +130,11 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
 
     counts: ClassVar[FrameCost] = FrameCost.READ
 
-    def read(self, body: bytes) -> CountRequest:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_count_request(body)
+    read = staticmethod(parse_count_request)
 
-    def turn_request(self, request: CountRequest, limits: Limits) -> EphemeralRequest:
+    def turn_requests(self, request: CountRequest, limits: Limits) -> tuple[EphemeralRequest]:
         """Return what a turn would be asked. Raises Problem."""
-        return count_turn_request(request, limits)
+        return (count_turn_request(request, limits),)
 
     async def answer(
         self,
@@ -150,21 +144,20 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
         body_lease: ExitStack,  # noqa: ARG002 - held until all is counted
     ) -> None:
         """Answer with the count. Raises Refused."""
-        tokens = await self.sessions.ephemeral.count(
-            caller.owner, await self.build_request(exchange, caller, request)
-        )
+        (ask,) = await self.build_requests(exchange, caller, request)
+        tokens = await self.sessions.ephemeral.count(caller.owner, ask)
         await exchange.answer(json_response(TokensCount(tokens), headers={"Request-Id": request_id()}))
 
 
 def messages_routes(
-    sessions: Sessions, request_context: RequestContext, origins: AllowedOrigins, refusals: RefusalCounters
+    sessions: Sessions, request_context: RequestContext, pages: PageRoutes
 ) -> list[BaseRoute]:
     """Return the routes below `/v1`."""
     messages = MessagesEndpoint(sessions, request_context)
     count = CountTokensEndpoint(sessions, request_context)
     return [
-        cors_route(PATH, messages, "POST", origins, refusals, refusal=foreign_page),
-        cors_route(f"{PATH}/count_tokens", count, "POST", origins, refusals, refusal=foreign_page),
+        pages.route(PATH, messages, "POST", refusal=foreign_page),
+        pages.route(f"{PATH}/count_tokens", count, "POST", refusal=foreign_page),
     ]
 
 
@@ -332,7 +325,7 @@ def error_response(why: Refused, named: str) -> Response:
     problem = problem_of(why)
     response = problem.response()
     kept = {name: value for name, value in response.headers.items() if name in _FORWARDED_HEADERS}
-    details = ProblemDetails(problem.error_code) if problem.error_code == THREADS else msgspec.UNSET
+    details = ProblemDetails(problem.code) if problem.code == THREADS else msgspec.UNSET
     return _response(status_of(problem), str(problem), named, kept, details)
 
 
@@ -343,7 +336,7 @@ def error_of(problem: Problem) -> MessageProblem:
 
 def status_of(problem: Problem) -> int:
     """Return the status of a problem."""
-    return OVERLOADED if problem.error_code == Overloaded.code else problem.status
+    return OVERLOADED if problem.code == Overloaded.code else problem.status
 
 
 def is_anthropic_request(scope: Scope) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from time import monotonic
@@ -601,7 +602,7 @@ def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
     if (problem := problem_at_end(done)) is None:
         raise RuntimeError(f"A reply that ended by {done.reason} has neither a regular end nor a problem.")
     kind = "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return StatusDetails("failed", error=Failure(kind, problem.error_code, str(problem)))
+    return StatusDetails("failed", error=Failure(kind, problem.code, str(problem)))
 
 
 def _usage(done: Done) -> Usage:
@@ -702,12 +703,10 @@ class SpokenReplies:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
-        self.clock = PlaybackClock(clock)
+        self._clock = clock
+        self._playbacks: defaultdict[str, _Playback] = defaultdict(_Playback)
         self._guesses: dict[str, list[Frame] | None] = {}  # None: it was wrong, and is never sent
         self._turns: dict[str, str] = {}  # the turns of guesses
-        self._bytes_per_ms: dict[str, float] = {}
-        self._stops: dict[str, int] = {}
-        self._interrupted: set[str] = set()
 
     def holds_back(self, frame: Frame) -> bool:
         """Return whether a frame is kept: it belongs to a guess, and is sent if that is right. A pause has few."""
@@ -738,35 +737,45 @@ class SpokenReplies:
 
     def begin(self, reply: AudioReply) -> None:
         """Note the form of a turn's sound."""
-        self._bytes_per_ms[reply.turn_id] = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
+        bytes_per_ms = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
+        self._playbacks[reply.turn_id].bytes_per_ms = bytes_per_ms
 
     def sent(self, sound: Sound) -> None:
         """Note sound that was sent to the client."""
-        self.clock.sent(sound.turn_id, len(sound.samples) / self._bytes_per_ms[sound.turn_id])
+        play, now = self._playbacks[sound.turn_id], self._clock()
+        if play.heard_ms(now) >= play.sent_ms:  # it had run dry: new sound begins now
+            play.begun = now + (LAG_MS - play.sent_ms) / 1000
+        play.sent_ms += len(sound.samples) / play.bytes_per_ms
+
+    def heard_ms(self, turn_id: str) -> int:
+        """Return how much of a reply was heard by now."""
+        play = self._playbacks.get(turn_id)
+        return 0 if play is None else int(play.heard_ms(self._clock()))
 
     def stop(self, turn_id: str, ms: int) -> None:
+        """Note that no more is played."""
+        if turn_id in self._playbacks:
+            self._playbacks[turn_id].stopped_ms = ms
+
+    def report(self, turn_id: str, ms: int) -> None:
         """Note where the client says that it stopped; no more than was sent can have been heard."""
-        self._stops[turn_id] = min(ms, self.clock.sent_ms(turn_id))
+        play = self._playbacks[turn_id]
+        play.reported_ms = min(ms, int(play.sent_ms))
 
     def interrupt(self, turn_id: str) -> None:
         """Note that a reply was interrupted by speech."""
-        self._interrupted.add(turn_id)
+        self._playbacks[turn_id].is_interrupted = True
 
     def end(self, done: Done) -> PlaybackResult:
         """Note that a spoken turn has ended."""
-        turn_id = done.turn_id
-        stop_ms = self._stops.pop(turn_id, None)
-        whole_ms = self.clock.sent_ms(turn_id)
-        by_now_ms = whole_ms if done.cancel is None else self.clock.heard_ms(turn_id)
+        play = self._playbacks.pop(done.turn_id, None) or _Playback()
+        stop_ms, whole_ms = play.reported_ms, int(play.sent_ms)
+        by_now_ms = whole_ms if done.cancel is None else int(play.heard_ms(self._clock()))
         if stop_ms is not None and done.cancel is None:  # it had ended before, and is kept whole
             stop_ms = whole_ms
-        interrupted_by_speech = turn_id in self._interrupted
-        self._interrupted.discard(turn_id)
-        self._bytes_per_ms.pop(turn_id, None)
-        self.clock.forget(turn_id)
         return PlaybackResult(
             ms=by_now_ms if stop_ms is None else stop_ms,
-            interrupted_by_speech=interrupted_by_speech,
+            interrupted_by_speech=play.is_interrupted,
             stop_ms=stop_ms,
         )
 
@@ -775,49 +784,19 @@ class SpokenReplies:
         self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
-class PlaybackClock:
-    """The replies of one session."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: in seconds."""
-        self._clock = clock
-        self._playbacks: dict[str, _Playback] = {}
-
-    def sent(self, turn_id: str, ms: float) -> None:
-        """Note that more of a turn's sound was sent to its client."""
-        now = self._clock()
-        play = self._playbacks.setdefault(turn_id, _Playback(now))
-        if play.heard_ms(now) >= play.sent_ms:  # it had run dry: new sound begins now
-            play.begun = now + (LAG_MS - play.sent_ms) / 1000
-        play.sent_ms += ms
-
-    def sent_ms(self, turn_id: str) -> int:
-        """Return how much of it was sent."""
-        return int(self._playbacks[turn_id].sent_ms) if turn_id in self._playbacks else 0
-
-    def heard_ms(self, turn_id: str) -> int:
-        """Return how much of it was heard by now."""
-        return int(self._playbacks[turn_id].heard_ms(self._clock())) if turn_id in self._playbacks else 0
-
-    def stop(self, turn_id: str, ms: int) -> None:
-        """Note where playing stopped."""
-        if turn_id in self._playbacks:
-            self._playbacks[turn_id].stopped_ms = ms
-
-    def forget(self, turn_id: str) -> None:
-        """Forget an ended one."""
-        self._playbacks.pop(turn_id, None)
-
-
 class _Playback:
-    """One reply. `begun`: when its first sample would have been heard without pauses."""
+    """One reply. `begun`: when its first sample would have been heard without pauses.
 
-    __slots__ = ("begun", "sent_ms", "stopped_ms")
+    `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
+    """
 
-    def __init__(self, now: float) -> None:
-        self.begun = now + LAG_MS / 1000
-        self.sent_ms = 0.0
+    __slots__ = ("begun", "bytes_per_ms", "is_interrupted", "reported_ms", "sent_ms", "stopped_ms")
+
+    def __init__(self) -> None:
+        self.begun = self.bytes_per_ms = self.sent_ms = 0.0
+        self.reported_ms: int | None = None
         self.stopped_ms: int | None = None
+        self.is_interrupted = False
 
     def heard_ms(self, now: float) -> float:
         if self.stopped_ms is not None:

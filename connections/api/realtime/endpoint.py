@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -34,7 +34,6 @@ from connections.api.realtime.events import (
     NewItem,
     OutputClear,
     Part,
-    ResponseCancel,
     ResponseCreate,
     ServerEvent,
     SessionUpdate,
@@ -139,7 +138,6 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     """The client of a session, and its rights."""
 
     request: HandshakeRequest
-    identity: Identity
     caller: Caller
     limits: Limits
     model: ServedModel
@@ -188,7 +186,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         limits = await self.request_context.limits(model)
         name = _client_id(request, identity, bearer(authorization) or request.key)
         caller = caller_of(identity, name, websocket.scope)
-        return SessionContext(request=request, identity=identity, caller=caller, limits=limits, model=model)
+        return SessionContext(request=request, caller=caller, limits=limits, model=model)
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the model of a session: the named one, or the default. Raises Refused."""
@@ -219,7 +217,7 @@ class RealtimeEndpoint(SessionEndpoint):
         """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
         handshake_info = await super().handshake_info(websocket)
         if handshake_info.request.has_conversation:
-            handshake_info.identity.grant.check(KeyScope.READ)
+            handshake_info.caller.grant.check(KeyScope.READ)
         return handshake_info
 
     @property
@@ -277,7 +275,7 @@ class RealtimeEndpoint(SessionEndpoint):
             connection.push(RealtimeFrame(events=(session.created(),)))
             if handshake_info.request.has_conversation:
                 await self._show_history(connection, conversation_id)
-            with self.access.watch(handshake_info.identity, connection):
+            with self.access.watch(handshake_info.caller.identity, connection):
                 async with nullcontext() if voice_connection is None else voice_connection.running(inner):
                     await connection.serve(handler, codec.decode)
 
@@ -394,6 +392,7 @@ class RealtimeHandler:
     def _handle_now(
         self, connection: Connection, event: AnyClientEvent | frames.Cancel
     ) -> PendingWork | None:
+        """Answer an event that needs neither the store nor the words of sound. Raises Refused."""
         match event:
             case frames.Cancel():
                 return self._inner.handle(connection, event)
@@ -403,41 +402,24 @@ class RealtimeHandler:
                 return self._truncate(connection, event)
             case OutputClear():
                 return self._require_voice().clear_output()
-            case _:
-                connection.push(RealtimeFrame(events=self._immediate_events(event)))
-                return None
-
-    def _immediate_events(self, event: AnyClientEvent) -> tuple[ServerEvent, ...]:
-        """Return answers that need neither a turn nor the store. Raises InvalidEvent."""
-        match event:
-            case SessionUpdate():
-                return self._updated(self._session.update(event))
-            case TranscriptionUpdate():
-                return self._updated(self._session.update_beta(event))
-            case ItemCreate():
-                return self._session.create(event)
-            case ItemRetrieve():
-                return (self._session.retrieve(event),)
             case InputClear():
                 self._require_voice().clear()
-                return ()
-            case (
-                InputAppend()
-                | InputCommit()
-                | ItemTruncate()
-                | OutputClear()
-                | ResponseCreate()
-                | ResponseCancel()
-                | ItemDelete()
-            ):
-                raise TypeError("This is not answered at once.")
+            case SessionUpdate():
+                self._updated(connection, self._session.update(event))
+            case TranscriptionUpdate():
+                self._updated(connection, self._session.update_beta(event))
+            case ItemCreate():
+                connection.push(RealtimeFrame(events=self._session.create(event)))
+            case ItemRetrieve():
+                connection.push(RealtimeFrame(events=(self._session.retrieve(event),)))
             case _:
-                assert_never(event)
+                raise TypeError(f"{type(event).__name__} is not answered at once.")
+        return None
 
-    def _updated(self, updated: ServerEvent) -> tuple[ServerEvent, ...]:
+    def _updated(self, connection: Connection, updated: ServerEvent) -> None:
         if self._voice_connection is not None:
             self._voice_connection.changed()
-        return (updated,)
+        connection.push(RealtimeFrame(events=(updated,)))
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
         """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""

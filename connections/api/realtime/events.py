@@ -789,7 +789,7 @@ class InvalidEvent(Refused):
         starts_anew = why[:1].isupper()
         named = why if field is None else f"`{field}`: {why}" if starts_anew else field_message(field, why)
         super().__init__(shorten(named))
-        self.code = code  # type: ignore[misc]  # one class for all that this endpoint refuses by itself
+        self.code = code
 
 
 def error_event(error: Error) -> ErrorEvent:

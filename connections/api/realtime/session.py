@@ -244,59 +244,63 @@ class RealtimeSession:
             self._refuse_response()
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # nothing follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
-        self.begun = settings
-        content, images = _merged(waiting)
-        pending = self._pending = PendingTurn(
-            request_id=f"realtime_{secrets.token_hex(12)}",
-            items=tuple(item.item_id for item in waiting),
-            overrides_instructions=settings.instructions != self.settings.instructions,
-            max_output_tokens=settings.max_output_tokens,
-            metadata=options.metadata,
-            speaks=settings.speaks,
-            shown=_image_positions(images),
-        )
-        self._items.change(pending.items, state=ItemState.PENDING)
-        return frames.Send(
+        send = frames.Send(
             ref=event.event_id,
-            client_msg_id=pending.request_id,
+            client_msg_id=f"realtime_{secrets.token_hex(12)}",
             conversation_id=self.conversation_id,
-            content=content,
-            attachments=tuple(image.digest for image in images),
+            content="",
             on_busy="enqueue" if settings.speaks else "reject",
-            params=self._params(settings),
-            tools=settings.tools,
-            tool_choice=settings.tool_choice,
         )
+        overrides = settings.instructions != self.settings.instructions
+        send, self._pending = self._after_items(
+            send, waiting, settings, overrides_instructions=overrides, metadata=options.metadata
+        )
+        return send
 
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
         `item_id`: of the item that it is, or will be.
         """
-        settings = self.settings
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
+        send = msgspec.structs.replace(send, ref=None)
+        send, pending = self._after_items(send, waiting, self.settings, own=(item_id,))
+        self._pending_speech[send.client_msg_id] = pending
+        return send
+
+    def _after_items(
+        self,
+        send: frames.Send,
+        waiting: Sequence[Item],
+        settings: Settings,
+        *,
+        overrides_instructions: bool = False,
+        metadata: Metadata | None = None,
+        own: tuple[str, ...] = (),
+    ) -> tuple[frames.Send, PendingTurn]:
+        """Return a message that says what these items say, and then its own, and note that it is on its way in."""
         self.begun = settings
-        content, images = _merged(waiting, send.content)
-        pending = self._pending_speech[send.client_msg_id] = PendingTurn(
+        content, images = _merged(waiting, *filter(None, (send.content,)))
+        pending = PendingTurn(
             request_id=send.client_msg_id,
-            items=(*(item.item_id for item in waiting), item_id),
-            overrides_instructions=False,
+            items=(*(item.item_id for item in waiting), *own),
+            overrides_instructions=overrides_instructions,
             max_output_tokens=settings.max_output_tokens,
-            metadata=None,
+            metadata=metadata,
             speaks=settings.speaks,
-            shown=_image_positions(images),
+            shown=tuple((image.at, image.detail) for image in images),
         )
         self._items.change(pending.items, state=ItemState.PENDING)
-        return msgspec.structs.replace(
+        message = msgspec.structs.replace(
             send,
-            ref=None,
             content=content,
             attachments=tuple(image.digest for image in images),
             params=self._params(settings),
             tools=settings.tools,
             tool_choice=settings.tool_choice,
         )
+        return message, pending
 
     def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond the limits the oldest spoken item is dropped."""
@@ -459,10 +463,6 @@ def _merged(items: Sequence[Item], *texts: str) -> Seen:
     """What items say and show, with texts behind them, as one message."""
     contents = ((item.text, item.images) for item in items)
     return together([*contents, *((text, ()) for text in texts)], SEPARATOR)
-
-
-def _image_positions(images: Sequence[Image]) -> ImagePositions:
-    return tuple((image.at, image.detail) for image in images)
 
 
 def _item_id(item: NewItem) -> str:

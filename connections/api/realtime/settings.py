@@ -197,11 +197,18 @@ def session_view(settings: Settings, *, session_id: str, conversation_id: str, m
         instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
         max_output_tokens=settings.max_output_tokens,
         temperature=settings.temperature,
-        tools=tuple(_shown(tool) for tool in settings.tools),
+        tools=tuple(
+            FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+            for tool in settings.tools
+        ),
         tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
         reasoning=None if settings.effort is None else Effort(settings.effort),
         output_modalities=("audio",) if settings.speaks else ("text",),
-        audio=UNSET if settings.sound is None else _audio(settings.sound),
+        audio=UNSET
+        if (sound := settings.sound) is None
+        else AudioSettings(
+            input=_input(sound), output=OutputSettings(format=named_format(sound.output), voice=sound.voice)
+        ),
     )
 
 
@@ -291,22 +298,11 @@ def _choice(given: str | NewChoice | None, where: str) -> str:
             raise InvalidEvent("must be auto, none, required, or one function.", field=where)
 
 
-def _shown(tool: frames.OfferedTool) -> FunctionTool:
-    return FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
-
-
 def _input(sound: AudioConfig) -> InputSettings:
     return InputSettings(
         format=named_format(sound.input),
         turn_detection=with_defaults(sound.detection),
         transcription=sound.transcription,
-    )
-
-
-def _audio(sound: AudioConfig) -> AudioSettings:
-    return AudioSettings(
-        input=_input(sound),
-        output=OutputSettings(format=named_format(sound.output), voice=sound.voice),
     )
 
 

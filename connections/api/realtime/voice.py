@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from math import inf
@@ -49,7 +48,6 @@ from connections.protocol.audio import (
     Speech,
     Transcript,
 )
-from connections.protocol.errors import BadParams
 from connections.protocol.frames import Cancel, Error, Frame, Send
 from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction, SpeechEdge, TranscriptUpdate
@@ -215,7 +213,7 @@ class RealtimeVoiceConnection(VoiceConnection):
 
     def truncate(self, turn_id: str, ms: int) -> PendingWork | None:
         """End a reply at what its client reports as heard, whether or not it was cut already."""
-        self._spoken_replies.stop(turn_id, ms)
+        self._spoken_replies.report(turn_id, ms)
         reply = next((one for one in self._playing if one.turn_id == turn_id), None)
         if reply is None:
             return None
@@ -233,7 +231,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         for turn_id in [
             one.turn_id for one in self._playing if one.turn_id and not (one.is_over or one.is_guess)
         ]:
-            if (slow := self.truncate(turn_id, self._spoken_replies.clock.heard_ms(turn_id))) is not None:
+            if (slow := self.truncate(turn_id, self._spoken_replies.heard_ms(turn_id))) is not None:
                 slows.append(slow)
             self.connection.push(RealtimeFrame(events=(OutputCleared(response_id=response_id(turn_id)),)))
         return ChainedWork(_run_in_order(slows), *slows) if slows else None
@@ -271,7 +269,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._push(self._utterances.refused(send.client_msg_id))
 
     async def send_message(self, request: VoiceMessage) -> None:
-        """Send a message for the connection. Raises Refused, BadParams."""
+        """Send a message for the connection. Raises Refused."""
         if isinstance(request.player, SpokenReply):
             self._playing = [*self._playing[1 - MAX_REPLIES :], request.player]
             self._task(self._play(request.player))
@@ -318,7 +316,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         try:
             if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
                 await slow
-        except (Refused, BadParams) as why:
+        except Refused as why:
             self._retry_at = asyncio.get_running_loop().time() + RETRY_S
             self.connection.push(error_frame(why, None))
         finally:
@@ -334,8 +332,8 @@ class RealtimeVoiceConnection(VoiceConnection):
     async def _play(self, reply: SpokenReply) -> None:
         while not reply.is_over:
             await asyncio.sleep(PLAYBACK_TICK_S)
-            reply.played(self._spoken_replies.clock.heard_ms(reply.turn_id))
-        self._spoken_replies.clock.stop(reply.turn_id, reply.played_ms)
+            reply.played(self._spoken_replies.heard_ms(reply.turn_id))
+        self._spoken_replies.stop(reply.turn_id, reply.played_ms)
 
     def _resolve_commit(self, text: str) -> None:
         if self._committed_text is not None and not self._committed_text.done():
@@ -399,7 +397,7 @@ def decoded(audio: str, form: AudioInput, field: str) -> bytes:
     """Return sound from base64. Raises InvalidEvent."""
     try:
         sound = b64decode(audio, validate=True)
-    except (NotBase64, ValueError):
+    except ValueError:
         raise InvalidEvent("must be base64.", field=field) from None
     if form.format == "pcm16" and len(sound) % 2:
         raise InvalidEvent("must have two bytes per sample.", field=field)
@@ -427,20 +425,22 @@ class UtteranceTracker:
         self._items = items
         self._session = session
         self._utterance = _Utterance()
-        self._guess: _SpeculativeText | None = None
-        self._buffer = _Buffer()
+        self._guess: tuple[str, str] | None = (
+            None  # its `request_id`, and the words that were understood at a pause
+        )
+        self._sent_ms = self._committed_ms = 0.0  # received sound, and what of it is not understood yet
 
     def take(self, ms: float) -> None:
         """Count received sound."""
-        self._buffer.ms += ms
+        self._sent_ms += ms
 
     def end_utterance(self) -> None:
         """Note that the current utterance is complete."""
-        self._buffer.ended_ms, self._buffer.ms = self._buffer.ms, 0.0
+        self._committed_ms, self._sent_ms = self._sent_ms, 0.0
 
     def forget(self) -> None:
         """Forget the sound so far: it is not part of the next utterance."""
-        self._buffer = _Buffer()
+        self._sent_ms = self._committed_ms = 0.0
 
     def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
         """Return the frames about an act. `talking`: a reply is being made or played."""
@@ -461,18 +461,16 @@ class UtteranceTracker:
             ):
                 stop = [] if self._utterance.stopped_ms is None else self._stop()
                 return [*self._start(), *stop]
-            case ReplyAction.CONFIRM if (guess := self._guess) is not None:
-                self._guess = None
-                return [
-                    *self._commit(guess.text, ItemState.PENDING),
-                    Speculation(request_id=guess.request_id, status="true"),
-                ]
+            case ReplyAction.CONFIRM if self._guess is not None:
+                (request_id, text), self._guess = self._guess, None
+                sent = self._commit(text, ItemState.PENDING)
+                return [*sent, Speculation(request_id=request_id, status="true")]
             case ReplyAction.CONFIRM:  # nothing was sent
                 return self._commit(self._utterance.text, ItemState.WAITING)
-            case ReplyAction.ROLL_BACK if (guess := self._guess) is not None:
-                self._guess = None
-                self._session.requeue(guess.request_id)
-                return [Speculation(request_id=guess.request_id, status="false")]
+            case ReplyAction.ROLL_BACK if self._guess is not None:
+                (request_id, _), self._guess = self._guess, None
+                self._session.requeue(request_id)
+                return [Speculation(request_id=request_id, status="false")]
             case _:
                 return []
 
@@ -482,7 +480,7 @@ class UtteranceTracker:
         if not self._creates:
             return None, [] if is_guess else self._commit(send.content, ItemState.WAITING)
         if is_guess:
-            self._guess = _SpeculativeText(send.client_msg_id, send.content)
+            self._guess = send.client_msg_id, send.content
             message = self._session.speech_message(send, self._utterance.item_id)
             return message, [Speculation(request_id=send.client_msg_id, status="up")]
         sent = self._commit(send.content, ItemState.WAITING)
@@ -491,7 +489,7 @@ class UtteranceTracker:
     def refused(self, request_id: str) -> list[Frame]:
         """Note that a message was refused: its utterance waits, as any item."""
         self._session.requeue(request_id)
-        if self._guess is not None and self._guess.request_id == request_id:
+        if self._guess is not None and self._guess[0] == request_id:
             self._guess = None
         return [Speculation(request_id=request_id, status="void")]
 
@@ -512,8 +510,8 @@ class UtteranceTracker:
 
     def _duration_ms(self) -> int:
         """Return the length of the last utterance in ms; without detection, that of the sound sent for it."""
-        utterance, sent_ms = self._utterance, self._buffer.ended_ms
-        self._buffer.ended_ms = 0.0
+        utterance, sent_ms = self._utterance, self._committed_ms
+        self._committed_ms = 0.0
         if utterance.started_ms is None:
             return round(sent_ms)
         return max(0, (utterance.stopped_ms or 0) - utterance.started_ms)
@@ -561,25 +559,6 @@ class UtteranceTracker:
             usage = Duration(utterance.ms / 1000)
             events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
         return _frames(*events)
-
-
-class _SpeculativeText:
-    """The words that were understood at a pause."""
-
-    __slots__ = ("request_id", "text")
-
-    def __init__(self, request_id: str, text: str) -> None:
-        self.request_id = request_id
-        self.text = text
-
-
-class _Buffer:
-    """Received sound in ms. `ended_ms`: committed sound that is not understood yet."""
-
-    __slots__ = ("ended_ms", "ms")
-
-    def __init__(self) -> None:
-        self.ms = self.ended_ms = 0.0
 
 
 class _Utterance:

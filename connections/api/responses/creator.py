@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from connections.api.endpoint import RequestContext
-from connections.api.replies import ServerToolCall, StoredReply
+from connections.api.replies import ServerToolCall, StoredReply, needs_approval
 from connections.api.requests import (
     MAX_TOOLS,
     Problem,
@@ -26,14 +26,12 @@ from connections.api.responses.encoder import (
     ResponseNote,
     ResponseRef,
     ResponsesEncoder,
-    ServerToolItems,
     ToolLabels,
     approval_id,
     call_item,
     encode_note,
     initial_response,
     list_tools_item,
-    needs_approval,
     new_conversation,
     ref_of_item,
 )
@@ -69,7 +67,7 @@ from connections.http import Exchange
 from connections.protocol.base import Limits
 from connections.protocol.errors import field_message
 from connections.protocol.params import MAX_SYSTEM_CHARS
-from engine.messages import Message, Params, ReplySpec, ToolCall
+from engine.messages import Message, Params, ReplySpec
 from engine.served_models import ServedModel
 from engine.vision.image import together
 from sessions.errors import BadParams, Overloaded
@@ -192,7 +190,7 @@ class ResponseCreator:
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)
         request = await resolve_references(self.response_store, caller.owner, request, limits)
-        with on_behalf_of(caller.group or caller.client.client_id):
+        with on_behalf_of(caller.store_group):
             if request.conversation is not None:
                 await self._check_exists(caller, _conversation_id(request))
             previous = None
@@ -328,7 +326,7 @@ class ResponseCreator:
         response = msgspec.structs.replace(_response(context, f"resp_{name}"), model=reply.model)
         return StartedResponse(
             reply,
-            _response_encoder(context, response, name, ServerToolItems(context.labels)),
+            _response_encoder(context, response, name, context.labels),
             reply.turn_id,
             partial(reply.cancel, Cause.CLIENT),
             reply.cancel,
@@ -367,7 +365,7 @@ class ResponseCreator:
         abandon = partial(self.response_store.abandon, caller.owner, stored, conversation_id)
         return StartedResponse(
             stored,
-            _response_encoder(context, response, ref.name, note.calls),
+            _response_encoder(context, response, ref.name, note.labels, note.before),
             stored.turn_id,
             lambda: self.response_store.stop(caller.owner, conversation_id, stored.turn_id),
             partial(self.response_store.forget, stored) if request.background else abandon,
@@ -478,15 +476,12 @@ def _previous_calls(previous: StoredResponse | None) -> Sequence[CallRecord]:
     return () if previous is None or previous.last.reply is None else previous.last.reply.calls
 
 
-def _is_running(call: CallRecord) -> bool:
-    return needs_approval(call) and call.state is CallState.RUNNING
-
-
 def _check_answers(
     messages: Sequence[Message], calls: Sequence[CallRecord], previous_calls: Sequence[CallRecord]
 ) -> None:
     """Raise Problem if an open call has several outputs, or if none is open and an allowed one still runs."""
-    if not calls and any(map(_is_running, previous_calls)):
+    allowed = filter(needs_approval, previous_calls)
+    if not calls and any(call.state is CallState.RUNNING for call in allowed):
         raise invalid("previous_response_id", _CALLS_RUNNING, code="response_in_progress")
     named = [message.call_id for message in messages if message.role == "tool"]
     for call in calls:
@@ -495,7 +490,11 @@ def _check_answers(
 
 
 def _response_encoder(
-    context: CreationContext, response: schema.Response, name: str, calls: ServerToolItems
+    context: CreationContext,
+    response: schema.Response,
+    name: str,
+    labels: ToolLabels,
+    before: tuple[McpItem, ...] = (),
 ) -> ResponsesEncoder:
     return ResponsesEncoder(
         response,
@@ -503,7 +502,8 @@ def _response_encoder(
         logprobs=includes_logprobs(context.request),
         encrypts_reasoning=includes_encrypted_reasoning(context.request),
         stream_id=context.stream_id,
-        calls=calls,
+        labels=labels,
+        before=before,
     )
 
 
@@ -627,12 +627,9 @@ def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[C
         raise invalid_field(f"{where}.approve", "must be true or false.")
     if found.state is not CallState.WAITING:
         why = field_message(field, _SETTLED_REASONS.get(found.state, _ALLOWED))
-        raise Problem(409, why, code=_code(found.state), param=field)
+        code = "approval_expired" if found.state is CallState.EXPIRED else "approval_answered"
+        raise Problem(409, why, code=code, param=field)
     return Decision(call_id=found.call_id, args_sha256=shown, allow=item.approve)
-
-
-def _code(state: CallState) -> str:
-    return "approval_expired" if state is CallState.EXPIRED else "approval_answered"
 
 
 def summary_request(ask: EphemeralRequest, instructions: str | None) -> EphemeralRequest:
@@ -650,9 +647,5 @@ def _without_tools(message: Message) -> Message:
     """Return a message for a model that is offered no tools."""
     if message.role == "tool":
         return Message("user", f"Result of a call: {message.content}")
-    calls = "".join(f"\nCalled {_call_text(call)}." for call in message.calls)
+    calls = "".join(f"\nCalled {call.name} with {call.arguments}." for call in message.calls)
     return Message(message.role, f"{message.content}{calls}".strip()) if calls else message
-
-
-def _call_text(call: ToolCall) -> str:
-    return f"{call.name} with {call.arguments}"

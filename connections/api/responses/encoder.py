@@ -13,8 +13,9 @@ from typing import Any, assert_never
 
 import msgspec
 
-from connections.api.replies import SERVER_STOPPING, ReplyToken, ServerToolCall, reply_token, sum_usage
-from connections.api.requests import Problem, is_conversation_id, problem_from_failure
+from connections.api import replies
+from connections.api.replies import ReplyToken, ServerToolCall, needs_approval, reply_token, sum_usage
+from connections.api.requests import Problem, is_conversation_id
 from connections.api.responses import parser, schema
 from connections.api.responses.parser import (
     Creation,
@@ -41,7 +42,6 @@ from sessions.conversation.history_page import StoredTurn
 from sessions.events import CallState, Done, Reason, Usage
 from sessions.records import CallRecord, MessageRecord
 from sessions.running.ephemeral import Piece, ReasoningPiece, TextPiece
-from sessions.tools.tool_registry import ServerTool
 from sessions.turn.tool_calls import result_text
 
 _INCOMPLETE_REASONS = {
@@ -118,16 +118,6 @@ class ToolLabels(msgspec.Struct, frozen=True):
         )
 
 
-class ServerToolItems(msgspec.Struct, frozen=True):
-    """The parts of a response about server tools. `labels`: of their servers; `before`: items that it begins with."""
-
-    labels: ToolLabels = ToolLabels()
-    before: tuple[McpItem, ...] = ()
-
-
-NO_SERVER_TOOLS = ServerToolItems()
-
-
 class ResponsesEncoder:
     """Converts one response. `name`: the common part of its items' ids. `logprobs`, `encrypts_reasoning`: the client's options.
 
@@ -143,14 +133,17 @@ class ResponsesEncoder:
         logprobs: bool = False,
         encrypts_reasoning: bool = False,
         stream_id: str | msgspec.UnsetType = msgspec.UNSET,
-        calls: ServerToolItems = NO_SERVER_TOOLS,
+        labels: ToolLabels | None = None,
+        before: tuple[McpItem, ...] = (),
     ) -> None:
+        """`labels`: of the servers of tools; `before`: items that the response begins with."""
         self.response = response
         self._name = name
         self._logprobs = logprobs
         self._encrypts_reasoning = encrypts_reasoning
         self._stream_id = stream_id
-        self._calls = calls
+        self._labels = labels or ToolLabels()
+        self._before = before
         self._running: dict[str, int] = {}
         self._next = 0
         self._by_position = response.background
@@ -164,7 +157,7 @@ class ResponsesEncoder:
             schema.InProgress(response=self.response),
         ]
         return self._numbered(
-            [*events, *(event for item in self._calls.before for event in self._complete_item(item))]
+            [*events, *(event for item in self._before for event in self._complete_item(item))]
         )
 
     def piece(self, piece: Piece | ServerToolCall) -> list[schema.StreamEvent]:
@@ -199,7 +192,7 @@ class ResponsesEncoder:
     def fail(self, problem: Problem) -> list[schema.StreamEvent]:
         """Return the last events if the turn has no end to send."""
         events = [*self._close("incomplete"), *self._close_running()]
-        why = schema.Failed(problem.error_code, str(problem))
+        why = schema.Failed(problem.code, str(problem))
         self.response = msgspec.structs.replace(
             self.response, status="failed", output=tuple(self._done), error=why
         )
@@ -254,7 +247,7 @@ class ResponsesEncoder:
 
     def _call(self, call: ToolCall) -> Iterator[schema.StreamEvent]:
         index = len(self._done)
-        item = self._calls.labels.call(call, f"fc_{self._name}_{index}")
+        item = self._labels.call(call, f"fc_{self._name}_{index}")
         begun = msgspec.structs.replace(item, status="in_progress", arguments="")
         yield schema.ItemAdded(output_index=index, item=begun)
         yield schema.ArgumentsDelta(item_id=item.id, output_index=index, delta=call.arguments)
@@ -286,9 +279,9 @@ class ResponsesEncoder:
         """Return the events of a server tool's call: it begins, waits for an approval, or has ended."""
         if call.waits:
             yield from self._close("completed")
-            yield from self._complete_item(approval_item(call, self._name, self._calls.labels))
+            yield from self._complete_item(approval_item(call, self._name, self._labels))
             return
-        item = call_item(call, self._name, self._calls.labels)
+        item = call_item(call, self._name, self._labels)
         if not call.state.is_settled:
             yield from self._close("completed")
             index = self._running[call.call_id] = len(self._done)
@@ -335,9 +328,7 @@ class ResponsesEncoder:
 
 def problem_at_end(done: Done) -> Problem | None:
     """Return why a response has no regular end; None if it has one."""
-    if done.reason in _INCOMPLETE_REASONS or done.reason in (Reason.STOP, Reason.TOOLS):
-        return None
-    return problem_from_failure(done.error or SERVER_STOPPING)
+    return None if done.reason is Reason.CANCELLED else replies.problem_at_end(done)
 
 
 def ended_response(
@@ -358,7 +349,7 @@ def ended_response(
         output=output,
         usage=usage_of(done.usage),
         incomplete_details=schema.Incomplete(early) if early is not None else None,
-        error=None if problem is None else schema.Failed(problem.error_code, str(problem)),
+        error=None if problem is None else schema.Failed(problem.code, str(problem)),
     )
 
 
@@ -411,7 +402,9 @@ def initial_response(request: Creation, *, response_id: str, model: str, created
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_tool_calls=request.max_tool_calls,
         text=_text_config(request.text),
-        reasoning=_effort(request.reasoning),
+        reasoning=schema.Effort()
+        if (asked := request.reasoning) is None
+        else schema.Effort(asked.effort, asked.summary),
         max_output_tokens=request.max_output_tokens,
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
@@ -516,22 +509,17 @@ def _text_config(given: parser.TextConfig | None) -> dict[str, Any]:
     return {"format": named}
 
 
-def _effort(given: parser.Reasoning | None) -> schema.Effort:
-    return schema.Effort() if given is None else schema.Effort(given.effort, given.summary)
-
-
 def list_tools_item(listed: McpServer, item_id: str) -> McpListTools:
     """Return the item of a server's tools."""
-    tools = tuple(map(_listed_tool, listed.tools))
-    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
-
-
-def _listed_tool(tool: ServerTool) -> ListedTool:
-    return ListedTool(
-        name=tool.name,
-        description=tool.description or None,
-        input_schema=msgspec.Raw(tool.parameters.encode()),
+    tools = tuple(
+        ListedTool(
+            name=tool.name,
+            description=tool.description or None,
+            input_schema=msgspec.Raw(tool.parameters.encode()),
+        )
+        for tool in listed.tools
     )
+    return McpListTools(id=item_id, server_label=listed.label, tools=tools, error=listed.error)
 
 
 def call_item_id(call_id: str, name: str) -> str:
@@ -622,18 +610,8 @@ class ResponseNote(msgspec.Struct, frozen=True):
     labels: ToolLabels = ToolLabels()
     before: tuple[McpItem, ...] = ()
 
-    @property
-    def calls(self) -> ServerToolItems:
-        """What it shows of server tools."""
-        return ServerToolItems(self.labels, self.before)
-
 
 decode_note = msgspec.json.Decoder(ResponseNote).decode
-
-
-def needs_approval(call: CallRecord) -> bool:
-    """Return whether a server tool's call needed an approval."""
-    return call.where == "server" and call.needs == "approval"
 
 
 def input_items(

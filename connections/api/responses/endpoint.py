@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar, Self, TypeVar, assert_never
 
 import msgspec
 from starlette.requests import Request
@@ -18,11 +19,11 @@ from starlette.websockets import WebSocket
 from connections.api.endpoint import (
     ApiWebSocketEndpoint,
     HttpEndpoint,
+    PageRoutes,
     RequestContext,
-    cors_route,
     ignored_header,
 )
-from connections.api.requests import Problem, decode_request, invalid, invalid_field, metric_code, problem_of
+from connections.api.requests import Problem, decode_request, invalid, invalid_field, problem_of
 from connections.api.responses import schema
 from connections.api.responses.creator import ResponseCreator, StartedResponse, summary_request
 from connections.api.responses.encoder import (
@@ -59,10 +60,16 @@ from connections.api.responses.store import (
 from connections.authentication.access import TICKET, AccessControl, bearer
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import Connection, Disconnected, Transport
-from connections.http import SSE_DONE, EndpointName, Exchange, RefusalCounters, json_response, type_of
+from connections.http import (
+    SSE_DONE,
+    EndpointName,
+    Exchange,
+    Refusal,
+    json_response,
+    type_of,
+)
 from connections.limiters import EndpointCounters, Limiters
 from connections.manager import ConnectionLifecycle
-from connections.middleware import AllowedOrigins
 from connections.outbox import Outbox
 from connections.protocol import codec
 from connections.protocol.base import KeyScope, ServerFrame
@@ -88,15 +95,10 @@ PAGE_IMAGE_BYTES = 8 * 1024 * 1024
 _HAS_FOLLOWERS = "The conversation continues after this response: delete what follows it first."
 ImageLoader = Callable[[Sequence[Image]], Awaitable[Sequence[Image]]]
 """Returns images with their bytes, as far as they are stored."""
-StoredResponseHandler = Callable[
-    ["StoredResponseEndpoint", Exchange, Caller, StoredResponse], Awaitable[None]
-]
 MAX_ADDED_ITEMS = 20
 """Items that one request may add, as at OpenAI's. Each exchange of them is a turn of its own."""
 _decode = msgspec.json.Decoder(ConversationFields).decode
-ConversationHandler = Callable[
-    ["ConversationsEndpoint", Exchange, Caller, ConversationFields], Awaitable[None]
-]
+F = TypeVar("F")
 PATH = "/v1/responses"
 CONVERSATIONS = "/v1/conversations"
 _SLOW_READER = Close(CloseCode.OVERLOAD, "The reader is too slow; reconnect.")
@@ -121,9 +123,7 @@ class ResponseRequestEndpoint(HttpEndpoint[Creation]):
         super().__init__(request_context)
         self.creator = creator
 
-    def read(self, body: bytes) -> Creation:
-        """Return the request in a body. Raises Problem, TooManyValues."""
-        return parse_response_request(body)
+    read = staticmethod(parse_response_request)
 
 
 class ResponsesEndpoint(ResponseRequestEndpoint):
@@ -218,51 +218,45 @@ class CompactionEndpoint(ResponseRequestEndpoint):
         await exchange.answer(json_response(compaction))
 
 
-class StoredResponseEndpoint(HttpEndpoint[None]):
-    """Answers requests about one response, each for its owner only. `handler`: the requested act."""
+class StoredEndpoint(HttpEndpoint[F]):
+    """Answers requests about what is stored, each for its owner only."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.RESPONSES
     counts: ClassVar[FrameCost] = FrameCost.READ
 
-    def __init__(
-        self, response_store: ResponseStore, request_context: RequestContext, handler: StoredResponseHandler
-    ) -> None:
+    def __init__(self, response_store: ResponseStore, request_context: RequestContext) -> None:
         super().__init__(request_context)
-        self._response_store = response_store
-        self._handler = handler
-        self._reads_path = handler is StoredResponseEndpoint.input_items
+        self.response_store = response_store
+        self.acts: Mapping[str, Callable[[Exchange, Caller, F], Awaitable[None]]] = {}
+
+    def serving(self, acts: Mapping[str, Callable[[Exchange, Caller, F], Awaitable[None]]]) -> Self:
+        """Return an endpoint for one path. `acts`: what it does, by the request's method."""
+        served = copy(self)
+        served.acts = acts
+        return served
 
     def required_scope(self, request: Request) -> KeyScope:
-        """Return the scope for the method: to stop a response takes `chat`, to delete one `manage`."""
+        """Return the scope for the method: to create, extend or stop takes `chat`, to delete `manage`."""
         return SCOPES.get(request.method, KeyScope.READ)
+
+    async def serve(self, exchange: Exchange, caller: Caller, request: F, body_lease: ExitStack) -> None:
+        """Do the act. Raises Refused."""
+        if request is None:
+            body_lease.close()  # else it is held until what it brought is stored
+        act = self.acts["GET" if exchange.request.method == "HEAD" else exchange.request.method]
+        with on_behalf_of(caller.store_group):
+            await act(exchange, caller, request)
+
+
+class StoredResponseEndpoint(StoredEndpoint[None]):
+    """Answers requests about one response."""
 
     def read(self, body: bytes) -> None:
         """Return nothing: the URL has all."""
 
-    async def serve(
-        self,
-        exchange: Exchange,
-        caller: Caller,
-        request: None,  # noqa: ARG002 - the URL has all
-        body_lease: ExitStack,
-    ) -> None:
-        """Find the response, and do the act. Raises Refused."""
-        body_lease.close()
-        response_id = exchange.request.path_params["response_id"]
-        with on_behalf_of(caller.group or caller.client.client_id):
-            kept = await self._response_store.find(caller.owner, response_id, with_path=self._reads_path)
-            if kept is None:
-                why = f'Response not found: "{response_id[:160]}". It was not stored, or belongs to another client.'
-                raise Problem(404, why, code="not_found", param="response_id")
-            await self._handler(self, exchange, caller, kept)
-
-    async def retrieve_or_delete(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
-        """Show or delete it, by the request's method. Raises Refused."""
-        do = self.delete if exchange.request.method == "DELETE" else self.show
-        await do(exchange, caller, kept)
-
-    async def show(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
+    async def show(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Answer with the response in its current state, or as it is written. Raises Refused."""
+        kept = await self._found(exchange, caller)
         query = exchange.request.query_params
         if query.get("stream") != "true":
             await exchange.answer(json_response(_resource(kept)))
@@ -270,35 +264,47 @@ class StoredResponseEndpoint(HttpEndpoint[None]):
         after = _number(exchange.request, "starting_after")
         if not kept.note.response.background:
             raise invalid("stream", "Only responses created with `background` can be streamed again.")
-        stored = await self._response_store.follow(caller.owner, kept)
-        encoder = ResponsesEncoder(kept.note.response, name=kept.ref.name, calls=kept.note.calls)
+        stored = await self.response_store.follow(caller.owner, kept)
+        note = kept.note
+        encoder = ResponsesEncoder(note.response, name=kept.ref.name, labels=note.labels, before=note.before)
         started = StartedResponse(stored, encoder, kept.ref.turn_id, _nothing, _nothing)
         try:
             await stream(exchange, started, after=after)
         finally:
-            self._response_store.forget(stored)
+            self.response_store.forget(stored)
 
-    async def cancel(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
+    async def cancel(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Stop the response; an ended one stays as it is. Raises Refused."""
-        await self._response_store.cancel(caller.owner, kept)
-        now = await self._response_store.find(caller.owner, kept.ref.response_id) or kept
+        kept = await self._found(exchange, caller)
+        await self.response_store.cancel(caller.owner, kept)
+        now = await self.response_store.find(caller.owner, kept.ref.response_id) or kept
         await exchange.answer(json_response(_resource(now)))
 
-    async def delete(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
+    async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Delete the response; with the last one its conversation, unless a client named it. Raises Refused."""
+        kept = await self._found(exchange, caller)
         if not kept.has_ended:
             raise Problem(409, "The response is still running: cancel it first.", code="conflict")
         try:
-            await self._response_store.delete(caller.owner, kept)
+            await self.response_store.delete(caller.owner, kept)
         except Conflict:
             raise Problem(409, _HAS_FOLLOWERS, code="conflict", param="response_id") from None
         await exchange.answer(json_response(Deleted(id=kept.ref.response_id)))
 
-    async def input_items(self, exchange: Exchange, caller: Caller, kept: StoredResponse) -> None:
+    async def input_items(self, exchange: Exchange, caller: Caller, _: None) -> None:
         """Answer with the response's input, newest first by default. Raises Refused."""
+        kept = await self._found(exchange, caller, with_path=True)
         items = input_items(kept.path, kept.turns, kept.note, kept.ref.name)
-        shown = partial(self._response_store.images, caller.owner, kept.ref.conversation_id)
+        shown = partial(self.response_store.images, caller.owner, kept.ref.conversation_id)
         await exchange.answer(json_response(await item_page(items, exchange.request, shown)))
+
+    async def _found(self, exchange: Exchange, caller: Caller, *, with_path: bool = False) -> StoredResponse:
+        """Raises Refused."""
+        response_id = exchange.request.path_params["response_id"]
+        if kept := await self.response_store.find(caller.owner, response_id, with_path=with_path):
+            return kept
+        why = f'Response not found: "{response_id[:160]}". It was not stored, or belongs to another client.'
+        raise Problem(404, why, code="not_found", param="response_id")
 
 
 async def item_page(items: list[ItemWithImages], request: Request, shown: ImageLoader) -> Items:
@@ -351,26 +357,8 @@ def _nothing() -> None:
     """Do nothing: a reader that follows a response does not affect it."""
 
 
-class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
-    """Answers requests about an owner's conversations. `handlers`: the requested act, by the request's method."""
-
-    endpoint: ClassVar[EndpointName] = EndpointName.RESPONSES
-    counts: ClassVar[FrameCost] = FrameCost.READ
-
-    def __init__(
-        self,
-        response_store: ResponseStore,
-        request_context: RequestContext,
-        handlers: dict[str, ConversationHandler],
-    ) -> None:
-        super().__init__(request_context)
-        self._response_store = response_store
-        self._conversations = ConversationStore(response_store)
-        self._handlers = handlers
-
-    def required_scope(self, request: Request) -> KeyScope:
-        """Return the scope for the method: to create or extend takes `chat`, to delete `manage`."""
-        return SCOPES.get(request.method, KeyScope.READ)
+class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
+    """Answers requests about an owner's conversations."""
 
     def read(self, body: bytes) -> ConversationFields:
         """Return the request in a body, which may be empty. Raises Problem, TooManyValues."""
@@ -380,17 +368,9 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
             raise invalid_field("items", f"may have at most {MAX_ADDED_ITEMS} items.")
         return request
 
-    async def serve(
-        self,
-        exchange: Exchange,
-        caller: Caller,
-        request: ConversationFields,
-        body_lease: ExitStack,  # noqa: ARG002 - held until the items are stored
-    ) -> None:
-        """Do the act. Raises Refused."""
-        handler = self._handlers["GET" if exchange.request.method == "HEAD" else exchange.request.method]
-        with on_behalf_of(caller.group or caller.client.client_id):
-            await handler(self, exchange, caller, request)
+    @property
+    def _conversations(self) -> ConversationStore:
+        return ConversationStore(self.response_store)
 
     async def create(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:
         """Create a conversation, with items or without. Raises Refused."""
@@ -431,7 +411,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
     async def list_items(self, exchange: Exchange, caller: Caller, _: ConversationFields) -> None:
         """Answer with items, newest first by default. Raises Refused."""
         found = await self._found(exchange, caller, with_path=True)
-        shown = partial(self._response_store.images, caller.owner, found.conversation_id)
+        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
         await exchange.answer(json_response(await item_page(found.items, exchange.request, shown)))
 
     async def add_items(self, exchange: Exchange, caller: Caller, request: ConversationFields) -> None:
@@ -492,7 +472,7 @@ class ConversationsEndpoint(HttpEndpoint[ConversationFields]):
     async def _shown(
         self, caller: Caller, found: StoredConversation, items: list[ItemWithImages]
     ) -> list[schema.InputItem]:
-        shown = partial(self._response_store.images, caller.owner, found.conversation_id)
+        shown = partial(self.response_store.images, caller.owner, found.conversation_id)
         return await load_images(items, shown)
 
 
@@ -506,36 +486,34 @@ def _conversation_resource(found: StoredConversation) -> schema.Conversation:
 def responses_routes(
     request_context: RequestContext,
     socket: ResponsesWebSocketEndpoint,
-    origins: AllowedOrigins,
-    refusals: RefusalCounters,
+    pages: PageRoutes,
 ) -> list[BaseRoute]:
     """Return the routes below `/v1/responses` and `/v1/conversations`."""
     creator = socket.creator
 
-    route = partial(cors_route, origins=origins, refusals=refusals)
+    route = pages.route
 
-    def kept(path: str, handler: StoredResponseHandler, methods: str) -> Route:
-        endpoint = StoredResponseEndpoint(creator.response_store, request_context, handler)
-        return route(f"{PATH}/{{response_id}}{path}", endpoint, methods)
+    def stored(
+        path: str, endpoint: StoredEndpoint[F], **acts: Callable[[Exchange, Caller, F], Awaitable[None]]
+    ) -> Route:
+        return route(path, endpoint.serving(acts), ", ".join(acts))
 
-    def conversations(path: str, **handlers: ConversationHandler) -> Route:
-        endpoint = ConversationsEndpoint(creator.response_store, request_context, handlers)
-        return route(CONVERSATIONS + path, endpoint, ", ".join(handlers))
-
-    handler = ConversationsEndpoint
-    one = "/{conversation_id}"
+    kept = StoredResponseEndpoint(creator.response_store, request_context)
+    talk = ConversationsEndpoint(creator.response_store, request_context)
+    response, one = f"{PATH}/{{response_id}}", f"{CONVERSATIONS}/{{conversation_id}}"
+    items = f"{one}/items"
     return [
         WebSocketRoute(PATH, socket.handle),
         route(f"{PATH}/input_tokens", InputTokensEndpoint(creator, request_context), "POST"),
         route(f"{PATH}/compact", CompactionEndpoint(creator, request_context), "POST"),
-        kept("", StoredResponseEndpoint.retrieve_or_delete, "GET, DELETE"),
-        kept("/cancel", StoredResponseEndpoint.cancel, "POST"),
-        kept("/input_items", StoredResponseEndpoint.input_items, "GET"),
+        stored(response, kept, GET=kept.show, DELETE=kept.delete),
+        stored(f"{response}/cancel", kept, POST=kept.cancel),
+        stored(f"{response}/input_items", kept, GET=kept.input_items),
         route(PATH, ResponsesEndpoint(creator, request_context), "POST"),
-        conversations("", POST=handler.create),
-        conversations(one, GET=handler.show, POST=handler.update, DELETE=handler.delete),
-        conversations(f"{one}/items", GET=handler.list_items, POST=handler.add_items),
-        conversations(f"{one}/items/{{item_id}}", GET=handler.show_item, DELETE=handler.delete_item),
+        stored(CONVERSATIONS, talk, POST=talk.create),
+        stored(one, talk, GET=talk.show, POST=talk.update, DELETE=talk.delete),
+        stored(items, talk, GET=talk.list_items, POST=talk.add_items),
+        stored(f"{items}/{{item_id}}", talk, GET=talk.show_item, DELETE=talk.delete_item),
     ]
 
 
@@ -695,14 +673,19 @@ class ResponsesSocketHandler:
             await asyncio.sleep(0)
 
     def _refuse(self, connection: Connection, refused: Refused, stream_id: str | None) -> None:
-        self._tally.sent(metric_code(refused))
+        self._tally.sent(refused.code)
         connection.push(ResponseEvents(events=(_error(problem_of(refused), stream_id),)))
         if isinstance(refused, RateLimited):
             self._transport.charge()
 
 
 def _error(problem: Problem, stream_id: str | None) -> schema.ErrorEvent:
-    sent = schema.Refused(type_of(problem.status), problem.error_code, str(problem), problem.param)
+    sent = Refusal(
+        type=type_of(problem.status),
+        code=problem.code,
+        message=str(problem),
+        param=problem.param,
+    )
     return schema.ErrorEvent(
         stream_id=msgspec.UNSET if stream_id is None else stream_id,
         status=problem.status,

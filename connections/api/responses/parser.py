@@ -43,12 +43,13 @@ from connections.api.requests import (
     unsupported_part,
 )
 from connections.protocol.base import Limits
+from connections.protocol.params import server_tool
 from engine.messages import Format, JsonObject, JsonSchema, Message, ReplySpec, ToolCall
 from engine.messages import Tool as EngineTool
 from engine.vision.image import Image, Seen, joined
 from sessions.limits.bounds import MAX_MESSAGES
 from sessions.running.ephemeral import EphemeralRequest
-from sessions.tools.tool_registry import Approval, ServerTool, ToolRegistry
+from sessions.tools.tool_registry import ServerTool, ToolRegistry
 from sessions.turn.message_request import OfferedTool
 
 Metadata = dict[str, str]
@@ -706,14 +707,8 @@ def _mcp_server(tool: Tool, where: str, box: ToolRegistry) -> McpServer:
     tools = tuple(one for one in found if is_allowed is None or is_allowed(one))
     wants_approval = _approval_rule(tool.require_approval, f"{where}.require_approval", found)
     return McpServer(
-        label, tools, tuple(_offered_tool(one, wants_approval=wants_approval(one)) for one in tools)
+        label, tools, tuple(server_tool(one, wants_approval=wants_approval(one)) for one in tools)
     )
-
-
-def _offered_tool(tool: ServerTool, *, wants_approval: bool) -> OfferedTool:
-    """Return an offered tool. If the operator requires approval, no request can change that."""
-    needs = wants_approval or tool.approval is Approval.ALWAYS
-    return OfferedTool(tool=tool.shown, where="server", needs="approval" if needs else "none")
 
 
 def _approval_rule(

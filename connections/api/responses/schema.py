@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from connections.api.replies import ReplyToken
+from connections.http import Refusal
 
 McpStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -342,12 +343,6 @@ class Created(Event, frozen=True, kw_only=True, tag="response.created"):
     response: Response
 
 
-class Queued(Event, frozen=True, kw_only=True, tag="response.queued"):
-    """A background response exists."""
-
-    response: Response
-
-
 class InProgress(Event, frozen=True, kw_only=True, tag="response.in_progress"):
     """The response is being written."""
 
@@ -458,15 +453,6 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancel
     steps_after: int | None
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """Why a request was refused, as in HTTP refusals."""
-
-    type: str
-    code: str
-    message: str
-    param: str | None
-
-
 class ErrorEvent(Event, frozen=True, kw_only=True, tag="error"):
     """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those within it."""
 
@@ -474,12 +460,11 @@ class ErrorEvent(Event, frozen=True, kw_only=True, tag="error"):
     code: str
     message: str
     param: str | None
-    error: Refused
+    error: Refusal
 
 
 StreamEvent = (
     Created
-    | Queued
     | InProgress
     | Completed
     | ResponseIncomplete

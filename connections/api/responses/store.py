@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import ClassVar
 
 import msgspec
 
-from connections.api.replies import StoredReply, StoredTurns
+from connections.api.replies import StoredReply, StoredTurns, needs_approval, waits_for_client
 from connections.api.requests import Problem, invalid, is_conversation_id
 from connections.api.responses import schema
 from connections.api.responses.encoder import (
@@ -29,7 +28,6 @@ from connections.api.responses.encoder import (
     decode_note,
     encode_note,
     items_of,
-    needs_approval,
     new_conversation,
     problem_at_end,
     ref_of_item,
@@ -48,13 +46,12 @@ from engine.vision.image import Image, together
 from sessions.commands.resumption import ReaderPosition
 from sessions.conversation.history_page import StoredTurn
 from sessions.errors import Busy, NotFound
-from sessions.events import CallState, Reason
+from sessions.events import Reason
 from sessions.records import CallRecord, MessageRecord, Owner
 from sessions.store.codec import Keys
 from sessions.turn.message_request import (
     Append,
     GenerationConfig,
-    MessageRequest,
     OfferedTool,
     Placement,
     ProvidedReply,
@@ -197,21 +194,11 @@ class ResponseStore(StoredTurns):
         self, caller: Caller, given: UserInput, generation: GenerationConfig, insertion_point: InsertionPoint
     ) -> StoredReply:
         """Begin a turn with a message; return once it is accepted. Raises Refused."""
-        await self.sessions.images.keep(caller.owner, *given.images, group=caller.group)
-        send = MessageRequest(
-            client_msg_id=f"response_{secrets.token_hex(12)}",
-            conversation_id=insertion_point.conversation_id,
-            content=given.content,
-            images=tuple(image.digest for image in given.images),
-            shown=tuple((image.at, image.detail) for image in given.images),
-            place=Append()
-            if insertion_point.after is None
-            else Append(insertion_point.after.last.record.reply_id),
-            on_busy="enqueue",
-            on_disconnect="continue",  # a client that leaves cancels it itself; a reply's calls wait for another request
-            group=caller.group,
-            client_id=caller.client.client_id,
-            untitled=True,
+        after = insertion_point.after
+        place = Append() if after is None else Append(after.last.record.reply_id)
+        conversation_id = insertion_point.conversation_id
+        send = await self.message(
+            caller, conversation_id, given.content, given.images, kind="response", place=place
         )
         return await self.send(caller, send, generation)
 
@@ -347,7 +334,8 @@ async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[It
             why = f"`input` may name items of {MAX_REFERENCED_RESPONSES} responses: send the others as they are."
             raise invalid("input", why)
         if ref is None or (found := known[ref].get(item.id or "")) is None:
-            raise _unknown(f"input[{number}].id")
+            why = "Item not found: it was not stored. Send the whole item."
+            raise invalid(f"input[{number}].id", why, code="not_found")
         items.append(found)
     return items
 
@@ -432,17 +420,12 @@ def _normalized(message: Message) -> Message:
     An image is known by its digest, and its place counts.
     """
     calls = tuple(
-        msgspec.structs.replace(call, arguments=_normalized_json(call.arguments)) for call in message.calls
+        msgspec.structs.replace(
+            call, arguments=msgspec.json.encode(msgspec.json.decode(call.arguments)).decode()
+        )
+        for call in message.calls
     )
     return msgspec.structs.replace(message.without_data(), calls=calls)
-
-
-def _normalized_json(arguments: str) -> str:
-    return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
-
-
-def _unknown(field: str) -> Problem:
-    return invalid(field, "Item not found: it was not stored. Send the whole item.", code="not_found")
 
 
 class ConversationDescription(msgspec.Struct, frozen=True):
@@ -599,18 +582,14 @@ class ConversationStore:
         given: ProvidedReply,
     ) -> StoredReply:
         """Store a message and the reply to it. Raises Refused."""
-        await self._sessions.images.keep(caller.owner, *user_input.images, group=caller.group)
-        send = MessageRequest(
-            client_msg_id=f"item_{secrets.token_hex(12)}",
-            conversation_id=conversation_id,
-            content=user_input.content,
-            images=tuple(image.digest for image in user_input.images),
-            shown=tuple((image.at, image.detail) for image in user_input.images),
+        send = await self._response_store.message(
+            caller,
+            conversation_id,
+            user_input.content,
+            user_input.images,
+            kind="item",
             place=placement,
-            on_disconnect="continue",
-            group=caller.group,
-            client_id=caller.client.client_id,
-            untitled=True,
+            on_busy="reject",
         )
         try:
             stored = await self._response_store.send(caller, send, _generation(caller, given))
@@ -749,13 +728,7 @@ def continues_automatically(turn: StoredTurn) -> bool:
 
 def pending_calls(kept: StoredTurn) -> tuple[CallRecord, ...]:
     """Return the calls of a turn that wait for its client."""
-    calls = () if kept.reply is None else kept.reply.calls
-    return tuple(
-        call
-        for call in calls
-        if (needs_approval(call) and call.state is CallState.WAITING)
-        or (call.where == "client" and not call.state.is_settled)
-    )
+    return () if kept.reply is None else tuple(filter(waits_for_client, kept.reply.calls))
 
 
 def model_messages(path: Sequence[MessageRecord], note: ResponseNote) -> tuple[Message, ...]:

@@ -6,27 +6,17 @@ import json
 import time
 from typing import Any
 
-import msgspec
 import pytest
 
 from connections.api.agui.requests import ask_of, run_input
 from connections.api.requests import Problem
-from connections.protocol.base import Limits
 from engine.messages import Message, Params, Tool, ToolCall
 from sessions.running.ephemeral import EphemeralRequest
+from tests.connections.factory import limits
 from tests.sample_images import PNG
 
-LIMITS = Limits(
-    max_frame_bytes=65_536,
-    max_content_chars=100,
-    max_new_tokens=64,
-    context_tokens=4096,
-    max_active_turns=4,
-    max_queued_turns=4,
-    messages_per_minute=None,
-    max_tool_rounds=64,
-)
-SEEING = msgspec.structs.replace(LIMITS, max_images=2)
+LIMITS = limits()
+SEEING = limits(max_images=2)
 HELLO = {"id": "1", "role": "user", "content": "Hello!"}
 HOLLOW = b'{"threadId":"t","runId":"r","messages":[{"role":"user","content":"Hello"}]}'
 CALL = {"id": "c_1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}
@@ -114,6 +104,6 @@ def test_what_thousands_of_messages_said_in_a_row_is_joined_once() -> None:
     body = {"threadId": "t", "runId": "r", "messages": [one] * 9_000 + [HELLO]}
     request = run_input(json.dumps(body).encode())
     started = time.process_time()
-    joined, hello = ask_of(request, msgspec.structs.replace(LIMITS, max_content_chars=10_000_000)).messages
+    joined, hello = ask_of(request, limits(max_content_chars=10_000_000)).messages
     assert time.process_time() - started < 0.5
     assert (len(joined.content), hello.content) == (9_000 * 381 - 1, "Hello!")

@@ -11,8 +11,7 @@ from connections.api.ai_sdk.requests import AbortFrame, SendFrame
 from connections.protocol.errors import BadFrame, BadParams
 from connections.protocol.frames import Error, Frame
 from sessions.errors import Overloaded
-from sessions.events import Delta, Reason
-from tests.connections.aisdk.test_aisdk_encoder import TEXT, accepted, done, page, piece
+from tests.connections.factory import accepted, delta, done, page
 
 
 def sent_frames(streams: SocketStreams, *frames: Frame) -> list[dict[str, object]]:
@@ -24,7 +23,7 @@ def test_two_requests_are_told_of_the_same_turn_each_in_its_own_order() -> None:
     streams = SocketStreams()
     streams.open("r1", "c", is_resumed=False).client_msg_id = "m1"
     streams.open("r2", "other", is_resumed=False).client_msg_id = "m1"
-    frames = sent_frames(streams, accepted(), piece(Delta, TEXT, 0, len(TEXT)), done(Reason.STOP))
+    frames = sent_frames(streams, accepted(), delta("Hello."), done(chars=6))
     assert {frame["requestId"] for frame in frames} == {"r1"}
     assert [frame["type"] for frame in frames[:2]] == ["start", "chunk"]
     assert [frame["sequence"] for frame in frames[1:-1]] == list(range(len(frames) - 2))

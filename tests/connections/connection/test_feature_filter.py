@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,22 +13,19 @@ from connections.outbox import Outbox
 from connections.protocol.base import REASONING, TOOLS
 from connections.protocol.frames import Frame, for_features
 from sessions.events import (
-    CallState,
     ControlEvent,
     Delta,
-    Done,
     Journalled,
     Reason,
     Reasoning,
     Status,
     Text,
     ToolCall,
-    ToolState,
     first_seq_of,
 )
-from sessions.records import digest
 from sessions.turn.turn import SentOffsets
-from tests.connections.connection.test_outbox import accepted, delta, done, status
+from tests.connections.connection.test_outbox import status
+from tests.connections.factory import accepted, call, call_state, delta, done, reasoning
 
 KINDS = st.lists(st.sampled_from(["delta", "reasoning", "call", "state"]), max_size=20)
 FEATURES = st.sets(st.sampled_from([REASONING, TOOLS])).map(frozenset)
@@ -43,40 +41,13 @@ def events(kinds: Iterable[str]) -> list[Journalled]:
                 journal.append(delta("ab", seq=seq, off=off))
                 off += 2
             case "reasoning":
-                journal.append(reasoning("xyz", seq=seq, off=reasoning_off))
+                journal.append(reasoning("xyz", reasoning_off, seq=seq))
                 reasoning_off += 3
             case "call":
-                journal.append(call(seq=seq, off=off))
+                journal.append(call(f"call-{seq}", seq=seq, off=off))
             case _:
-                journal.append(state(seq=seq))
-    return [*journal, done(seq=len(journal) + 1, chars=off)]
-
-
-def reasoning(text: str, *, seq: int, off: int) -> Reasoning:
-    return Reasoning(conversation_id="c", turn_id="t", seq=seq, first_seq=seq, off=off, text=text, tokens=1)
-
-
-def call(*, seq: int, off: int) -> ToolCall:
-    return ToolCall(
-        conversation_id="c",
-        turn_id="t",
-        seq=seq,
-        call_id=f"call-{seq}",
-        index=0,
-        name="look",
-        args="{}",
-        args_sha256=digest("{}"),
-        where="client",
-        needs="none",
-        off=off,
-        tokens=1,
-    )
-
-
-def state(*, seq: int) -> ToolState:
-    return ToolState(
-        conversation_id="c", turn_id="t", seq=seq, call_id="call", state=CallState.DONE, content="x"
-    )
+                journal.append(call_state("call", seq=seq, content="x"))
+    return [*journal, done(chars=off, seq=len(journal) + 1)]
 
 
 class Reader:
@@ -154,24 +125,14 @@ def test_what_is_withdrawn_of_text_reasoning_and_calls_is_covered(
     assert reader.outbox.statistics().bytes == 0
 
 
-def test_who_knows_no_tools_is_told_that_the_reply_has_come_to_its_end() -> None:
-    end = done(seq=2, chars=0, open=("call-1",))
-    requested = Done(
-        **{name: getattr(end, name) for name in end.__struct_fields__} | {"reason": Reason.TOOLS}
-    )
-    sent = for_features(requested, frozenset({REASONING}))
-    assert isinstance(sent, Done)
-    assert (sent.reason, sent.open) == (Reason.STOP, ())
-    assert for_features(requested, frozenset({TOOLS})) == requested
-
-
-def test_who_was_told_no_thoughts_is_not_told_how_long_they_are() -> None:
-    end = done(seq=2, chars=0)
-    reasoning_off = Done(
-        **{name: getattr(end, name) for name in end.__struct_fields__} | {"reasoning_chars": 7}
-    )
-    assert for_features(reasoning_off, frozenset({TOOLS})) == end
-    assert for_features(reasoning_off, frozenset({REASONING})) == reasoning_off
+def test_an_end_has_what_its_reader_understands() -> None:
+    end = done(reason=Reason.TOOLS, open=("call-1",), reasoning_chars=7)
+    for features, changed in (
+        ({TOOLS, REASONING}, {}),
+        ({TOOLS}, {"reasoning_chars": 0}),
+        ({REASONING}, {"reason": Reason.STOP, "open": ()}),  # the reply has come to its end
+    ):
+        assert for_features(end, frozenset(features)) == msgspec.structs.replace(end, **changed)
 
 
 def test_how_far_a_tool_is_goes_to_those_who_know_tools() -> None:

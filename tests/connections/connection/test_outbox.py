@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from connections.outbox import MERGED_CHARS, Outbox
 from connections.protocol import codec
 from connections.protocol.frames import Cancelled, ConversationsPage, Error, Frame, Pong
-from sessions.conversation.history_page import HistoryPage, ShownMessage
 from sessions.events import (
     Accepted,
     CancelFacts,
@@ -20,50 +19,15 @@ from sessions.events import (
     Deleted,
     Delta,
     Done,
-    Reason,
     Snapshot,
     Status,
-    Timing,
-    Usage,
+    ToolCall,
 )
 from sessions.store.index import Listed
 from sessions.turn.turn import SentOffsets
+from tests.connections.factory import accepted, call, delta, done, page, shown_message
 
-USAGE = Usage(prompt_tokens=1, cached_tokens=0, generated_tokens=1, sent_tokens=1, wasted_tokens=0)
-TIMING = Timing(queued_ms=None, first_token_ms=None, total_ms=1.0)
 CANCEL = CancelFacts(cause=Cause.CLIENT, latency_ms=1.0, steps_after=0)
-
-
-def accepted(place: str = "c", turn: str = "t", seq: int = 1, content: str | None = None) -> Accepted:
-    return Accepted(
-        conversation_id=place,
-        client_msg_id="m",
-        turn_id=turn,
-        message_id="u",
-        epoch="e",
-        seq=seq,
-        content=content,
-    )
-
-
-def delta(text: str, *, seq: int, off: int, turn: str = "t", place: str = "c") -> Delta:
-    return Delta(conversation_id=place, turn_id=turn, seq=seq, first_seq=seq, off=off, text=text, tokens=1)
-
-
-def done(*, seq: int, chars: int, turn: str = "t", place: str = "c", **more: Any) -> Done:
-    return Done(
-        conversation_id=place,
-        turn_id=turn,
-        message_id="r",
-        seq=seq,
-        reason=Reason.STOP,
-        chars=chars,
-        usage=USAGE,
-        timing=TIMING,
-        text_sha256="",
-        saved=True,
-        **more,
-    )
 
 
 def status(place: int, *, turn: str = "t", conversation: str = "c") -> Status:
@@ -96,9 +60,9 @@ class Sent:
             self.seq += 1
             self.text = ""
             self.handed = SentOffsets()
-            self.put(accepted(self.place, self.turn, self.seq))
+            self.put(accepted(self.turn, conversation_id=self.place, seq=self.seq))
         self.seq += 1
-        self.put(delta(text, seq=self.seq, off=len(self.text), turn=self.turn, place=self.place))
+        self.put(delta(text, len(self.text), self.turn, seq=self.seq, place=self.place))
         self.text += text
 
     def wait(self, place: int) -> None:
@@ -122,7 +86,7 @@ class Sent:
         self.seq += unpublished + 1
         if unpublished:
             more["first_seq"] = first
-        self.put(done(seq=self.seq, chars=len(kept), turn=self.turn, place=self.place, **more))
+        self.put(done(self.turn, len(kept), conversation_id=self.place, seq=self.seq, **more))
         self.kept[self.turn] = kept
         self.text = None
 
@@ -193,7 +157,7 @@ def test_cancelled_overtakes_deltas_and_nothing_else(kinds: list[str]) -> None:
     outbox = Outbox(max_bytes=1024)
     for number, kind in enumerate(kinds):
         frames: dict[str, Frame] = {
-            "delta": delta("x", seq=number, off=0, turn=f"t{number}", place=f"c{number}"),
+            "delta": delta("x", seq=number, off=0, turn_id=f"t{number}", place=f"c{number}"),
             "pong": Pong(t=number),
             "cancelled": Cancelled(ref=str(number), turn_id=None, already=True),
             "deleted": Deleted(conversation_id=str(number)),
@@ -201,7 +165,7 @@ def test_cancelled_overtakes_deltas_and_nothing_else(kinds: list[str]) -> None:
         outbox.put_nowait(frames[kind])
     got = drained(outbox)
     assert [frame for frame in got if isinstance(frame, Delta)] == [
-        delta("x", seq=number, off=0, turn=f"t{number}", place=f"c{number}")
+        delta("x", seq=number, off=0, turn_id=f"t{number}", place=f"c{number}")
         for number, kind in enumerate(kinds)
         if kind == "delta"
     ]
@@ -216,20 +180,10 @@ def test_cancelled_overtakes_deltas_and_nothing_else(kinds: list[str]) -> None:
 
 def test_a_cancelled_never_comes_before_the_accepted_of_its_turn() -> None:
     outbox = Outbox(max_bytes=1024)
-    outbox.put_nowait(delta("text of another conversation", seq=9, off=0, turn="other", place="other"))
+    outbox.put_nowait(delta("text of another conversation", seq=9, off=0, turn_id="other", place="other"))
     outbox.put_nowait(accepted())
     outbox.put_nowait(Cancelled(turn_id="t", already=False))
     assert [type(frame) for frame in drained(outbox)] == [Delta, Accepted, Cancelled]
-
-
-def test_deltas_that_wait_become_one() -> None:
-    outbox = Outbox(max_bytes=1024)
-    for seq, off in ((2, 0), (3, 1), (4, 2)):
-        outbox.put_nowait(delta("x", seq=seq, off=off))
-    assert outbox.statistics().merged == 2
-    assert drained(outbox) == [
-        Delta(conversation_id="c", turn_id="t", seq=4, first_seq=2, off=0, text="xxx", tokens=3)
-    ]
 
 
 @given(st.lists(st.one_of(st.tuples(st.sampled_from("ab"), st.integers(1, 9)), st.none()), max_size=30))
@@ -258,8 +212,13 @@ def test_a_status_keeps_its_place_among_other_frames() -> None:
     assert drained(outbox) == [frame for frame in frames if frame != status(2)]
 
 
-def test_merging_stops_at_64_kib() -> None:
+def test_deltas_that_wait_become_one_of_64_kib_at_most() -> None:
     outbox = Outbox(max_bytes=1024)
+    for seq, off in ((2, 0), (3, 1), (4, 2)):
+        outbox.put_nowait(delta("x", off, seq=seq))
+    assert outbox.statistics().merged == 2
+    merged = msgspec.structs.replace(delta("xxx", seq=4), first_seq=2, tokens=3)
+    assert drained(outbox) == [merged]
     half = "😀" * (MERGED_CHARS // 2)
     for number in range(5):
         outbox.put_nowait(delta(half, seq=2 + number, off=number * len(half)))
@@ -267,45 +226,31 @@ def test_merging_stops_at_64_kib() -> None:
     assert sizes == [64 * 1024, 64 * 1024, 32 * 1024]
 
 
-def test_text_counts_as_sent_once_it_is_taken() -> None:
-    outbox, sent = Outbox(max_bytes=1024), SentOffsets()
-    outbox.put_nowait(delta("four", seq=2, off=0), sent=sent)
-    assert sent.text == 0
-    outbox.take_nowait()
-    assert sent.text == 4
-
-
-def test_a_waiting_delta_is_cut_where_the_reply_is() -> None:
+def test_a_call_behind_a_cut_is_withdrawn_and_one_before_it_is_not() -> None:
     outbox = Outbox(max_bytes=1024)
-    outbox.put_nowait(delta("seen and unseen", seq=2, off=0))
+    for frame in (
+        delta("seen", seq=2),
+        call("c1", seq=3, off=4),
+        delta("unseen", 4, seq=4),
+        call("c2", seq=5, off=10),
+    ):
+        outbox.put_nowait(frame)
     outbox.withdraw("t", 4, 0)
-    outbox.put_nowait(delta("of another turn", seq=7, off=0, turn="later"))
-    texts = [frame.text for frame in drained(outbox) if isinstance(frame, Delta)]
-    assert texts == ["seen", "of another turn"]
+    assert [type(frame) for frame in drained(outbox)] == [Delta, ToolCall]
+    assert outbox.statistics().bytes == 0
 
 
 def test_the_size_counts_what_frames_hold() -> None:
     """A slow reader is bounded by bytes, whichever frames it does not read."""
     long = "x" * 10_000
-    message = ShownMessage(
-        message_id="m",
-        parent_id=None,
-        siblings=[],
-        sibling_count=1,
-        sibling_index=0,
-        turn_id="t",
-        role="user",
-        content=long,
-        status="complete",
-        created_at=0,
-    )
+    message = shown_message(long, role="user")
     row = Listed(conversation_id="c", title="x", updated_at=0, messages=1)
     many = msgspec.structs.replace(message, content="", siblings=["reply_" + "0" * 16] * 1000)
     for frame in (
         delta(long, seq=2, off=0),
         accepted(content=long),
-        HistoryPage(conversation_id="c", epoch="e", seq=1, messages=[message]),
-        HistoryPage(conversation_id="c", epoch="e", seq=1, messages=[many]),
+        page(message),
+        page(many),
         Snapshot(conversation_id="c", epoch="e", seq=1, text=long),
         Error(code="internal", message=long),
         ConversationsPage(conversations=[row] * 200),

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from connections.api.anthropic.endpoint import MessagesEncoder, encode_message
 from connections.api.requests import Problem
 from engine.messages import ToolCall
-from sessions.events import Done, Failure, Reason, Timing, Usage
+from sessions.events import Failure, Reason, Usage
 from sessions.generation import TokenLatency
 from sessions.observer import Observer
 from sessions.running.ephemeral import EphemeralReply, Piece, ReasoningPiece, TextPiece
 from sessions.turn.turn_state import EngineCount, TurnIds, TurnState
+from tests.connections.factory import done
 
 PIECES = st.one_of(
     st.builds(TextPiece, st.text(max_size=3)),
@@ -40,12 +41,7 @@ def ended(
         wasted_tokens=0,
         reasoning_tokens=2,
     )
-    timing = Timing(queued_ms=None, first_token_ms=None, total_ms=1.0)
-    done = Done(
-        conversation_id="", turn_id="turn_1", message_id="msg_1", seq=0, reason=reason, chars=0,
-        usage=usage, timing=timing, text_sha256="", saved=False, error=error,
-    )  # fmt: skip
-    reply.finish(done, stop=stop)
+    reply.finish(done("turn_1", reason=reason, usage=usage, error=error), stop=stop)
     return reply
 
 

@@ -18,20 +18,11 @@ from connections.api.anthropic.requests import (
     parse_message_request,
 )
 from connections.api.requests import Problem
-from connections.protocol.base import Limits
 from engine.messages import PLAIN, JsonSchema, Message, Params, Tool, ToolCall
 from sessions.running.ephemeral import EphemeralRequest
+from tests.connections.factory import limits
 
-LIMITS = Limits(
-    max_frame_bytes=65_536,
-    max_content_chars=100,
-    max_new_tokens=64,
-    context_tokens=4096,
-    max_active_turns=4,
-    max_queued_turns=4,
-    messages_per_minute=None,
-    max_tool_rounds=64,
-)
+LIMITS = limits()
 HELLO = {"role": "user", "content": "Hello!"}
 LOOK = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"type": "tool_use", "id": "c_1", "name": "look", "input": {"at": 1, "in": "ä"}}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from connections.middleware import AllowedAddresses, client_address, is_loopback, networks
+from connections.middleware import AllowedAddresses, is_loopback, networks
 
 TRUSTED = networks(["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"])
 
@@ -41,7 +41,7 @@ TRUSTED = networks(["127.0.0.0/8", "10.0.0.0/8", "fd00::/8"])
 def test_the_nearest_address_that_is_no_proxy_of_ours_is_the_clients(
     peer: str | None, forwarded_for: list[str], client: str | None
 ) -> None:
-    found = client_address(peer, forwarded_for, trusted=TRUSTED)
+    found = AllowedAddresses(trusted=TRUSTED).client(peer, forwarded_for)
     assert found == (None if client is None else ip_address(client))
 
 
@@ -49,8 +49,8 @@ def test_the_nearest_address_that_is_no_proxy_of_ours_is_the_clients(
 def test_nothing_that_a_client_claims_changes_what_our_proxy_saw(claimed: str, written: object) -> None:
     proxy = "192.0.2.1"
     assume(str(written) != proxy)
-    reported = client_address(proxy, [claimed, str(written)], trusted=networks([proxy]))
-    assert reported == client_address(proxy, [str(written)], trusted=networks([proxy]))
+    ours = AllowedAddresses(trusted=networks([proxy]))
+    assert ours.client(proxy, [claimed, str(written)]) == ours.client(proxy, [str(written)])
 
 
 @given(peer=st.ip_addresses())

@@ -15,19 +15,10 @@ from connections.api.chat_requests import (
     parse_completion_request,
 )
 from connections.api.requests import Problem
-from connections.protocol.base import Limits
 from sessions.running.ephemeral import EphemeralRequest
+from tests.connections.factory import limits
 
-LIMITS = Limits(
-    max_frame_bytes=1,
-    max_content_chars=20,
-    max_new_tokens=100,
-    context_tokens=100,
-    max_active_turns=1,
-    max_queued_turns=1,
-    max_tool_rounds=16,
-    messages_per_minute=None,
-)
+LIMITS = limits(max_content_chars=20, max_new_tokens=100)
 A_SENTENCE = re.compile(r"[`A-Z][^\"'\n]*\.")
 """No quotes of Python's, no types of a library's."""
 USER = {"role": "user", "content": "Hello!"}
@@ -52,4 +43,4 @@ def parse_error(**fields: Any) -> tuple[str | None, str]:
         completions(**fields) if "prompt" in fields else parsed(**fields)
     assert problem.value.status == 400
     assert A_SENTENCE.fullmatch(str(problem.value)), str(problem.value)
-    return problem.value.param, problem.value.error_code
+    return problem.value.param, problem.value.code

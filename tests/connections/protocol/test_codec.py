@@ -110,31 +110,20 @@ def test_a_frame_of_a_known_type_is_read_or_refused_under_its_ref(kind: str, fie
     assert read(json.dumps(fields | {"type": kind, "ref": "r7"})).ref == "r7"
 
 
-def test_nesting_is_no_way_to_break_the_reader() -> None:
-    deep = "[" * 30_000 + "]" * 30_000
-    assert "object" in str(refusal(deep))
-    assert "deep" in str(refusal(f'{{"type":"ping","unknown":{deep}}}'))
-
-
-@pytest.mark.parametrize("depth", [500, 1_500, 5_000, 9_000])
-def test_where_one_python_nests_and_another_does_not_a_frame_is_read_or_refused(depth: int) -> None:
-    """An unknown field counts for nothing, however deep: Python 3.13 gets through more of it than 3.11."""
-    deep = "[" * depth + "]" * depth
-    assert "object" in str(refusal(deep))
-    assert outcome(f'{{"type":"ping","unknown":{deep}}}') in {"ping", "The frame is nested too deeply."}
-
-
 def outcome(text: str) -> str:
     """The type of a frame, or why it is none."""
-    try:
-        return str(msgspec.to_builtins(codec.decode(text))["type"])
-    except BadFrame as error:
-        return str(error)
+    frame = read(text)
+    return str(frame if isinstance(frame, BadFrame) else msgspec.to_builtins(frame)["type"])
 
 
-@pytest.mark.parametrize("depth", range(100, 1_000, 50))
-def test_a_lone_surrogate_at_any_depth_is_refused(depth: int) -> None:
-    """Between the parser's limit and the interpreter's there is no depth that breaks anything."""
+@pytest.mark.parametrize("depth", [*range(100, 1_000, 50), 1_500, 5_000, 9_000, 30_000])
+def test_nesting_is_no_way_to_break_the_reader(depth: int) -> None:
+    """An unknown field counts for nothing, however deep, and Python 3.13 gets through more of it than 3.11."""
+    deep, too_deep = "[" * depth + "]" * depth, "The frame is nested too deeply."
+    assert "object" in str(refusal(deep))
+    assert outcome(f'{{"type":"ping","unknown":{deep}}}') in (
+        {"ping", too_deep} if depth < 30_000 else {too_deep}
+    )
     refusal(f'{{"type":"ping","t":"\\ud800","x":{"[" * depth}"\\ud800"{"]" * depth}}}')
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from connections.api.realtime.events import (
     ArgumentsDelta,
     FunctionCall,
@@ -19,35 +17,9 @@ from connections.api.realtime.events import (
     ResponseDone,
     ServerEvent,
 )
-from connections.protocol.base import Limits
-from sessions.events import CallState, Done, Reason, Timing, ToolCall, ToolState, Usage
+from tests.connections.factory import limits
 
-LIMITS = Limits(
-    max_frame_bytes=1,
-    max_content_chars=200,
-    max_new_tokens=100,
-    context_tokens=100,
-    max_active_turns=1,
-    max_queued_turns=1,
-    max_tool_rounds=16,
-    messages_per_minute=None,
-)
-
-
-def done(turn_id: str, chars: int, reason: Reason = Reason.STOP, **more: Any) -> Done:
-    return Done(
-        conversation_id="c",
-        turn_id=turn_id,
-        message_id=f"reply_{turn_id}",
-        seq=9,
-        reason=reason,
-        chars=chars,
-        usage=Usage(prompt_tokens=7, cached_tokens=3, generated_tokens=5, sent_tokens=5, wasted_tokens=0),
-        timing=Timing(queued_ms=None, first_token_ms=None, total_ms=1.0),
-        text_sha256="",
-        saved=True,
-        **more,
-    )
+LIMITS = limits(max_content_chars=200, max_new_tokens=100)
 
 
 def text_of(item: Item) -> str:
@@ -58,31 +30,6 @@ def text_of(item: Item) -> str:
             return item.arguments
         case FunctionCallOutput():
             return item.output
-
-
-def call(turn_id: str, call_id: str, *, off: int = 0, index: int = 0, **more: Any) -> ToolCall:
-    return ToolCall(
-        conversation_id="c",
-        turn_id=turn_id,
-        seq=3,
-        call_id=call_id,
-        index=index,
-        name="weather",
-        args='{"city":"Bern"}',
-        args_sha256="",
-        where=more.get("where", "client"),
-        needs="none",
-        off=off,
-        tokens=1,
-    )
-
-
-def call_finished(
-    turn_id: str, call_id: str, content: str | None, state: CallState = CallState.DONE
-) -> ToolState:
-    return ToolState(
-        conversation_id="c", turn_id=turn_id, seq=4, call_id=call_id, state=state, content=content
-    )
 
 
 class ClientMirror:

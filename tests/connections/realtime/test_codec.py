@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
-from connections.api.realtime.events import ItemCreate, ResponseCreate, SessionUpdate
+from connections.api.realtime.events import SessionUpdate
 from connections.api.realtime.session import Items, RealtimeSession
-from connections.protocol import frames
 from connections.protocol.errors import BadFrame
-from sessions.events import Deleted, Status
 from tests.connections.realtime.client_mirror import LIMITS
 
 
@@ -27,21 +25,6 @@ def codec() -> RealtimeCodec:
 
 def read(**event: Any) -> object:
     return codec().decode(json.dumps(event))
-
-
-def test_events_are_read_as_the_reference_has_them() -> None:
-    update = read(type="session.update", event_id="e", session={"type": "realtime", "tracing": {"a": [1]}})
-    assert isinstance(update, SessionUpdate)
-    assert update.ref == "e"
-    item = {"type": "message", "id": None, "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
-    created = read(type="conversation.item.create", previous_item_id=None, item=item)
-    assert isinstance(created, ItemCreate)
-    assert isinstance(read(type="response.create", response=None), ResponseCreate)
-
-
-def test_a_cancel_is_the_native_one() -> None:
-    assert read(type="response.cancel", event_id="e") == frames.Cancel(ref="e", conversation_id="c")
-    assert read(type="response.cancel", response_id="resp_1") == frames.Cancel(turn_id="turn_1")
 
 
 @pytest.mark.parametrize(
@@ -82,27 +65,3 @@ def test_nothing_that_comes_breaks_the_reader(value: object) -> None:
 
 def test_what_is_not_read_may_hold_anything() -> None:
     assert isinstance(read(type="session.update", session={"prompt": ["\0"], "\0": "\0"}), SessionUpdate)
-
-
-def test_a_frame_without_a_word_here_is_no_line() -> None:
-    assert codec().encode(Status(conversation_id="c", turn_id="t", state="queued")) == b""
-    assert codec().encode(Deleted(conversation_id="c")) == b""
-
-
-def test_an_error_carries_the_id_of_the_clients_event_and_the_fields_name() -> None:
-    line = codec().encode(frames.Error(ref="e", code="bad_params", message="`params.system` is too long."))
-    reported = json.loads(line)
-    assert reported["error"] == {
-        "type": "invalid_request_error",
-        "code": "invalid_value",
-        "message": "`response.instructions` is too long.",
-        "param": "response.instructions",
-        "event_id": "e",
-    }
-    assert reported["event_id"] != "e"
-
-
-@given(st.text())
-def test_a_line_is_one_line_whatever_its_text(message: str) -> None:
-    line = codec().encode(frames.Error(code="internal", message=message))
-    assert len(line.splitlines()) == 1

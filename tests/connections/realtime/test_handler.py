@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
@@ -18,12 +20,13 @@ from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from engine.vision.image import Image
-from sessions.events import Accepted, Removed
+from sessions.events import Removed
 from sessions.limits.shares import Subject
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from tests.connections.connection.memory_transport import MemoryTransport
-from tests.connections.realtime.client_mirror import LIMITS, done
+from tests.connections.factory import accepted, done
+from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import PNG
 
 
@@ -79,43 +82,36 @@ class Conversation:
         self.taken_back.set()
 
 
-def accepted(turn_id: str, client_msg_id: str, content: str | None = None) -> Accepted:
-    return Accepted(
-        conversation_id="c",
-        client_msg_id=client_msg_id,
-        turn_id=turn_id,
-        message_id=f"msg_{turn_id}",
-        epoch="e",
-        seq=1,
-        content=content,
-    )
-
-
-async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[MemoryTransport, Conversation]]:
     wire = MemoryTransport()
     conversation = Conversation(wire)
     serving = asyncio.create_task(
         conversation.connection.serve(conversation.handler, conversation.codec.decode)
     )
-    for event in (accepted("turn_1", "theirs", "Hi!"), done("turn_1", 0)):
-        conversation.connection.push(event)
-    await wire.next_event("response.done")
-    wire.reads.clear()
-    wire.client_sends({"type": "conversation.item.delete", "item_id": "item_1"})
-    wire.client_sends({"type": "response.create"})
-    await conversation.taken_back.wait()
-    for _ in range(20):  # whoever thought now that no item waits would say so
-        await asyncio.sleep(0)
-    wire.reads.set()
-    assert (await wire.next_event("conversation.item.deleted"))["item_id"] == "item_1"
-    assert (await wire.next_event("error", "response.created"))["type"] == "response.created"
+    yield wire, conversation
     wire.client_disconnects()
     await serving
 
 
+async def test_a_late_reader_finds_its_message_waiting_behind_a_deletion() -> None:
+    async with served() as (wire, conversation):
+        for event in (accepted("turn_1", "theirs", "Hi!"), done("turn_1", 0)):
+            conversation.connection.push(event)
+        await wire.next_event("response.done")
+        wire.reads.clear()
+        wire.client_sends({"type": "conversation.item.delete", "item_id": "item_1"})
+        wire.client_sends({"type": "response.create"})
+        await conversation.taken_back.wait()
+        for _ in range(20):  # whoever thought now that no item waits would say so
+            await asyncio.sleep(0)
+        wire.reads.set()
+        assert (await wire.next_event("conversation.item.deleted"))["item_id"] == "item_1"
+        assert (await wire.next_event("error", "response.created"))["type"] == "response.created"
+
+
 async def test_a_response_that_ends_before_it_begins_leaves_no_work_behind() -> None:
-    wire = MemoryTransport()
-    conversation = Conversation(wire)
+    conversation = Conversation(MemoryTransport())
     stored: list[PendingWork] = []
 
     async def store() -> None:
@@ -141,28 +137,21 @@ def created(*parts: dict[str, str], item_id: str) -> dict[str, Any]:
 
 
 async def test_an_image_that_is_being_kept_holds_up_what_is_behind_it_and_no_cancel() -> None:
-    wire = MemoryTransport()
-    conversation = Conversation(wire)
-    serving = asyncio.create_task(
-        conversation.connection.serve(conversation.handler, conversation.codec.decode)
-    )
-    wire.client_sends(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
-    wire.client_sends(created({"type": "input_text", "text": "And?"}, item_id="second"))
-    await conversation.images.requested.wait()
-    wire.client_sends({"type": "response.cancel"})
-    assert (await wire.sent.get())["error"]["code"] == "response_cancel_not_active"
-    assert len(conversation.read) == 1
-    conversation.images.may.set()
-    sent_events = [(await wire.sent.get())["item"]["id"] for _ in range(4)]
-    assert sent_events == ["first", "first", "second", "second"]
-    assert conversation.images.kept == [PNG.image]
-    wire.client_disconnects()
-    await serving
+    async with served() as (wire, conversation):
+        wire.client_sends(created({"type": "input_image", "image_url": PNG.url}, item_id="first"))
+        wire.client_sends(created({"type": "input_text", "text": "And?"}, item_id="second"))
+        await conversation.images.requested.wait()
+        wire.client_sends({"type": "response.cancel"})
+        assert (await wire.sent.get())["error"]["code"] == "response_cancel_not_active"
+        assert len(conversation.read) == 1
+        conversation.images.may.set()
+        sent_events = [(await wire.sent.get())["item"]["id"] for _ in range(4)]
+        assert sent_events == ["first", "first", "second", "second"]
+        assert conversation.images.kept == [PNG.image]
 
 
 async def test_no_image_stays_in_a_sessions_memory() -> None:
-    wire = MemoryTransport()
-    conversation = Conversation(wire)
+    conversation = Conversation(MemoryTransport())
     conversation.images.may.set()
     event = created({"type": "input_image", "image_url": PNG.url}, item_id="mine")
     request = conversation.codec.decode(msgspec.json.encode(event).decode())

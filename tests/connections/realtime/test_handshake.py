@@ -8,26 +8,6 @@ from connections.api.realtime.endpoint import parse_handshake
 from connections.protocol.errors import BadParams
 
 
-def test_who_names_nothing_gets_a_conversation_of_its_own() -> None:
-    one, other = parse_handshake({}, ()), parse_handshake({}, ())
-    assert one.conversation_id != other.conversation_id
-    assert (one.has_conversation, one.model, one.client_id, one.after, one.key, one.subprotocol) == (
-        False,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
-
-
-def test_what_is_named_is_taken() -> None:
-    query = {"model": "m", "conversation_id": "c", "client_id": "ann", "after": "item_1", "other": "x"}
-    status = parse_handshake(query, ())
-    assert (status.model, status.conversation_id, status.has_conversation) == ("m", "c", True)
-    assert (status.client_id, status.after) == ("ann", "item_1")
-
-
 def test_a_browser_shows_its_key_as_a_subprotocol_which_is_not_the_one_that_is_spoken() -> None:
     status = parse_handshake({}, ("realtime", "openai-insecure-api-key.sk-1", "openai-beta.realtime-v1"))
     assert (status.key, status.subprotocol) == ("sk-1", "realtime")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.api.realtime.events import Content, InvalidEvent, Message
+from connections.api.realtime.events import InvalidEvent
 from connections.api.realtime.session import IMAGE_CHARS, MAX_CHARS, MAX_ITEMS, Item, Items, ItemState
 from tests.sample_images import PNG
 
@@ -42,19 +42,6 @@ def test_nothing_comes_before_what_was_answered() -> None:
     assert order(items) == ["a", "b", "c"]
 
 
-def test_a_reply_stands_behind_what_it_answers_and_before_what_waits() -> None:
-    items = Items()
-    for item_id in ("a", "b"):
-        items.create(waits(item_id), after=None)
-    items.change(["a", "b"], state=ItemState.PENDING)
-    items.create(waits("c"), after=None)
-    items.change(["a", "b"], state=ItemState.STORED, turn_id="t")
-    assert items.store(stored("reply")) == "b"
-    assert order(items) == ["a", "b", "reply", "c"]
-    assert [item.item_id for item in items.of_turn("t")] == ["a", "b", "reply"]
-    assert [item.item_id for item in items.waiting()] == ["c"]
-
-
 def test_ids_are_given_once() -> None:
     items = Items()
     items.create(waits("a"), after=None)
@@ -86,22 +73,6 @@ def test_a_call_is_not_forgotten_before_something_came_of_it() -> None:
     output = Item(item_id="output", role="tool", text="Noon.", turn_id="t", call_id="call_1")
     assert items.store(output) == "call"
     assert order(items) == ["long"]
-
-
-def test_an_item_without_text_yet_has_no_content() -> None:
-    coming = Item(item_id="a", role="assistant", text="", status="in_progress")
-    assert coming.shown() == Message(id="a", status="in_progress", role="assistant", content=())
-    items = Items()
-    items.store(coming)
-    whole, previous = items.finish("a", text="Hello!", status="completed")
-    assert previous is None
-    assert [(part.type, part.text) for part in shown_text(whole)] == [("output_text", "Hello!")]
-
-
-def shown_text(item: Item) -> tuple[Content, ...]:
-    shown = item.shown()
-    assert isinstance(shown, Message)
-    return tuple(part for part in shown.content if isinstance(part, Content))
 
 
 def test_images_count_towards_what_is_kept() -> None:

@@ -21,14 +21,14 @@ from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.errors import Busy, Conflict, Filtered, Overloaded, Refused
-from sessions.events import Accepted, Reason, SourceText
+from sessions.events import Reason, SourceText
 from sessions.records import Client, Owner
 from sessions.service import Sessions
 from sessions.turn.interfaces import Grown, Growth
 from speech.interfaces import Stopped
 from tests.connections.connection.memory_transport import MemoryTransport
+from tests.connections.factory import accepted, done
 from tests.connections.translations.test_audio_input import Scripted
-from tests.connections.translations.test_translations_encoder import done
 
 VOICES = ("en", "de", "cmn")
 
@@ -69,7 +69,7 @@ class Conversation:
     def handle(self, connection: Connection, frame: frames.Request) -> None:
         if isinstance(frame, frames.Cancel):
             self.cancelled.append(frame.turn_id)
-            connection.push(done(frame.turn_id or "", Reason.CANCELLED))
+            connection.push(done(frame.turn_id or "", reason=Reason.CANCELLED))
             return
         assert isinstance(frame, frames.InterpretStart)
         if self.begins and (why := self.begins.pop(0)) is not None:
@@ -77,16 +77,7 @@ class Conversation:
         self.begun += 1
         turn_id = f"t{self.begun}"
         self.sources[turn_id] = ""
-        connection.push(
-            Accepted(
-                conversation_id="c",
-                client_msg_id=frame.client_msg_id,
-                turn_id=turn_id,
-                message_id="m",
-                epoch="e",
-                seq=1,
-            )
-        )
+        connection.push(accepted(turn_id, frame.client_msg_id))
 
     async def grow(self, _: Owner, conversation_id: str, growth: Growth) -> Grown:
         if self.grows and (why := self.grows.pop(0)) is not None:

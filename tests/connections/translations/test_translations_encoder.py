@@ -21,7 +21,8 @@ from connections.protocol.errors import BadFrame, BadParams, Close
 from connections.protocol.frames import Error
 from engine.messages import Languages, ModelFacts, Params
 from sessions.errors import Refused
-from sessions.events import Accepted, Delta, Done, Failure, Gap, Reason, SourceText, Timing, Usage
+from sessions.events import Done, Failure, Gap, Reason, SourceText
+from tests.connections.factory import accepted, delta, done
 
 _events: TypeAdapter[Any] = TypeAdapter(RealtimeTranslationServerEvent)
 FACTS = ModelFacts(
@@ -37,40 +38,16 @@ FACTS = ModelFacts(
 )
 
 
-def accepted(encoder: TranslationEventEncoder, number: int) -> str:
+def accept(encoder: TranslationEventEncoder, number: int) -> str:
     """An interpretation of the session's that was accepted; gives its turn."""
     encoder.begin(f"k{number}")
     turn_id = f"t{number}"
-    ours = Accepted(
-        conversation_id="c", client_msg_id=f"k{number}", turn_id=turn_id, message_id="m", epoch="e", seq=1
-    )
-    assert encoder.encode(ours) == ()
+    assert encoder.encode(accepted(turn_id, f"k{number}")) == ()
     return turn_id
 
 
-def note_chars(turn_id: str, off: int, text: str) -> SourceText:
+def source(turn_id: str, off: int, text: str) -> SourceText:
     return SourceText(conversation_id="c", turn_id=turn_id, seq=2, off=off, text=text)
-
-
-def delta(turn_id: str, off: int, text: str) -> Delta:
-    return Delta(conversation_id="c", turn_id=turn_id, seq=3, first_seq=3, off=off, text=text, tokens=1)
-
-
-def done(turn_id: str, reason: Reason = Reason.STOP, **more: Any) -> Done:
-    usage = msgspec.convert(dict.fromkeys(Usage.__struct_fields__, 0), Usage)
-    return Done(
-        conversation_id="c",
-        turn_id=turn_id,
-        message_id="r",
-        seq=4,
-        reason=reason,
-        chars=0,
-        usage=usage,
-        timing=msgspec.convert(dict.fromkeys(Timing.__struct_fields__, 0), Timing),
-        text_sha256="",
-        saved=True,
-        **more,
-    )
 
 
 def deltas(events: Any) -> list[str]:
@@ -79,47 +56,36 @@ def deltas(events: Any) -> list[str]:
 
 def test_interpretations_follow_each_other_as_their_sources_do() -> None:
     encoder = TranslationEventEncoder()
-    first = accepted(encoder, 1)
-    encoder.encode(note_chars(first, 0, "One. "))
-    texts = deltas(encoder.encode(delta(first, 0, "Eins.")))
-    encoder.encode(done(first))
-    assert encoder.current is None
-    second = accepted(encoder, 2)
-    encoder.encode(note_chars(second, 0, "Two.\n"))
-    texts += deltas(encoder.encode(delta(second, 0, "Zwei")))
-    texts += deltas(encoder.encode(delta(second, 4, ".")))
-    encoder.encode(done(second))
-    third = accepted(encoder, 3)
-    encoder.encode(note_chars(third, 0, "三"))
-    texts += deltas(encoder.encode(delta(third, 0, "Drei.")))
-    assert "".join(texts) == "Eins. Zwei.\nDrei."
-
-
-def test_the_source_is_told_where_its_client_wants_it() -> None:
-    encoder = TranslationEventEncoder()
-    turn = accepted(encoder, 1)
-    assert encoder.encode(note_chars(turn, 0, "One ")) == []
-    encoder.sends_source = True
-    assert deltas(encoder.encode(note_chars(turn, 4, "two "))) == ["two "]
-
-
-def test_what_others_say_in_the_conversation_is_not_told() -> None:
-    encoder = TranslationEventEncoder()
-    accepted(encoder, 1)
-    for frame in (note_chars("other", 0, "One. "), delta("other", 0, "Eins."), done("other")):
+    first = accept(encoder, 1)
+    encoder.encode(source(first, 0, "One. "))
+    texts = deltas(encoder.encode(delta("Eins.", 0, first)))
+    for frame in (source("other", 0, "Theirs. "), delta("Ihres.", 0, "other"), done("other")):
         assert encoder.encode(frame) == ()
     assert encoder.current is not None
+    encoder.encode(done(first))
+    assert encoder.current is None
+    second = accept(encoder, 2)
+    encoder.encode(source(second, 0, "Two.\n"))
+    texts += deltas(encoder.encode(delta("Zwei", 0, second)))
+    texts += deltas(encoder.encode(delta(".", 4, second)))
+    encoder.encode(done(second))
+    third = accept(encoder, 3)
+    encoder.encode(source(third, 0, "三"))
+    texts += deltas(encoder.encode(delta("Drei.", 0, third)))
+    assert "".join(texts) == "Eins. Zwei.\nDrei."
+    encoder.sends_source = True
+    assert deltas(encoder.encode(source(third, 1, "四"))) == ["四"]
 
 
 @pytest.mark.parametrize(
     ("end", "code", "words"),
     [
-        (done("t1", Reason.CANCELLED), "translation_stopped", "was stopped elsewhere"),
-        (done("t1", Reason.LENGTH), "translation_cut", "its token limit"),
-        (done("t1", Reason.TIMEOUT), "translation_timed_out", "too long"),
-        (done("t1", Reason.FILTERED), "content_filter", "A filter stopped"),
+        (done("t1", reason=Reason.CANCELLED), "translation_stopped", "was stopped elsewhere"),
+        (done("t1", reason=Reason.LENGTH), "translation_cut", "its token limit"),
+        (done("t1", reason=Reason.TIMEOUT), "translation_timed_out", "too long"),
+        (done("t1", reason=Reason.FILTERED), "content_filter", "A filter stopped"),
         (
-            done("t1", Reason.ERROR, error=Failure(code="internal", message="It broke.")),
+            done("t1", reason=Reason.ERROR, error=Failure(code="internal", message="It broke.")),
             "internal",
             "It broke.",
         ),
@@ -129,7 +95,7 @@ def test_an_end_that_nobody_wanted_is_an_error_and_what_comes_begins_anew(
     end: Done, code: str, words: str
 ) -> None:
     encoder = TranslationEventEncoder()
-    accepted(encoder, 1)
+    accept(encoder, 1)
     [error] = encoder.encode(end)
     fields: Any = msgspec.to_builtins(error)
     assert (fields["error"]["code"], words in fields["error"]["message"]) == (code, True)

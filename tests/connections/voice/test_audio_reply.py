@@ -11,8 +11,8 @@ import pytest
 from connections.protocol.audio import AudioOutput, Sound
 from connections.protocol.frames import Frame
 from connections.spoken_reply import LISTENER_TIMEOUT_S, SpokenReply
-from sessions.events import Delta
 from speech.interfaces import Mark, SpokenClause
+from tests.connections.factory import delta
 
 pytestmark = pytest.mark.asyncio
 RATE = 8000
@@ -57,9 +57,7 @@ class Listener:
             self.heard.set()
 
     def write(self, text: str, off: int = 0) -> None:
-        self.reply.feed(
-            Delta(conversation_id="here", turn_id="t", seq=1, first_seq=1, off=off, text=text, tokens=1)
-        )
+        self.reply.feed(delta(text, off, place="here"))
 
 
 @asynccontextmanager

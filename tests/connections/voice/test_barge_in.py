@@ -40,12 +40,17 @@ async def synthesize(text: str, voice: str) -> Pcm:
     return np.asarray(samples * (LOUD / np.abs(samples).max())).astype(np.int16)
 
 
-@pytest.mark.parametrize("name", NOISES)
+LASTING = ("a drill, 10 s", "a tone of 440 Hz, 3 s")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LASTING)) for name in NOISES]
+)
 def test_a_noise_lets_the_reply_go_on_and_is_no_message(listener: PocketSphinxDecoder, name: str) -> None:
     assert outcome(listener, noise(name)) == (None, "")
 
 
-@pytest.mark.parametrize("late", range(0, 480, 60))
+@pytest.mark.parametrize("late", range(0, 480, 120))
 def test_what_fits_some_coughs_of_a_fit_is_no_sentence(listener: PocketSphinxDecoder, late: int) -> None:
     assert outcome(listener, noise("a fit of four coughs"), late=late) == (None, "")
 

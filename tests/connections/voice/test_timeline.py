@@ -20,9 +20,9 @@ def clause(words: random.Random, off: int) -> tuple[bytes, int, tuple[Mark, ...]
     return bytes(2 * (RATE * at // 1000 + words.randint(1, 3000))), here, tuple(marks)
 
 
-def test_a_thousand_cuts_are_at_the_word_that_was_heard() -> None:
+def test_cuts_are_at_the_word_that_was_heard() -> None:
     """The player drifts, tells late and unevenly; the server knows no more than it is told."""
-    for seed in range(1000):
+    for seed in range(300):
         chance = random.Random(seed)
         timeline, reported, off = Timeline(rate=RATE, width=2), list[Mark](), 0
         for _ in range(chance.randint(1, 6)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
@@ -14,12 +16,12 @@ from connections.spoken_reply import SpokenReply
 from connections.turn_taking import Action, ReplyAction
 from connections.voice import MAX_REPLIES, VoiceConversation, VoiceMessage
 from sessions.errors import Overloaded
-from sessions.events import Delta
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.turn import Cancel, Cancelled
 from speech.errors import VoiceFailed
-from speech.interfaces import Partial, Paused, Resumed, SpokenClause, Started, Stopped
+from speech.interfaces import Heard, Partial, Paused, Resumed, SpokenClause, Started, Stopped
+from tests.connections.factory import delta, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -75,10 +77,7 @@ class EchoSpeaker(Speaker):
     async def send_message(self, request: VoiceMessage) -> None:
         assert request.player is not None
         request.player.begin(self.turn_id)
-        text = Delta(
-            conversation_id="here", turn_id="guess", seq=1, first_seq=1, off=0, text="One. Two.", tokens=1
-        )
-        request.player.feed(text)
+        request.player.feed(delta("One. Two.", turn_id="guess", place="here"))
         await super().send_message(request)
 
 
@@ -88,8 +87,7 @@ class Writing(Speaker):
     async def send_message(self, request: VoiceMessage) -> None:
         self.requests.append(request)
         reply_of(request).begin("first")
-        while not reply_of(request).is_over:  # noqa: ASYNC110 - turns of the loop
-            await asyncio.sleep(0)
+        await until(lambda: reply_of(request).is_over)
 
 
 class Mute:
@@ -118,14 +116,30 @@ class StubSessions:
         self.taken_back.append(turn_id)
 
 
-def voice_conversation(tasks: asyncio.TaskGroup, sessions: StubSessions | None = None) -> VoiceConversation:
-    return VoiceConversation(
-        owner=Owner("anna", ""),
-        conversation_id="here",
-        sessions=cast("Sessions", sessions),  # without them no turn began, so none is ended
-        voice=Mute(),
-        tasks=tasks,
-    )
+@asynccontextmanager
+async def talking(
+    speaker: Speaker, sessions: StubSessions | None = None, *, grace_s: float | None = None
+) -> AsyncIterator[VoiceConversation]:
+    """A conversation in which one speaks. Without sessions no turn began, so none is ended."""
+    if grace_s is not None:
+        speaker.start = AudioStart(output=AudioOutput(), grace_s=grace_s)
+    async with asyncio.TaskGroup() as tasks:
+        talk = VoiceConversation(
+            owner=Owner("anna", ""),
+            conversation_id="here",
+            sessions=cast("Sessions", sessions),
+            voice=Mute(),
+            tasks=tasks,
+        )
+        talk.begin(speaker)
+        yield talk
+
+
+async def say(talk: VoiceConversation, *events: Heard) -> None:
+    """Something is heard, and the message that it is goes on its way."""
+    for event in events:
+        talk.feed(event)
+        await asyncio.sleep(0)
 
 
 def reply_of(request: VoiceMessage) -> SpokenReply:
@@ -133,27 +147,21 @@ def reply_of(request: VoiceMessage) -> SpokenReply:
 
 
 async def test_words_after_those_that_were_forgotten_are_another_item() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        talk, anna = voice_conversation(tasks), Speaker()
-        anna.start = AudioStart()
-        talk.begin(anna)
-        for event in (Started(0), Partial(300, "count"), Partial(400, "count to")):
-            talk.feed(event)
+    anna = Speaker()
+    anna.start = AudioStart()
+    async with talking(anna) as talk:
+        await say(talk, Started(0), Partial(300, "count"), Partial(400, "count to"))
         talk.forget()
-        talk.feed(Started(900))
-        talk.feed(Stopped(900, 1800, "what now"))
+        await say(talk, Started(900), Stopped(900, 1800, "what now"))
     first, second = [frame for frame in anna.recorder.frames if isinstance(frame, Transcript)]
     assert (first.text, second.text) == ("count", "what now")
     assert first.utterance_id != second.utterance_id
 
 
 async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        talk, anna = voice_conversation(tasks), Speaker()
-        talk.begin(anna)
-        talk.feed(Started(0))
-        talk.feed(Paused(900, "count to ten"))
-        await asyncio.sleep(0)  # the message is sent
+    anna = Speaker()
+    async with talking(anna) as talk:
+        await say(talk, Started(0), Paused(900, "count to ten"))
         talk.begin(Speaker())
         (request,) = anna.requests
         is_over = request.player is not None and cast("SpokenReply", request.player).is_over
@@ -162,12 +170,9 @@ async def test_a_guess_is_taken_back_when_another_one_begins_to_speak() -> None:
 
 
 async def test_a_message_bears_the_name_of_what_was_said() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        talk, anna = voice_conversation(tasks), Speaker()
-        talk.begin(anna)
-        for event in (Started(0), Paused(600, "count"), Resumed(700), Stopped(0, 1800, "count to ten")):
-            talk.feed(event)
-            await asyncio.sleep(0)  # what is said is sent
+    anna = Speaker()
+    async with talking(anna) as talk:
+        await say(talk, Started(0), Paused(600, "count"), Resumed(700), Stopped(0, 1800, "count to ten"))
         (heard,) = [frame for frame in anna.recorder.frames if isinstance(frame, Transcript)]
         talk.cut()
     said = heard.utterance_id
@@ -175,12 +180,9 @@ async def test_a_message_bears_the_name_of_what_was_said() -> None:
 
 
 async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        talk, anna = voice_conversation(tasks), Speaker()
-        talk.begin(anna)
-        talk.feed(Started(0))
-        talk.feed(Paused(900, "count to ten"))
-        await asyncio.sleep(0)
+    anna = Speaker()
+    async with talking(anna) as talk:
+        await say(talk, Started(0), Paused(900, "count to ten"))
         (request,) = anna.requests  # it is counted, and has no turn so far
         assert not request.is_withdrawn
         talk.feed(Resumed(1000))
@@ -189,12 +191,9 @@ async def test_a_guess_that_was_taken_back_before_it_was_sent_is_not_sent() -> N
 
 async def test_no_other_turn_than_the_guess_is_taken_back() -> None:
     """The guess itself may have been refused, or have ended."""
-    async with asyncio.TaskGroup() as tasks:
-        sessions, anna = StubSessions(), Speaker()
-        talk = voice_conversation(tasks, sessions)
-        talk.begin(anna)
-        talk.feed(Stopped(0, 900, "count to ten"))
-        await asyncio.sleep(0)
+    sessions, anna = StubSessions(), Speaker()
+    async with talking(anna, sessions) as talk:
+        await say(talk, Stopped(0, 900, "count to ten"))
         reply_of(anna.requests[0]).begin("first")
         talk._apply(ReplyAction.ROLL_BACK)
         assert sessions.cancels == []
@@ -204,15 +203,12 @@ async def test_no_other_turn_than_the_guess_is_taken_back() -> None:
 
 
 async def test_a_guess_whose_voice_failed_is_taken_back_all_the_same() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        sessions, anna = StubSessions(), EchoSpeaker()
-        sessions.ended = anna.turn_id
-        talk = voice_conversation(tasks, sessions)
-        talk.begin(anna)
+    sessions, anna = StubSessions(), EchoSpeaker()
+    sessions.ended = anna.turn_id
+    async with talking(anna, sessions) as talk:
         talk.feed(Started(0))
         talk.feed(Paused(900, "count to ten"))
-        while talk._replies:  # noqa: ASYNC110 - turns of the loop
-            await asyncio.sleep(0)
+        await until(lambda: not talk._replies)
         talk.feed(Resumed(1000))
     assert [frame.code for frame in anna.recorder.frames if isinstance(frame, Error)] == [
         "speech_unavailable"
@@ -223,17 +219,12 @@ async def test_a_guess_whose_voice_failed_is_taken_back_all_the_same() -> None:
 
 async def test_a_reply_waits_for_its_listener_no_longer_than_he_said() -> None:
     """Another tab may be attached, for which the turn would go on for ever."""
-    async with asyncio.TaskGroup() as tasks:
-        sessions, anna = StubSessions(), Speaker()
-        anna.start = AudioStart(output=AudioOutput(), grace_s=0)
-        talk = voice_conversation(tasks, sessions)
-        talk.begin(anna)
-        talk.feed(Stopped(0, 900, "count to ten"))
-        await asyncio.sleep(0)
+    sessions, anna = StubSessions(), Speaker()
+    async with talking(anna, sessions, grace_s=0) as talk:
+        await say(talk, Stopped(0, 900, "count to ten"))
         reply_of(anna.requests[0]).begin("first")
         talk.end(anna)
-        while not sessions.cancels:  # noqa: ASYNC110 - a timer of the loop
-            await asyncio.sleep(0)
+        await until(lambda: sessions.cancels)
         reply_of(anna.requests[0]).stop()
     assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
 
@@ -244,31 +235,24 @@ def send_message(talk: VoiceConversation, speaker: Speaker, name: str) -> asynci
 
 
 async def test_a_typed_messages_reply_ends_at_what_was_heard_where_who_asked_leaves() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        sessions, anna = StubSessions(), Writing()
-        anna.start = AudioStart(output=AudioOutput(), grace_s=0)
-        talk = voice_conversation(tasks, sessions)
-        talk.begin(anna)
+    sessions, anna = StubSessions(), Writing()
+    async with talking(anna, sessions, grace_s=0) as talk:
         task = send_message(talk, anna, "one")
-        while not anna.requests:  # noqa: ASYNC110 - turns of the loop
-            await asyncio.sleep(0)
+        await until(lambda: anna.requests)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert not reply_of(anna.requests[0]).is_over
         talk.end(anna)
-        while not sessions.cancels:  # noqa: ASYNC110 - a timer of the loop
-            await asyncio.sleep(0)
+        await until(lambda: sessions.cancels)
         reply_of(anna.requests[0]).stop()
     assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
 
 
 async def test_who_asks_for_too_many_replies_is_refused_and_what_he_says_waits() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        talk, anna = voice_conversation(tasks), Speaker()
-        talk.begin(anna)
+    anna = Speaker()
+    async with talking(anna) as talk:
         pending = [send_message(talk, anna, str(number)) for number in range(MAX_REPLIES)]
-        while len(anna.requests) < MAX_REPLIES:  # noqa: ASYNC110 - turns of the loop
-            await asyncio.sleep(0)
+        await until(lambda: len(anna.requests) == MAX_REPLIES)
         with pytest.raises(Overloaded, match="Too many replies"):
             await send_message(talk, anna, "one too many")
         talk.feed(Stopped(0, 900, "count to ten"))
@@ -279,13 +263,10 @@ async def test_who_asks_for_too_many_replies_is_refused_and_what_he_says_waits()
 
 
 async def test_replies_end_where_the_next_one_to_speak_can_not_play_them() -> None:
-    async with asyncio.TaskGroup() as tasks:
-        sessions, anna, late = StubSessions(), Writing(), Speaker()
-        late.reports_late = True
-        talk = voice_conversation(tasks, sessions)
-        talk.begin(anna)
-        talk.feed(Stopped(0, 900, "count to ten"))
-        await asyncio.sleep(0)
+    sessions, anna, late = StubSessions(), Writing(), Speaker()
+    late.reports_late = True
+    async with talking(anna, sessions) as talk:
+        await say(talk, Stopped(0, 900, "count to ten"))
         talk.begin(late)
         assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]
         reply_of(anna.requests[0]).stop()

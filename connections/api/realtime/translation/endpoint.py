@@ -6,9 +6,8 @@ Words go into the source once two hypotheses agree on them, and the translation 
 from __future__ import annotations
 
 import asyncio
-import binascii
 import secrets
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -35,15 +34,16 @@ from connections.api.realtime.translation.session import (
     TranslationSession,
     closed,
 )
+from connections.api.realtime.voice import decoded
 from connections.api.requests import NO_AUDIO
 from connections.connection import Connection, Handler, error_frame
 from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
-from connections.protocol.audio import AudioStart
+from connections.protocol.audio import AudioInput, AudioStart
 from connections.protocol.base import INTERPRET, Grant
-from connections.protocol.errors import BadParams, Close, CloseCode
+from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame
 from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
@@ -138,8 +138,8 @@ class TranslationEndpoint(SessionEndpoint):
             model=handshake_info.model.name,
             facts=lambda: handshake_info.model.engine.facts,
             expires_at=NO_EXPIRY
-            if handshake_info.identity.expires_at is None
-            else int(handshake_info.identity.expires_at),
+            if handshake_info.caller.identity.expires_at is None
+            else int(handshake_info.caller.identity.expires_at),
             voices=() if self.spoken is None else self.spoken.voices,
         )
         encoder = TranslationEventEncoder()
@@ -166,7 +166,7 @@ class TranslationEndpoint(SessionEndpoint):
         )
         async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
-            with self.access.watch(handshake_info.identity, connection):
+            with self.access.watch(handshake_info.caller.identity, connection):
                 async with _speaking(speech_output):
                     await connection.serve(handler, decode)
 
@@ -217,7 +217,7 @@ class TranslationsHandler:
         self._has_audio_input = False
 
     def handle(self, connection: Connection, event: AnyClientEvent) -> PendingWork | None:
-        """Decide at once; return the work that passes on what waits, unless it runs. Raises BadParams, Refused."""
+        """Decide at once; return the work that passes on what waits, unless it runs. Raises Refused."""
         match event:
             case SessionUpdate():
                 self._update(connection, event)
@@ -233,7 +233,7 @@ class TranslationsHandler:
         return None if self._is_busy else self._process_queue(connection)
 
     def _update(self, connection: Connection, event: SessionUpdate) -> None:
-        """Change the options. Raises BadParams, Refused."""
+        """Change the options. Raises Refused."""
         before = self._session.settings.options.source
         settings = self._session.settings.changed(event.session)
         if (
@@ -256,7 +256,7 @@ class TranslationsHandler:
             self._speech_output.begin(options.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
-        """Take sound; the first one returns the work of listening. Raises InvalidEvent, BadParams."""
+        """Take sound; the first one returns the work of listening. Raises Refused."""
         if self._voice_service is None:
             raise InvalidEvent(NO_AUDIO, field="type", code="unsupported_content_type")
         self._session.check()
@@ -358,7 +358,7 @@ class TranslationsHandler:
         try:
             await _retry(partial(self._submit, connection, start))
             is_refused = False
-        except (Refused, BadParams) as why:
+        except Refused as why:
             connection.push(error_frame(why, self._session.queue.drop().ref))
         finally:
             if is_refused:
@@ -369,7 +369,7 @@ class TranslationsHandler:
             await self._abandon(connection, begun)
 
     async def _submit(self, connection: Connection, frame: frames.Request) -> None:
-        """Have a frame answered. Raises Refused, BadParams."""
+        """Have a frame answered. Raises Refused."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
 
@@ -416,7 +416,7 @@ class TranslationsHandler:
             await self._submit(
                 connection, frames.Cancel(turn_id=abandoned.turn_id, conversation_id=conversation_id)
             )
-        except (Refused, BadParams) as why:
+        except Refused as why:
             connection.push(error_frame(why, None))
             connection.shut(_STALLED)
 
@@ -426,7 +426,7 @@ def _audio_start(options: TranslationOptions) -> AudioStart:
 
 
 async def _retry(act: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an act until it succeeds, while that may help. Raises Refused, BadParams."""
+    """Repeat an act until it succeeds, while that may help. Raises Refused."""
     tried = 1
     while True:
         try:
@@ -455,7 +455,8 @@ class Transcript:
             case Partial(text=text, is_new=True) | Paused(text=text):
                 return self._agree(units(text.strip()))
             case Stopped(text=text):
-                rest, is_line = self._remaining(units(text.strip())), bool(self._agreed or text.strip())
+                found, agreed = units(text.strip()), len(self._agreed)
+                rest, is_line = self._joined(found, agreed, len(found)).rstrip(), bool(agreed or found)
                 self._begin()
                 return f"{rest}\n" if is_line else ""
             case Started():
@@ -475,9 +476,6 @@ class Transcript:
             self._agreed = found[:end]
         self._before = found
         return self._joined(found, at, end)
-
-    def _remaining(self, found: list[str]) -> str:
-        return self._joined(found, len(self._agreed), len(found)).rstrip()
 
     def _joined(self, found: list[str], start: int, end: int) -> str:
         """Return units as the source has them; a word is complete once a blank follows."""
@@ -513,12 +511,7 @@ class SpeechInput:
 
     def feed(self, audio: str) -> None:
         """Take more sound. Never waits. Raises InvalidEvent if it is malformed."""
-        try:
-            samples = b64decode(audio, validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidEvent("must be base64.", field="audio") from None
-        if len(samples) % 2:
-            raise InvalidEvent("must be PCM16 with two bytes per sample.", field="audio")
+        samples = decoded(audio, AudioInput(format="pcm16"), "audio")
         try:
             self._feed(samples)
             self._is_overloaded = False

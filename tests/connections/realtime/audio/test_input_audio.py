@@ -38,6 +38,7 @@ from sessions.service import Sessions
 from sessions.turn import turn
 from speech.errors import RecognizerLost
 from speech.interfaces import Heard, Listening, Paused, Resumed, Started, Stopped
+from tests.connections.factory import until
 from tests.connections.realtime.client_mirror import LIMITS
 from tests.connections.voice.test_audio_reply import Beeps
 
@@ -188,14 +189,21 @@ class SessionHarness:
         self.ear.began.clear()
         return self.ear.streams[-1]
 
+    async def guess(self) -> Stream:
+        """Somebody pauses, and what was said so far is sent."""
+        self.append()
+        stream = await self.heard()
+        for heard in (Started(0), Paused(600, "count")):
+            stream.results.put_nowait(heard)
+        await self.client_sends(1)
+        return stream
+
     def ask(self, name: str) -> asyncio.Task[None]:
         send = Send(client_msg_id=name, content="Hi!", conversation_id="c")
         return asyncio.create_task(self.mic.answer(send, AudioOutput()))
 
     async def client_sends(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.person.messages) < count:  # noqa: ASYNC110 - turns of the loop
-                await asyncio.sleep(0)
+        await until(lambda: len(self.person.messages) >= count)
 
 
 @pytest_asyncio.fixture
@@ -229,8 +237,7 @@ async def test_a_commit_after_the_recognizer_was_lost_waits_for_the_next_one(roo
     room.append()
     stream = await room.heard()
     stream.results.put_nowait(None)
-    while not room.person.errors():  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
+    await until(room.person.errors)
     async with asyncio.timeout(60):
         room.append()
         await room.mic.commit()
@@ -242,8 +249,7 @@ async def test_a_commit_that_the_recognizer_took_with_it_is_answered(room: Sessi
     room.append()
     stream = await room.heard()
     committing = asyncio.create_task(room.mic.commit())
-    while stream.results.empty():  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
+    await until(lambda: not stream.results.empty())
     stream.results.get_nowait()
     room.mic.push(Error(code="overloaded", message="Something else."))
     for _ in range(5):
@@ -260,8 +266,7 @@ async def test_sound_that_was_refused_is_never_heard() -> None:
     async with room.voice_service.running(), room.mic.running(cast("Any", room.person)):
         with room.voice_service.slot(Subject("somebody")):
             room.append(b"old!" * 100)
-            while not room.person.errors():  # noqa: ASYNC110 - turns of the loop
-                await asyncio.sleep(0)
+            await until(room.person.errors)
             room.append(b"old!" * 100)
         assert room.person.errors() == ["overloaded"]
         room.mic.changed()
@@ -301,8 +306,7 @@ async def test_what_was_committed_lasted_as_long_as_its_own_sound(room: SessionH
         for _ in range(tenths):
             room.append()
         await room.mic.commit()
-        while not room.items.waiting():  # noqa: ASYNC110 - turns of the loop
-            await asyncio.sleep(0)
+        await until(room.items.waiting)
     completed = room.person.events(TranscriptCompleted)
     assert [event.usage.seconds for event in completed] == [0.2, 0.3]
 
@@ -320,11 +324,7 @@ async def test_what_is_cleared_is_every_reply_that_is_known(room: SessionHarness
 
 
 async def test_a_guess_is_not_cleared(room: SessionHarness) -> None:
-    room.append()
-    stream = await room.heard()
-    for heard in (Started(0), Paused(600, "count")):
-        stream.results.put_nowait(heard)
-    await room.client_sends(1)
+    await room.guess()
     await asyncio.sleep(0)
     assert room.mic.clear_output() is None
     assert not room.person.events(OutputCleared)
@@ -333,14 +333,9 @@ async def test_a_guess_is_not_cleared(room: SessionHarness) -> None:
 
 async def test_nothing_is_left_of_a_guess_that_was_never_sent(room: SessionHarness) -> None:
     room.person.counted.clear()
-    room.append()
-    stream = await room.heard()
-    for heard in (Started(0), Paused(600, "count")):
-        stream.results.put_nowait(heard)
-    await room.client_sends(1)
+    stream = await room.guess()
     stream.results.put_nowait(Resumed(700))
-    while not room.person.messages[0].is_withdrawn:  # noqa: ASYNC110 - turns of the loop
-        await asyncio.sleep(0)
+    await until(lambda: room.person.messages[0].is_withdrawn)
     room.person.counted.set()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -1,47 +1,56 @@
-"""What a clock says of sound that was sent."""
+"""How much of a reply's sound was heard, by the clock alone, and by what its client says of it."""
 
 from __future__ import annotations
 
-from connections.api.realtime.encoder import LAG_MS, PlaybackClock
+from connections.api.realtime.encoder import LAG_MS, SpokenReplies
+from connections.protocol.audio import AudioReply, Sound
+from tests.connections.factory import done
+
+LAG_S = LAG_MS / 1000
 
 
-class Clock:
-    now = 100.0
+class Replies(SpokenReplies):
+    """One reply, "t", whose sound has a byte for each eighth of a millisecond."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self) -> None:
+        self.now = 100.0
+        super().__init__(lambda: self.now)
+        self.begin(
+            AudioReply(conversation_id="c", turn_id="t", stream=1, format="mulaw", rate=8000, from_ms=0)
+        )
+
+    def send(self, ms: int) -> None:
+        self.sent(Sound(1, 1, bytes(8 * ms), 0, "c", "t"))
+
+    def heard_after(self, seconds: float) -> int:
+        self.now += seconds
+        return self.heard_ms("t")
 
 
 def test_sound_is_heard_some_time_after_it_was_sent_and_never_before() -> None:
-    now = Clock()
-    clock = PlaybackClock(now)
-    assert (clock.heard_ms("a"), clock.sent_ms("a")) == (0, 0)
-    clock.sent("a", 400)
-    now.now += LAG_MS / 1000
-    assert clock.heard_ms("a") == 0
-    now.now += 0.3
-    assert 299 <= clock.heard_ms("a") <= 300
-    clock.sent("a", 40)
-    now.now += 9
-    assert clock.heard_ms("a") == clock.sent_ms("a") == 440
-
-
-def test_sound_that_came_too_late_is_heard_from_then_on() -> None:
-    now = Clock()
-    clock = PlaybackClock(now)
-    clock.sent("a", 100)
-    now.now += 5
-    clock.sent("a", 100)
-    now.now += LAG_MS / 1000 + 0.05
-    assert 149 <= clock.heard_ms("a") <= 150
+    replies = Replies()
+    assert replies.heard_after(0) == replies.heard_ms("unknown") == 0
+    replies.send(400)
+    assert replies.heard_after(LAG_S) == 0
+    assert 299 <= replies.heard_after(0.3) <= 300
+    replies.send(40)
+    assert replies.heard_after(9) == 440
+    replies.send(100)  # it came too late, and is heard from now on
+    assert 489 <= replies.heard_after(LAG_S + 0.05) <= 490
 
 
 def test_what_was_stopped_is_heard_no_further() -> None:
-    now = Clock()
-    clock = PlaybackClock(now)
-    clock.sent("a", 1000)
-    clock.stop("a", 250)
-    now.now += 5
-    assert clock.heard_ms("a") == 250
-    clock.forget("a")
-    assert clock.heard_ms("a") == 0
+    replies = Replies()
+    replies.send(1000)
+    replies.stop("t", 250)
+    assert replies.heard_after(5) == 250
+    replies.end(done("t", 9))
+    assert replies.heard_after(0) == 0
+
+
+def test_a_reply_that_had_ended_before_its_truncate_is_kept_whole() -> None:
+    replies = Replies()
+    replies.send(1000)
+    replies.report("t", 300)
+    ended = replies.end(done("t", 9))
+    assert (ended.ms, ended.stop_ms) == (1000, 1000)

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, SpokenReplies
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation
 from connections.api.realtime.events import ResponseCreate, ServerEvent, SessionUpdate
 from connections.api.realtime.session import MAX_WAITING, SEPARATOR, Items, ItemState, RealtimeSession
 from connections.api.realtime.settings import AudioCapabilities, AudioConfig
 from connections.api.realtime.voice import UtteranceTracker
-from connections.protocol.audio import AudioReply, Sound
 from connections.protocol.frames import Frame, Send
 from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
-from tests.connections.realtime.client_mirror import LIMITS, done
-from tests.connections.realtime.test_handler import accepted
+from tests.connections.factory import accepted, done
+from tests.connections.realtime.client_mirror import LIMITS
 
 SEND = Send(client_msg_id="item.1", content="count to ten", conversation_id="c", on_busy="interrupt")
 
@@ -166,14 +165,3 @@ def test_what_is_said_is_sent_with_as_much_of_what_waits_as_fits() -> None:
     (requested,) = room.session.ask(ResponseCreate())
     assert isinstance(requested, Send)
     assert requested.content == "1" * half
-
-
-def test_a_reply_that_had_ended_before_its_truncate_is_kept_whole() -> None:
-    replies = SpokenReplies(lambda: 0.0)
-    replies.begin(
-        AudioReply(conversation_id="c", turn_id="t", stream=1, format="mulaw", rate=8000, from_ms=0)
-    )
-    replies.sent(Sound(1, 1, bytes(8000), 0, "c", "t"))
-    replies.stop("t", 300)
-    ended = replies.end(done("t", 9))
-    assert (ended.ms, ended.stop_ms) == (1000, 1000)
