@@ -22,7 +22,7 @@ from engine.text.reply_text import PreparedRequest
 from engine.vision.image import PlacedImage
 from engine.vision.processor import ImageProcessor
 from tests.engine.tiny_models import GREEDY, Numbers, end_of, run_out, tokens_of
-from tests.engine.vision_models import KINDS, TEMPLATE, TILE, folder_of, generated, image, inputs_of
+from tests.engine.vision_models import KINDS, TEMPLATE, folder_of, generated, image, inputs_of
 
 LENGTH = 10
 SOME = msgspec.structs.replace(GREEDY, max_new_tokens=LENGTH, ignore_eos=True)
@@ -252,17 +252,6 @@ def test_a_reply_that_was_preempted_goes_on_as_if_nothing_had_been(vision: Visio
     assert core.statistics().preemptions > 0
     for name, message in messages.items():
         assert tokens_of(outputs, name) == vision.expected(message, count=page + 30), name
-
-
-def test_images_that_a_model_does_not_take_or_that_stand_nowhere_are_refused(vision: VisionHarness) -> None:
-    request = vision.request("a", QUESTION)
-    blind = EngineCore(replace(vision.model, vision_config=None))
-    blind.submit(request)
-    assert end_of(run_out(blind), "a").error == "This model does not take images."
-    for starts in ((), (-1,), (0,), (len(request.prompt) - 1,), (request.shown[0].starts[0] + TILE,)):
-        core = Watched(vision)
-        core.submit(replace(request, shown=[PlacedImage(QUESTION.images[0], starts)]))
-        assert "does not stand where" in (end_of(run_out(core), "a").error or "")
 
 
 def test_whose_image_is_next_follows_priority_then_who_was_looked_at_least(vision: VisionHarness) -> None:
