@@ -121,7 +121,7 @@ def test_every_option_is_in_the_guide() -> None:
     declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
     assert sorted(in_code(rows("`@tool(…)` sets"))) == sorted(declared)
     assert sorted(in_code(rows("if __name__"))) == sorted(mcp_options.ServerOptions.__struct_fields__)
-    assert sorted(in_code(rows("A parameter of the type"))) == sorted(CallContext.__struct_fields__)
+    assert sorted(in_code(rows("The server fills in a parameter"))) == sorted(CallContext.__struct_fields__)
 
 
 BOUNDS: dict[str, list[float]] = {
