@@ -18,7 +18,7 @@ from sessions.limits.bounds import Rate
 from sessions.limits.rates import TokenBucket
 from sessions.tools import mcp_server
 from sessions.tools.mcp_server import EVENT_COSTS, GuardedBody
-from sessions.tools.tool_registry import ToolFailed, ToolLost, ToolRegistry
+from sessions.tools.tool_registry import Accepted, ToolFailed, ToolLost, ToolRegistry
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import (
     FORM,
@@ -438,6 +438,22 @@ async def test_a_question_that_belongs_to_no_call_reaches_nobody() -> None:
     async with calling(rogue) as box:
         running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
         assert (await answer_to(rogue, "q1"))["result"] == {"action": "cancel"}
+        assert user.questions.empty()
+        running.cancel()
+
+
+async def test_questions_without_an_end_are_refused() -> None:
+    async def nag(message: dict[str, Any], send: Send) -> None:
+        for number in range(10):
+            await part(send, question(number))
+        await never()
+
+    rogue, user = Rogue(tools_call=streaming(nag)), User()
+    async with calling(rogue) as box:
+        running = asyncio.create_task(box.run("r_work", {}, call_of(elicit=user.elicit)))
+        for _ in range(8):
+            await user.answers(Accepted(content={"sure": True}))
+        assert "8 questions" in (await answer_to(rogue, "q9"))["error"]["message"]
         assert user.questions.empty()
         running.cancel()
 
