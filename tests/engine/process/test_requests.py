@@ -13,6 +13,7 @@ from engine.errors import EngineLost, EngineUnavailable, PromptRejected
 from engine.messages import (
     Cancel,
     CancelCount,
+    Chunk,
     CountRequest,
     CountResult,
     Finished,
@@ -20,6 +21,7 @@ from engine.messages import (
     Message,
     Ping,
     Request,
+    Started,
     ToEngine,
     Unpacker,
     pack,
@@ -50,6 +52,20 @@ def wire() -> RecordingChannel:
 @pytest.fixture
 def board() -> PendingRequests:
     return PendingRequests()
+
+
+def test_a_request_waits_until_a_process_is_ready_and_its_outputs_reach_its_stream_alone(
+    board: PendingRequests, wire: RecordingChannel
+) -> None:
+    request = Request("r", HELLO)
+    stream = board.request(request)
+    assert board.waiting == 1
+    board.connect(wire)
+    assert (board.waiting, wire.sent) == (0, [request])
+    other = board.request(Request("s", HELLO))
+    board.put([Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END])
+    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
+    assert other.get_nowait() is None
 
 
 def test_an_id_may_be_used_again_after_its_end_only(board: PendingRequests, wire: RecordingChannel) -> None:
