@@ -167,6 +167,14 @@ def test_an_opening_that_is_spelled_in_letters_opens_a_call_as_well() -> None:
     assert matcher.validate_tokens(ids_of("{")) == 1
 
 
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_one_call_at_a_time_where_no_more_are_wanted(choice: str) -> None:
+    spec = ReplySpec(tools=TOOLS, tool_choice=choice, parallel_calls=False)  # type: ignore[arg-type]
+    assert allows(spec, call(PARIS))
+    assert not allows(spec, call(PARIS) + "\n" + call(NOW))
+    assert not allows(spec, call(PARIS) + "\nDone.")
+
+
 def test_calls_may_be_one_list() -> None:
     one = '{"name": "clock", "parameters": {}}'
     required = ReplySpec(tools=(CLOCK,), tool_choice="required")

@@ -250,7 +250,7 @@ class Pages(RuleBasedStateMachine):
 
 
 TestPages = Pages.TestCase
-TestPages.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPages.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 
 
 tokens = st.lists(st.integers(0, 2), max_size=5 * SHORTEST)

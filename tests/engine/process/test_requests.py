@@ -14,6 +14,7 @@ from engine.machine import EngineOptions
 from engine.messages import (
     Cancel,
     CancelCount,
+    Chunk,
     CountRequest,
     CountResult,
     Finished,
@@ -21,6 +22,7 @@ from engine.messages import (
     Message,
     Ping,
     Request,
+    Started,
     StepOutputs,
     ToEngine,
     Unpacker,
@@ -52,6 +54,20 @@ def wire() -> RecordingChannel:
 @pytest.fixture
 def board() -> EngineClient:
     return EngineClient(EngineOptions(model="none"))
+
+
+def test_a_request_waits_until_a_process_is_ready_and_its_outputs_reach_its_stream_alone(
+    board: EngineClient, wire: RecordingChannel
+) -> None:
+    request = Request("r", HELLO)
+    stream = board.generate(request)
+    assert not wire.sent
+    board._connect(wire)
+    assert wire.sent == [request]
+    other = board.generate(Request("s", HELLO))
+    board._receive(StepOutputs((Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END)))
+    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
+    assert other.get_nowait() is None
 
 
 def test_an_id_may_be_used_again_after_its_end_only(board: EngineClient, wire: RecordingChannel) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import EngineLost, EngineUnavailable
@@ -159,6 +159,7 @@ def totals(prompt: object, generated: object, cached: object = None) -> msgspec.
 
 
 @settings(max_examples=30)
+@example(5000, 1, 0)
 @given(*[st.none() | st.integers() | st.floats() | st.text() | st.lists(st.none())] * 3)
 def test_totals_that_can_not_be_true_are_ignored(prompt: object, generated: object, cached: object) -> None:
     """Counters can't go down, quotas are charged by them, and clients are told of them."""
