@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -100,22 +100,6 @@ async def test_a_key_that_is_revoked_ends_its_replies_over_http(
             await reply.aread()
 
 
-async def send_message(socket: Socket) -> None:
-    await socket.send(type="send", client_msg_id="m1", conversation_id="diary", content="Dear diary")
-    await socket.next("done")
-
-
-async def test_a_key_opens_in_hello_and_in_the_header(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "ann")
-    async with guarded.socket({"token": key}) as one, guarded.socket(**bearer(key)) as other:
-        assert one.ready["client_id"] != other.ready["client_id"]
-
-
-async def test_a_jwt_opens_in_hello_and_in_the_header(guarded: InProcessService) -> None:
-    async with guarded.socket({"token": token()}), guarded.socket(**bearer(token())):
-        pass
-
-
 async def test_a_jwt_by_a_key_set_opens(tmp_path: Path) -> None:
     with provider(jwk(rsa_key(), kid="k")) as published:
         async with serving(tmp_path, jwks_url=published.url, jwt_audience="midstream") as running:
@@ -148,23 +132,6 @@ async def test_where_keys_of_signers_can_not_be_had_a_client_is_told_to_come_bac
             assert (await Socket(opened).closed())[0] == 1013
 
 
-@pytest.mark.parametrize("shown", [None, "", "msk_wrong", "mst_wrong", "a.b.c", token(exp=1), "\ud83d\ude00"])
-async def test_no_token_and_a_bad_one_are_refused(shown: str | None, guarded: InProcessService) -> None:
-    message = await refusal(guarded, shown)
-    assert not shown or shown not in message
-
-
-async def test_a_bad_header_is_refused_though_hello_has_a_good_token(guarded: InProcessService) -> None:
-    await refusal(guarded, token(), **bearer("msk_wrong"))
-
-
-async def test_another_scheme_of_the_header_is_somebody_elses(guarded: InProcessService) -> None:
-    """A proxy in front may have asked for a password."""
-    basic = {"additional_headers": {"Authorization": "Basic YW5uOnB3"}}
-    async with guarded.socket({"token": token()}, **basic):
-        pass
-
-
 async def test_nothing_is_asked_where_nothing_is_configured(tmp_path: Path) -> None:
     async with serving(tmp_path) as running:
         async with running.socket({"token": "whatever"}) as socket:
@@ -174,31 +141,17 @@ async def test_nothing_is_asked_where_nothing_is_configured(tmp_path: Path) -> N
         assert (status, json.loads(body)["error"]["code"]) == (404, "not_found")
 
 
-# ---- whose conversations
-
-
-async def test_another_principal_with_the_same_client_id_sees_nothing(
-    guarded: InProcessService, keys: Path
-) -> None:
-    """The key of ann, the key of bob and the JWT of ann are three principals."""
-    ann, bob = add_key(keys, "ann"), add_key(keys, "bob")
-    async with guarded.socket({"client_id": "same", "token": ann}) as socket:
-        await send_message(socket)
-    for other in (bob, token(sub="ann"), token(sub="key:ann")):
-        async with guarded.socket({"client_id": "same", "token": other}) as socket:
-            for requested in ("history", "delete"):
-                assert (await socket.ask(type=requested, conversation_id="diary"))["code"] == "not_found"
-            assert (await socket.ask(type="conversations"))["conversations"] == []
-    async with guarded.socket({"client_id": "same", "token": await ticket(guarded, ann)}) as socket:
-        assert len((await socket.ask(type="history", conversation_id="diary"))["messages"]) == 2
-
-
 # ---- tickets
 
 
-async def test_a_ticket_opens_once(guarded: InProcessService, keys: Path) -> None:
-    single = await ticket(guarded, add_key(keys, "ann"))
-    async with guarded.socket({"token": single}):
+async def test_a_ticket_opens_once_what_its_key_opens(guarded: InProcessService, keys: Path) -> None:
+    key = add_key(keys, "ann")
+    async with guarded.socket({"client_id": "same", "token": key}) as socket:
+        await socket.send(type="send", client_msg_id="m1", conversation_id="diary", content="Dear diary")
+        await socket.next("done")
+    single = await ticket(guarded, key)
+    async with guarded.socket({"client_id": "same", "token": single}) as socket:
+        assert len((await socket.ask(type="history", conversation_id="diary"))["messages"]) == 2
         await refusal(guarded, single)
 
 
@@ -403,18 +356,6 @@ async def test_a_new_token_ends_the_wait_for_the_close(tmp_path: Path) -> None:
         closing.cancel()
 
 
-@pytest.mark.parametrize(
-    "other", [lambda: token(sub="bob"), lambda: "msk_wrong", lambda: "", lambda: token(exp=1)]
-)
-async def test_a_refresh_by_another_or_by_nobody_closes(
-    other: Callable[[], str], guarded: InProcessService
-) -> None:
-    async with guarded.socket({"token": token()}) as socket:
-        error = await socket.ask(type="auth.refresh", token=other(), ref="r5")
-        assert (error["code"], error["ref"], error["retryable"]) == ("unauthenticated", "r5", False)
-        assert (await socket.closed())[0] == 4401
-
-
 async def test_a_refresh_that_can_not_be_judged_now_leaves_things_as_they_are(tmp_path: Path) -> None:
     with provider() as published:
         published.status = 500
@@ -425,14 +366,3 @@ async def test_a_refresh_that_can_not_be_judged_now_leaves_things_as_they_are(tm
             error = await socket.ask(type="auth.refresh", token=token(rsa_key(), "RS256", kid="k"))
             assert (error["code"], error["retryable"]) == ("unauthenticated", True)
             assert (await socket.ask(type="ping"))["type"] == "pong"
-
-
-async def test_a_hello_with_another_token_than_the_handshakes_is_refused(guarded: InProcessService) -> None:
-    ann = {"additional_headers": {"Authorization": f"Bearer {token(sub='ann')}"}}
-    async with guarded.socket({"token": ann["additional_headers"]["Authorization"][7:]}, **ann) as socket:
-        assert socket.ready
-    async with connect(guarded.ws_url, **ann) as opened:
-        await opened.send(json.dumps({"type": "hello", "token": token(sub="bob")}))
-        error = await Socket(opened).next("error")
-        assert (error["code"], "differs" in error["message"]) == ("unauthenticated", True)
-        assert (await Socket(opened).closed())[0] == 4401
