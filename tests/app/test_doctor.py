@@ -176,7 +176,7 @@ def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "filters.toml"
     file.write_text('[filters.input]\nwords = ["bad"]\n')
-    options = {"config": str(file), "tools": ("tests.app.test_tools:noon",)}
+    options = {"config": str(file), "tools": ("tests.app.server_tools:noon",)}
     assert local_findings(tmp_path, **options)["filters and tools"].verdict is GOOD
     assert local_findings(tmp_path, tools=("tests.app.nowhere:noon",))["filters and tools"].verdict is BAD
     file.write_text('[filters.input]\nwords = [""]\n')

@@ -80,7 +80,6 @@ IMAGE_REQUESTS = {
         image=lambda url: {"type": "image", "source": {"type": "url", "value": url}},
     ),
 }
-each_endpoint = pytest.mark.parametrize("endpoint", IMAGE_REQUESTS.values(), ids=IMAGE_REQUESTS)
 
 
 def vision_engine() -> ScriptedEngine:
@@ -100,17 +99,6 @@ async def post_body(
         return await client.post(endpoint.path, json=body)
 
 
-@each_endpoint
-async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
-    endpoint: ImageRequest, service: InProcessService
-) -> None:
-    answered = await post_body(service, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
-    assert answered.status_code == 200, answered.text
-    assert "square" in answered.text
-    images = (PNG.image.moved(4), JPEG.image.moved(12))
-    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
-
-
 ODD = {
     "https://127.0.0.1:1/a.png": "are not fetched",
     "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP and GIF",
@@ -118,16 +106,25 @@ ODD = {
 }
 
 
-@each_endpoint
-async def test_what_is_no_image_is_refused_by_a_sentence(
-    endpoint: ImageRequest, service: InProcessService
+async def test_a_model_that_takes_images_is_shown_them_where_they_stand_and_no_odd_ones(
+    service: InProcessService,
 ) -> None:
-    for url, why in ODD.items():
-        answered = await post_body(service, endpoint, endpoint.request_body("Look!", url))
-        assert (answered.status_code, why in answered.text) == (400, True), answered.text
-    many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
-    assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
-    assert service.engine.requests == []
+    for number, endpoint in enumerate(IMAGE_REQUESTS.values()):
+        await assert_shown(service, endpoint, at=service)
+        for url, why in ODD.items():
+            answered = await post_body(service, endpoint, endpoint.request_body("Look!", url))
+            assert (answered.status_code, why in answered.text) == (400, True), answered.text
+        many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
+        assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
+        assert len(service.engine.requests) == number + 1
+
+
+async def assert_shown(service: InProcessService, endpoint: ImageRequest, *, at: InProcessService) -> None:
+    """Ask about two images `at` a service, whose model is `service`'s."""
+    answered = await post_body(at, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
+    assert (answered.status_code, "square" in answered.text) == (200, True), answered.text
+    images = (PNG.image.moved(4), JPEG.image.moved(12))
+    assert service.engine.requests[-1].messages == (Message("user", "This\nor that", images=images),)
 
 
 async def test_images_of_other_roles_are_refused(service: InProcessService) -> None:
@@ -293,17 +290,12 @@ async def chained_service(
         yield running
 
 
-@each_endpoint
 async def test_an_upstream_that_takes_images_is_sent_what_came(
-    endpoint: ImageRequest, service: InProcessService, tmp_path: Path
+    service: InProcessService, tmp_path: Path
 ) -> None:
     async with chained_service(tmp_path, service, "images = true") as front:
-        body = endpoint.request_body("This", PNG.url, "or that", JPEG.url)
-        answered = await post_body(front, endpoint, body)
-    assert answered.status_code == 200, answered.text
-    assert "square" in answered.text
-    images = (PNG.image.moved(4), JPEG.image.moved(12))
-    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
+        for endpoint in IMAGE_REQUESTS.values():
+            await assert_shown(service, endpoint, at=front)
 
 
 async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(

@@ -17,7 +17,7 @@ from engine.served_models import ServedModel, ServedModels
 from tests.app.event_source import path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
-READERS = 1_000
+READERS = 300
 AT_ONCE = 50
 ANN = {"client_id": "ann", "features": ["interpret"]}
 
