@@ -118,14 +118,17 @@ def other_server(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[str]:
             serving.join()
 
 
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 @pytest.mark.parametrize("end", [b"", b'{"type":"end","conversations":1}', b'{"type":"end"}\n'])
 async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path, end: bytes) -> None:
     with other_server(lambda _: (200, b'{"type":"conversation"}\n' + end)) as address:
         export = ("export", "jwt:ann", "--output", str(tmp_path / "x"))
         result = await run("--url", address, *export, key="k")
     cut_off = "midstream: The export was cut off; nothing was written.\n"
-    assert (result.exit_code, result.stderr) == (1, cut_off)
-    assert list(tmp_path.iterdir()) == []
+    assert (result.exit_code, result.stderr, files(tmp_path)) == (1, cut_off, [])
 
 
 async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str, tmp_path: Path) -> None:

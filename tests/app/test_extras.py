@@ -33,7 +33,7 @@ NAMED = sorted(
         extra
         for layer in ("app", "connections", "engine", "sessions", "speech")
         for module in (ROOT / layer).rglob("*.py")
-        for extra in re.findall(r'install_command\("(\w+)"\)', module.read_text())
+        for extra in re.findall(r"""install_command\(["'](\w+)["']\)""", module.read_text())
     }
 )
 """The extras that the product asks an operator to install."""
