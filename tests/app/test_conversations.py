@@ -136,23 +136,6 @@ async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: 
     assert len(running.engine.requests) == 1
 
 
-async def test_conversations_of_all_endpoints_have_items(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    running.engine.script("One.")
-    await create_response(sdk, "First?", conversation="mine")
-    assert (await sdk.conversations.retrieve("mine")).metadata == {}
-    await sdk.conversations.items.create("mine", items=[user("Second?"), assistant("Two.")])
-    mine = await sdk.conversations.update("mine", metadata=NAMED)
-    assert [kind_and_text(item)[1] for item in await items_of(sdk, mine)] == [
-        "First?",
-        "One.",
-        "Second?",
-        "Two.",
-    ]
-    await sdk.conversations.delete("mine")
-    with pytest.raises(openai.NotFoundError):
-        await sdk.conversations.retrieve("mine")
-
-
 async def test_an_item_shows_its_image(tmp_path: Path) -> None:
     engine = ScriptedEngine(features=(*FEATURES, "images"))
     url = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -163,11 +146,3 @@ async def test_an_item_shows_its_image(tmp_path: Path) -> None:
         assert item.content[0].image_url == url
         await create_response(sdk, "What is it?", conversation=made.id)
         assert len(engine.requests[0].messages[0].images) == 1
-
-
-async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    empty, full = await sdk.conversations.create(), await sdk.conversations.create(items=[user("Hello!")])
-    assert await sdk.delete("/me", cast_to=object) == {"conversations": 2}
-    for made in (empty, full):
-        with pytest.raises(openai.NotFoundError):
-            await sdk.conversations.retrieve(made.id)
