@@ -14,9 +14,7 @@ from openai.types.conversations import Conversation, ConversationItem
 from engine.scripted import FEATURES, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_stored_responses import client_of, create_response, read
-from tests.jwt_signing import KEY
 
-OTHER_KEY = KEY[::-1]
 NAMED: dict[str, Any] = {"topic": "weather"}
 CALL: dict[str, Any] = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
 OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "call_1", "output": "Sun"}
