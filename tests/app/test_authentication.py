@@ -127,15 +127,6 @@ async def test_where_keys_of_signers_can_not_be_had_a_client_is_told_to_come_bac
             assert (await Socket(opened).closed())[0] == 1013
 
 
-async def test_nothing_is_asked_where_nothing_is_configured(tmp_path: Path) -> None:
-    async with serving(tmp_path) as running:
-        async with running.socket({"token": "whatever"}) as socket:
-            again = await socket.ask(type="auth.refresh", token="whatever", ref="r2")
-            assert again == socket.ready | {"ref": "r2"}
-        status, _, body = await running.get("/v1/tickets", method="POST", Authorization="Bearer whatever")
-        assert (status, json.loads(body)["error"]["code"]) == (404, "not_found")
-
-
 # ---- tickets
 
 

@@ -24,7 +24,7 @@ from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.engine import UpstreamEmbedder
 from engine.upstream.options import EmbedderOptions, Timeouts
 from tests.app.in_process_service import InProcessService, serving, settings_with
-from tests.app.test_openai_sdk import MODEL, client_of
+from tests.app.test_openai_sdk import client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server
 
 FILE = """
@@ -126,12 +126,6 @@ async def test_what_can_not_be_had_is_refused_in_a_sentence(
             reported = await client.post("/v1/embeddings", json={"model": "bge", "input": "a"} | body)
             assert (reported.status_code, why in reported.json()["error"]["message"]) == (status, True)
     assert server.bodies == []
-
-
-async def test_a_server_without_embedders_says_so(tmp_path: Path) -> None:
-    async with serving(tmp_path) as service, client_of(service) as sdk:
-        with pytest.raises(openai.NotFoundError, match="Embeddings are off: the operator has configured no"):
-            await sdk.embeddings.create(model=MODEL, input="a")
 
 
 async def test_a_client_that_leaves_has_its_request_given_up(

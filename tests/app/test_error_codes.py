@@ -14,7 +14,7 @@ from sessions.running import runner
 from sessions.service import Sessions
 from sessions.store import journal
 from tests.app.in_process_service import Frame, Socket, serving
-from tests.store_faults import pid_of, refusing_writes, stalled
+from tests.store_faults import pid_of, stalled
 
 SEND = {"type": "send", "client_msg_id": "m", "content": "Hello?", "ref": "r"}
 
@@ -57,15 +57,6 @@ async def test_a_running_reply_outlives_a_stalled_store(
             engine.step(5)
             end = await done(socket)
         assert (end["turn_id"], end["reason"], end["saved"]) == (accepted["turn_id"], "stop", False)
-
-
-async def test_a_store_that_takes_no_writes_is_told(tmp_path: Path, store_url: str, store: Redis) -> None:
-    async with (
-        serving(tmp_path, redis_url=store_url) as running,
-        running.socket() as socket,
-        refusing_writes(store),
-    ):
-        assert error_fields(await socket.ask(**SEND)) == ("error", "store_unavailable", "r", True)
 
 
 async def test_a_defect_is_a_number_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

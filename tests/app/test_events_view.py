@@ -177,7 +177,9 @@ async def test_who_comes_while_the_last_ones_leave_is_asked_to_come_again(runnin
     assert (view.answer.status_code, view.retry_ms) == (200, 3000)
 
 
-async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: Path) -> None:
+async def test_a_key_opens_in_the_header_until_it_is_revoked_and_a_ticket_once_in_the_url(
+    tmp_path: Path,
+) -> None:
     keys = tmp_path / "keys"
     key = add_key(keys, "ann")
     async with serving(tmp_path, api_keys=str(keys)) as running:
@@ -191,14 +193,6 @@ async def test_a_key_opens_in_the_header_and_a_ticket_once_in_the_url(tmp_path: 
             assert (await view.next())["type"] == "history"
         for query in ({"ticket": ticket}, {"ticket": key}, {}):
             assert await error_response(running, params=ANN | query) == (401, "unauthenticated")
-
-
-async def test_a_revoked_key_ends_the_streams_that_rest_on_it(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    key = add_key(keys, "ann")
-    async with serving(tmp_path, api_keys=str(keys)) as running:
-        async with running.socket(ANN | {"token": key}) as speaker:
-            await run_exchange(speaker)
         async with open_event_source(running, "ann", token=key) as view:
             await view.next("history")
             revoke_key(keys, "ann")

@@ -12,7 +12,8 @@ import pytest
 from app import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
-from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, serving
+from tests.app.test_frames import send_and_wait
 from tests.sessions.broken_filter import Broken
 
 FILE = """
@@ -39,11 +40,6 @@ async def filtering(tmp_path: Path) -> AsyncIterator[InProcessService]:
     path.write_text(FILE)
     async with serving(tmp_path, config=str(path)) as service:
         yield service
-
-
-async def send_and_wait(socket: Socket, content: str, **fields: object) -> list[Frame]:
-    await socket.send(type="send", client_msg_id=content, content=content, **fields)
-    return await socket.until("done")
 
 
 def text_of(frames: list[Frame]) -> str:
