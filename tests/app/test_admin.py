@@ -109,18 +109,6 @@ async def test_what_is_refused_is_in_the_log_without_keys(
     assert not any(shown in json.dumps(audit) for shown in (persons, operator))
 
 
-async def test_pages_of_other_origins_can_not_ask(tmp_path: Path, keys: Path, operator: str) -> None:
-    async with serving(tmp_path, api_keys=str(keys), allowed_origins=("*",)) as running:
-        async with httpx.AsyncClient(base_url=running.url) as client:
-            origin = {"Origin": "https://page.example"}
-            may = await client.options(f"{PATH}/keys", headers=origin)
-            reported = await client.get(
-                f"{PATH}/keys", headers=origin | {"Authorization": f"Bearer {operator}"}
-            )
-        assert may.status_code == 405
-        assert "access-control-allow-origin" not in {*may.headers, *reported.headers}
-
-
 async def test_who_asks_too_often_is_told_to_wait_and_who_is_no_operator_fills_no_log(
     tmp_path: Path, keys: Path, operator: str, audit: Lines
 ) -> None:

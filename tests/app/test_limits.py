@@ -120,6 +120,8 @@ async def test_a_client_has_so_many_connections_over_all_replicas(replica: Repli
                     await third.send('{"type":"hello","client_id":"ann"}')
                     closed = await Socket(third).closed()
                     assert closed == (4429, "At most 2 connections per client.")
+                _, _, metrics = await running.get("/metrics")
+                assert 'midstream_refusals_total{reason="connections"} 1.0' in metrics
 
 
 async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replica) -> None:

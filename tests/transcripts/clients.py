@@ -13,7 +13,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 Json = Any
 _HTTP_S = 30.0
-_HEADERS = ("retry-after", "x-midstream-ignored", "x-midstream-code", "location")
+_HEADERS = (
+    *("retry-after", "location", "x-midstream-ignored", "x-midstream-code"),
+    *("access-control-allow-origin", "access-control-allow-methods"),
+)
 """Headers that are part of an answer, if they are there."""
 
 
