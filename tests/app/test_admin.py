@@ -10,6 +10,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,17 @@ from tests.sessions.recorder import WAIT_S
 Lines = list[dict[str, Any]]
 
 
-@pytest.fixture
-def operator(keys: Path) -> str:
-    return add_key(keys, "olga", kind=Kind.ADMIN)
+def replica(keys: Path, folder: Path, store_url: str) -> AbstractAsyncContextManager[InProcessService]:
+    """A replica whose engine the test steps."""
+    known = {"api_keys": str(keys), "jwt_secret": SECRET, "redis_url": store_url}
+    return serving(folder, ScriptedEngine(by_hand=True), **known, read_rate=1000)
 
 
 @pytest.fixture
 async def first_replica(
     keys: Path, operator: str, tmp_path: Path, store_url: str
 ) -> AsyncIterator[InProcessService]:
-    """A replica whose engine the test steps."""
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(
-        tmp_path, engine, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
-    ) as running:
+    async with replica(keys, tmp_path, store_url) as running:
         yield running
 
 
@@ -55,11 +53,7 @@ async def first_replica(
 async def second_replica(
     first_replica: InProcessService, keys: Path, tmp_path: Path, store_url: str
 ) -> AsyncIterator[InProcessService]:
-    """Another replica on the same store."""
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(
-        tmp_path, engine, api_keys=str(keys), jwt_secret=SECRET, redis_url=store_url, read_rate=1000
-    ) as running:
+    async with replica(keys, tmp_path, store_url) as running:
         yield running
 
 
@@ -268,22 +262,6 @@ async def test_a_turn_without_a_conversation_is_listed_and_stopped_from_another_
     assert "The operator ended this reply." in "".join(reported)
     line = next(line for line in admin_entries(audit) if line["act"] == "stop turn")
     assert (line["principal"], line["client_id"]) == ("key:shop", "/openai")
-
-
-async def test_what_an_applications_key_asked_by_other_doors_is_exported_and_erased(
-    first_replica: InProcessService, keys: Path, operator: str
-) -> None:
-    shop = add_key(keys, "shop", kind=Kind.APPLICATION)
-    for client_id in ("/openai", "/openai/ours", "/ai-sdk/chat1"):
-        query = f"?principal=key:shop&client_id={client_id}"
-        assert (await call_api(first_replica, operator, "GET", f"/export{query}"))[0] == 200
-        assert (await call_api(first_replica, operator, "DELETE", f"/owner{query}"))[0] == 200
-        own = {"client_id": client_id}
-        async with httpx.AsyncClient(
-            base_url=first_replica.url, headers={"Authorization": f"Bearer {shop}"}
-        ) as client:
-            assert (await client.get("/v1/export", params=own)).status_code == 200
-            assert (await client.delete("/v1/me", params=own)).status_code == 200
 
 
 # ---- what is kept of somebody

@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from app.administration import AdminClient, AdminRequestError
 from app.cli import main
 from app.keys import add_key
-from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_account import create_user_data
@@ -36,11 +35,6 @@ def quiet() -> Iterator[None]:
     """Silence the service's log, which is no output of the command; both run in the same process."""
     with capture_logs():
         yield
-
-
-@pytest.fixture
-def operator(keys: Path) -> str:
-    return add_key(keys, "olga", kind=Kind.ADMIN)
 
 
 @pytest.fixture
