@@ -185,7 +185,7 @@ def installed_once() -> Iterator[None]:
 def trusted_once() -> Iterator[None]:
     """The certificates that HTTP clients trust are read once: each of thousands of clients would take 46 ms for them."""
     create, trusted = ssl.create_default_context, {"cafile": certifi.where()}
-    once = cache(lambda: create(**trusted))
+    once = cache(lambda: create(cafile=certifi.where()))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
             ssl,

@@ -37,7 +37,7 @@ Lines = list[dict[str, Any]]
 
 def replica(keys: Path, folder: Path, store_url: str) -> AbstractAsyncContextManager[InProcessService]:
     """A replica whose engine the test steps."""
-    known = {"api_keys": str(keys), "jwt_secret": SECRET, "redis_url": store_url}
+    known: dict[str, Any] = {"api_keys": str(keys), "jwt_secret": SECRET, "redis_url": store_url}
     return serving(folder, ScriptedEngine(by_hand=True), **known, read_rate=1000)
 
 
