@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import httpx
 import pytest
 
 from connections.api.agui.endpoint import StoredThreads
-from engine.scripted import Call
+from engine.scripted import Call, ScriptedEngine
 from sessions.errors import StoreDown
+from sessions.events import Deleted
 from tests.app.in_process_service import InProcessService, serving
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
@@ -63,6 +65,19 @@ async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
         answer = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
         assert (await run(running, "t", resume=[answer])).json()["type"] == "RUN_ERROR"
         await eventually(lambda: running.service._sessions.statistics().conversations == 0)
+
+
+async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path) -> None:
+    """By a replica that did not end its turn, so that no `done` comes."""
+    async with serving(tmp_path, ScriptedEngine(by_hand=True), tools=TOOLS) as running:
+        answering = asyncio.create_task(run(running, "t"))
+        while not running.engine.requests:
+            await running.get("/healthz")
+        (conversation,) = running.service._sessions.parts.directory.with_turns()
+        conversation.publish(Deleted(conversation_id="t"))
+        *_, last = (await answering).text.strip().split("\n\n")
+    error = json.loads(last.removeprefix("data: "))
+    assert (error["type"], error["code"]) == ("RUN_ERROR", "not_found")
 
 
 async def test_a_run_that_fails_says_why(running: InProcessService) -> None:

@@ -47,9 +47,10 @@ async def reached(**options: Any) -> list[Finding]:
 
 
 def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "doctor", "--json")
+    environ = {"MIDSTREAM_PORT": "0", "MIDSTREAM_DATA_DIR": str(tmp_path)}
+    ended = CliRunner().invoke(main, ["doctor", "--json"], env=environ)
     found = {one["subject"]: one["verdict"] for one in json.loads(ended.stdout)}
-    assert ended.returncode == 0
+    assert ended.exit_code == 0
     assert {"Python", "torch", "model", "kernels", "memory", "open files", "port", "store"} <= set(found)
     assert found["torch"] == found["model"] == found["store"] == "ok"
 

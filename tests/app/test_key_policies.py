@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -44,8 +45,9 @@ async def test_a_key_that_expires_ends_its_connections_and_opens_no_door(
     keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "CHECK_S", 0.05)
-    key = add_key(keys, "ann", policy=KeyPolicy(expires_at=time.time() + 2.0))
-    async with serving(tmp_path, api_keys=str(keys)) as running, running.socket({"token": key}) as socket:
+    async with serving(tmp_path, api_keys=str(keys)) as running, AsyncExitStack() as stack:
+        key = add_key(keys, "ann", policy=KeyPolicy(expires_at=time.time() + 2.0))
+        socket = await stack.enter_async_context(running.socket({"token": key}))
         theirs = await ticket(running, key)
         error = await socket.next("error")
         assert (error["code"], error["message"], error["retryable"]) == (
