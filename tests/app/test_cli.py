@@ -12,9 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from app.cli import USUAL, main
+from app.cli import USUAL
 from app.settings import option_kinds
 from engine.loading import preflight
 from tests.server_process import ServerProcess
@@ -52,24 +51,17 @@ def complaint(ended: subprocess.CompletedProcess[str]) -> str:
     return ended.stderr.splitlines()[-1]
 
 
-def shown(*words: str) -> str:
-    """Return the output of the command in this process."""
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0
-    return result.stdout
-
-
-def test_help_names_the_commands_and_fifteen_options_and_help_all_every_one() -> None:
-    assert {"serve", "chat", "keys", "admin", "doctor"} <= set(shown("--help").split())
-    assert "[MIDSTREAM_MODEL]" in shown("serve", "-h")
-    for option, names in (("--help", USUAL), ("--help-all", option_kinds())):
-        found = re.findall(r"^  (?:-h, )?--([a-z-]+)", shown("serve", option), re.MULTILINE)
+def test_help_names_the_commands_and_fifteen_options_and_help_all_every_one(tmp_path: Path) -> None:
+    """In groups, with types and defaults."""
+    commands = midstream(tmp_path, "--help").stdout.split()
+    assert {"serve", "chat", "keys", "admin", "doctor"} <= set(commands)
+    usual, every = (midstream(tmp_path, "serve", option).stdout for option in ("-h", "--help-all"))
+    assert "[MIDSTREAM_MODEL]" in usual
+    for output, names in ((usual, USUAL), (every, option_kinds())):
+        found = re.findall(r"^  (?:-h, )?--([a-z-]+)", output, re.MULTILINE)
         assert {name.replace("-", "_") for name in found} == {*names, "help", "help_all"}
     assert len(USUAL) == 15
-
-
-def test_help_has_groups_with_types_and_defaults() -> None:
-    output = " ".join(shown("serve", "--help-all").split())
+    output = " ".join(every.split())
     address, _, rest = output.partition("Address and network:")[2].partition(" Model: ")
     assert "--port INTEGER Port to listen on; 0 takes a free one. Default: 8000." in address
     assert "--dtype [auto|bfloat16|float16|float32]" in rest
