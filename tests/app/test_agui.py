@@ -1,4 +1,4 @@
-"""What of the AG-UI endpoint no dialogue shows (`tests/transcripts/ag-ui`): wishes for stored threads, and failures."""
+"""AG-UI behavior that no transcript (`tests/transcripts/ag-ui`) covers: options of stored threads, and failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
 
 
 async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path) -> None:
-    """By a replica that did not end its turn, so that no `done` comes."""
+    """The turn has not ended, so there is no `done`."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True), tools=TOOLS) as running:
         answering = asyncio.create_task(run(running, "t"))
         while not running.engine.requests:

@@ -1,4 +1,4 @@
-"""What of the AI SDK's endpoint no dialogue shows (`tests/transcripts/ai-sdk`): aborts that race, stops, revoked keys."""
+"""AI SDK behavior that no transcript (`tests/transcripts/ai-sdk`) covers: racing aborts, shutdown, revoked keys."""
 
 from __future__ import annotations
 
