@@ -82,28 +82,6 @@ async def create_user_data(running: InProcessService, name: str) -> None:
         await socket.ask(type="rename", conversation_id="named", title="My own")
 
 
-async def test_an_export_has_all_conversations_and_all_branches_of_whoever_asks_alone(
-    guarded: InProcessService,
-) -> None:
-    await create_user_data(guarded, "ann")
-    await create_user_data(guarded, "anna")
-    lines = await exported(guarded)
-    conversations = {line["conversation_id"]: line for line in lines if line["type"] == "conversation"}
-    assert {name: one["title"] for name, one in conversations.items()} == {
-        "garden": "What grows?",
-        "diary": "A secret.",
-        "named": "My own",
-    }
-    garden = [line for line in lines if line["type"] == "message" and line["conversation_id"] == "garden"]
-    questions = [line["content"] for line in garden if line["role"] == "user"]
-    assert questions == ["What grows?", "And in winter?", "What swims?"]
-    replies = [line for line in garden if line["role"] == "assistant"]
-    assert {line["status"] for line in replies} == {"complete"}
-    assert all(line["content"] and line["parent_id"] for line in replies)
-    assert conversations["garden"]["active"] == replies[-1]["message_id"]
-    assert [line["created_at"] for line in garden] == sorted(line["created_at"] for line in garden)
-
-
 async def test_what_left_the_list_is_exported_and_erased_too(guarded: InProcessService, store: Redis) -> None:
     await create_user_data(guarded, "ann")
     await store.zrem(list_name(Owner("jwt:ann", "")), "diary")
@@ -137,19 +115,6 @@ async def test_a_running_reply_ends_and_its_readers_are_told_though_another_repl
         answer = await call_api(guarded, "DELETE", "/v1/me", bearer_headers())
         assert answer.json() == {"conversations": 1}
         assert (await socket.next("deleted"))["conversation_id"] == "default"
-
-
-async def test_an_applications_key_names_its_user(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "app", kind=Kind.APPLICATION)
-    async with guarded.socket({"token": key, "client_id": "bob"}) as socket:
-        await send_and_wait(socket, "I am Bob.")
-    headers = {"Authorization": f"Bearer {key}"}
-    nobody = await call_api(guarded, "GET", "/v1/export", headers)
-    assert (nobody.status_code, nobody.json()["error"]["message"]) == (400, "client_id: is missing.")
-    assert "I am Bob." in (await call_api(guarded, "GET", "/v1/export?client_id=bob", headers)).text
-    assert "I am Bob." not in (await call_api(guarded, "GET", "/v1/export?client_id=ann", headers)).text
-    bad = await call_api(guarded, "DELETE", "/v1/me?client_id=a%20b", headers)
-    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "client_id")
 
 
 async def test_a_ticket_exports_and_erases_nothing(guarded: InProcessService) -> None:

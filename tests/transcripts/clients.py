@@ -93,7 +93,9 @@ class RequestPeer(Peer):
                 await self._read_stream(answer)
             else:
                 await answer.aread()
-                self.events.put_nowait({"body": _decoded(answer.text)})
+                is_lines = kind == "application/x-ndjson"
+                body = [*map(_decoded, answer.text.splitlines())] if is_lines else _decoded(answer.text)
+                self.events.put_nowait({"body": body})
 
     async def _read_stream(self, answer: httpx.Response) -> None:
         event: dict[str, Json] = {}
