@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,13 @@ from tests.sessions.chat_driver import eventually
 TOOLS = ("tests.app.server_tools:noon", "tests.app.server_tools:pay")
 
 
-async def run(running: InProcessService, thread_id: str, **more: Any) -> httpx.Response:
-    """Run a stored thread."""
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+def body(thread_id: str, **more: Any) -> dict[str, Any]:
+    """Return the body of a run of a stored thread."""
     message = {"id": "1", "role": "user", "content": "Hello!"}
-    body = {
+    run = {
         "threadId": thread_id,
         "runId": "r",
         "state": {},
@@ -32,9 +34,12 @@ async def run(running: InProcessService, thread_id: str, **more: Any) -> httpx.R
         "tools": [],
         "context": [],
     }
-    async with httpx.AsyncClient(base_url=running.url, headers={"Authorization": f"Bearer {KEY}"}) as client:
-        props = {"forwardedProps": {"server_tools": ["*"]}}
-        return await client.post("/v1/ag-ui", json=body | props | more)
+    return run | {"forwardedProps": {"server_tools": ["*"]}} | more
+
+
+async def run(running: InProcessService, thread_id: str, **more: Any) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=running.url, headers=HEADERS) as client:
+        return await client.post("/v1/ag-ui", json=body(thread_id, **more))
 
 
 async def test_wishes_count_where_the_tools_are_the_servers_alone(tmp_path: Path) -> None:
@@ -69,13 +74,16 @@ async def test_nothing_is_left_of_a_run_that_fails_once_its_turn_was_accepted(
 
 async def test_a_thread_that_is_deleted_ends_its_run_in_an_error(tmp_path: Path) -> None:
     """The turn has not ended, so there is no `done`."""
-    async with serving(tmp_path, ScriptedEngine(by_hand=True), tools=TOOLS) as running:
-        answering = asyncio.create_task(run(running, "t"))
-        while not running.engine.requests:
-            await running.get("/healthz")
+    async with (
+        serving(tmp_path, ScriptedEngine(by_hand=True), tools=TOOLS) as running,
+        httpx.AsyncClient(base_url=running.url, headers=HEADERS) as client,
+        client.stream("POST", "/v1/ag-ui", json=body("t")) as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)
         (conversation,) = running.service._sessions.parts.directory.with_turns()
         conversation.publish(Deleted(conversation_id="t"))
-        *_, last = (await answering).text.strip().split("\n\n")
+        *_, last = [line async for line in lines if line.startswith("data: ")]
     error = json.loads(last.removeprefix("data: "))
     assert (error["type"], error["code"]) == ("RUN_ERROR", "not_found")
 
