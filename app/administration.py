@@ -22,6 +22,8 @@ from engine.machine import printable
 PATH = "/v1/admin"
 ANSWER_S = 60.0
 PAGE = 200
+END_BYTES = 4096
+"""An export's last line is shorter."""
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -272,11 +274,12 @@ class AdminClient:
         part = to.with_name(f".{to.name}.part")
         try:
             with self._stream("GET", "/export", query) as response, _private_file(part) as file:
-                last = b""
-                for line in _lines(response):
-                    file.write(line)
-                    last = line
-            end = _object(last) if last.endswith(b"\n") else {}
+                tail = b""
+                for received in response.iter_bytes():
+                    file.write(received)
+                    tail = (tail + received)[-END_BYTES:]
+            *lines, rest = tail.split(b"\n")
+            end = _object(lines[-1]) if lines and not rest else {}
             if end.get("type") != "end" or "conversations" not in end:
                 raise AdminRequestError("The export was cut off; nothing was written.")
             part.replace(to)
@@ -327,17 +330,6 @@ def _object(line: bytes) -> dict[str, Any]:
 def _private_file(path: Path) -> BinaryIO:
     """Open a new file that only its owner may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-def _lines(response: httpx.Response) -> Iterator[bytes]:
-    """Yield lines with their line ends; the last may have none."""
-    rest = b""
-    for part in response.iter_bytes():
-        *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
-    if rest:
-        yield rest
 
 
 def _error_message(response: httpx.Response) -> str:

@@ -64,41 +64,18 @@ class AiSdkChat:
     async def sent(self, *messages: Chunk, **more: Any) -> AsyncIterator[ChunkStream]:
         """Send a request of `useChat`; return the stream that answers it."""
         body = {"id": self.id, "messages": messages, "trigger": "submit-message"} | more
-        async with self._answer("POST", CHAT, json=body) as answer:
-            yield answer
-
-    def resumed(self) -> Any:
-        """Return a stream of the reply that is being written, from its start."""
-        return self._answer("GET", f"{CHAT}/{self.id}/stream")
-
-    async def send_text(self, text: str, message_id: str = "m1", **more: Any) -> list[Chunk]:
-        """Return all chunks of a reply."""
-        async with self.sent(user(text, message_id), **more) as answer:
-            return await answer.rest()
-
-    async def stop(self) -> Chunk:
-        """Stop the reply; return what the server says it stopped."""
-        stopped: Chunk = (await self._ask("POST", "stop")).json()
-        return stopped
+        async with (
+            httpx.AsyncClient(base_url=self._url, timeout=60) as client,
+            client.stream("POST", f"{CHAT}{self._query}", headers=self._headers, json=body) as answer,
+        ):
+            yield ChunkStream(answer)
 
     async def messages(self) -> list[Chunk]:
         """Return the chat as the server stores it."""
-        kept: list[Chunk] = (await self._ask("GET", "messages")).json()
-        return kept
-
-    async def _ask(self, method: str, what: str) -> httpx.Response:
         async with httpx.AsyncClient(base_url=self._url, timeout=60) as client:
-            return await client.request(
-                method, f"{CHAT}/{self.id}/{what}{self._query}", headers=self._headers
-            )
-
-    @asynccontextmanager
-    async def _answer(self, method: str, path: str, **more: Any) -> AsyncIterator[ChunkStream]:
-        async with (
-            httpx.AsyncClient(base_url=self._url, timeout=60) as client,
-            client.stream(method, f"{path}{self._query}", headers=self._headers, **more) as answer,
-        ):
-            yield ChunkStream(answer)
+            path = f"{CHAT}/{self.id}/messages{self._query}"
+            kept: list[Chunk] = (await client.get(path, headers=self._headers)).json()
+        return kept
 
 
 def text_of(chunks: list[Chunk], kind: str = "text") -> str:

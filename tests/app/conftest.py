@@ -10,6 +10,8 @@ import pytest
 import structlog
 
 from app import logs
+from app.keys import add_key
+from connections.authentication.api_keys import Kind
 from connections.protocol.base import AUDIT_LOGGER
 from tests.app.in_process_service import InProcessService, serving
 
@@ -39,6 +41,12 @@ def keys(tmp_path: Path) -> Path:
     path = tmp_path / "keys"
     path.touch()
     return path
+
+
+@pytest.fixture
+def operator(keys: Path) -> str:
+    """An operator's key in the file."""
+    return add_key(keys, "olga", kind=Kind.ADMIN)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import json
 import re
 import shlex
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,7 +20,6 @@ from structlog.testing import capture_logs
 from app.administration import AdminClient, AdminRequestError
 from app.cli import main
 from app.keys import add_key
-from connections.authentication.api_keys import Kind
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.test_account import create_user_data
@@ -35,11 +35,6 @@ def quiet() -> Iterator[None]:
     """Silence the service's log, which is no output of the command; both run in the same process."""
     with capture_logs():
         yield
-
-
-@pytest.fixture
-def operator(keys: Path) -> str:
-    return add_key(keys, "olga", kind=Kind.ADMIN)
 
 
 @pytest.fixture
@@ -93,30 +88,41 @@ async def test_what_somebody_has_is_exported_and_erased(
     assert json.loads(erased.stdout) == {"conversations": 3}
 
 
+@contextmanager
+def other_server(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[str]:
+    """A server that is not Midstream, by its address. `answer` gives the status and the body for a path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answer(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
 def files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path) -> None:
-    """A server that promises more bytes than it sends."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"type":"conversation"}\n')
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        result = await run(
-            "--url", f"127.0.0.1:{port}", "export", "jwt:ann", "--output", str(tmp_path / "x"), key="k"
-        )
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "midstream: The export was cut off; nothing was written.\n",
-    )
-    assert files(tmp_path) == []
+@pytest.mark.parametrize("end", [b"", b'{"type":"end","conversations":1}', b'{"type":"end"}\n'])
+async def test_an_export_that_is_cut_off_leaves_no_file(tmp_path: Path, end: bytes) -> None:
+    with other_server(lambda _: (200, b'{"type":"conversation"}\n' + end)) as address:
+        export = ("export", "jwt:ann", "--output", str(tmp_path / "x"))
+        result = await run("--url", address, *export, key="k")
+    cut_off = "midstream: The export was cut off; nothing was written.\n"
+    assert (result.exit_code, result.stderr, files(tmp_path)) == (1, cut_off, [])
 
 
 async def test_the_key_may_be_in_a_file(guarded: InProcessService, operator: str, tmp_path: Path) -> None:
@@ -184,66 +190,30 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     return commands, Path("admin-key").read_text().strip()
 
 
-class _Other(BaseHTTPRequestHandler):
-    """A server that is not Midstream."""
-
-    def do_GET(self) -> None:
-        body = b"<html>Welcome!</html>\n" if "export" in self.path else b"{}"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Log nothing."""
-
-
 def test_another_server_is_told_from_this_one(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as other:
-        serving = Thread(target=other.serve_forever)
-        serving.start()
-        service = AdminClient(f"127.0.0.1:{other.server_port}", "key")
-        try:
-            with pytest.raises(AdminRequestError, match="is not a Midstream service"):
-                list(service.rows("turns", {}))
-            with pytest.raises(AdminRequestError, match="nothing was written"):
-                service.export({}, tmp_path / "export")
-        finally:
-            other.shutdown()
-            serving.join()
+    body = {True: b"<html>Welcome!</html>\n", False: b"{}"}
+    with other_server(lambda path: (200, body["export" in path])) as address:
+        service = AdminClient(address, "key")
+        with pytest.raises(AdminRequestError, match="is not a Midstream service"):
+            list(service.rows("turns", {}))
+        with pytest.raises(AdminRequestError, match="nothing was written"):
+            service.export({}, tmp_path / "export")
     assert not list(tmp_path.iterdir())
-
-
-class _Hostile(BaseHTTPRequestHandler):
-    """A server whose words command terminals."""
-
-    def do_GET(self) -> None:
-        words = "olga\x1b]0;x\x07\x9b2J\u202ero"
-        row = dict.fromkeys(("turn_id", "state", "chars", "principal", "client_id"), words)
-        row |= dict.fromkeys(("conversation_id", "model", "replica"), words)
-        payload: dict[str, object] = {"turns": [row], "next": None, "silent": [words]}
-        if self.path.startswith("/v1/admin/keys"):
-            payload = {"error": {"message": words}}
-        body = json.dumps(payload, ensure_ascii=False).encode()
-        self.send_response(200 if "turns" in payload else 403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Log nothing."""
 
 
 @pytest.mark.parametrize("words", [["turns"], ["turns", "--json"], ["keys"]])
 async def test_no_word_of_a_server_commands_the_terminal(words: list[str]) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Hostile) as other:
-        serving = Thread(target=other.serve_forever)
-        serving.start()
-        try:
-            result = await run("--url", f"127.0.0.1:{other.server_port}", *words, key="key")
-        finally:
-            other.shutdown()
-            serving.join()
+    hostile = "olga\x1b]0;x\x07\x9b2J\u202ero"
+    columns = ("turn_id", "state", "chars", "principal", "client_id", "conversation_id", "model", "replica")
+    turns = {"turns": [dict.fromkeys(columns, hostile)], "next": None, "silent": [hostile]}
+
+    def answer(path: str) -> tuple[int, bytes]:
+        refused = path.startswith("/v1/admin/keys")
+        payload = {"error": {"message": hostile}} if refused else turns
+        return 403 if refused else 200, json.dumps(payload, ensure_ascii=False).encode()
+
+    with other_server(answer) as address:
+        result = await run("--url", address, *words, key="key")
     assert "olga" in result.output
     assert all(line.isprintable() for line in result.output.split("\n"))
 

@@ -12,8 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.keys import add_key
-from connections.authentication.api_keys import parse_policy
 from connections.images import MAX_BYTES, MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
@@ -210,41 +208,6 @@ async def test_an_owner_keeps_so_much_at_most_and_the_same_image_costs_nothing(t
         assert "Retry-After" not in refused.headers, "no wait helps"
         assert (await upload(running, first)).status_code == 200
         assert (await upload(running, first, client_id="bob")).status_code == 200
-
-
-async def test_an_image_counts_in_each_conversation(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path, vision_engine(), store_memory=16 * MIB) as running,
-        running.socket(CLIENT) as socket,
-    ):
-        send = {"type": "send", "content": "Look!", "attachments": [await uploaded_id(running, large(0))]}
-        for number in range(8):
-            await socket.send(**send, client_msg_id=f"m{number}", conversation_id=f"c{number}")
-            if (answer := (await socket.next()))["type"] == "error":
-                break
-            await socket.until("done")
-        assert answer["code"] == "store_full"
-
-
-async def test_an_upload_that_no_model_could_see_is_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedEngine()) as running:
-        refused = await upload(running, PNG.data)
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"]) == (400, "bad_params")
-    assert error["message"] == "This model does not take images."
-
-
-async def test_a_key_without_the_scope_uploads_nothing(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    token = add_key(keys, "reader", policy=parse_policy(["scopes=read"]))
-    shown = {"Authorization": f"Bearer {token}"}
-    async with (
-        serving(tmp_path, vision_engine(), api_keys=str(keys)) as running,
-        httpx.AsyncClient(base_url=running.url) as client,
-    ):
-        assert (await client.post("/v1/attachments", content=PNG.data)).status_code == 401
-        refused = await client.post("/v1/attachments", content=PNG.data, headers=shown)
-        assert (refused.status_code, "`chat`" in refused.text) == (403, True)
 
 
 async def test_images_leave_with_their_conversation_and_with_their_owner(service: InProcessService) -> None:

@@ -11,12 +11,10 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.conversations import Conversation, ConversationItem
 
-from engine.scripted import FEATURES, Call, ScriptedEngine, Thought
+from engine.scripted import FEATURES, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.test_stored_responses import WEATHER, client_of, create_response, read, wait_for_requests
-from tests.jwt_signing import KEY
+from tests.app.test_stored_responses import client_of, create_response, read
 
-OTHER_KEY = KEY[::-1]
 NAMED: dict[str, Any] = {"topic": "weather"}
 CALL: dict[str, Any] = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
 OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "call_1", "output": "Sun"}
@@ -121,37 +119,6 @@ async def test_a_response_reads_the_items_of_its_conversation_and_becomes_some(
         assert await sdk.conversations.items.retrieve(item.id, conversation_id=made.id) == item
 
 
-async def test_items_are_added_one_by_one_as_an_agent_does(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    made = await sdk.conversations.create()
-    steps: list[list[Any]] = [
-        [user("Weather?")],
-        [CALL],
-        [OUTPUT],
-        [assistant("Sunny.")],
-        [assistant("Very.")],
-        [user("Thanks.")],
-        [user("Really.")],
-    ]
-    added: list[str] = []
-    for step in steps:
-        page = await sdk.conversations.items.create(made.id, items=step)
-        added += [kind_and_text(item)[1] for item in page.data]
-    assert added == ["Weather?", "weather", "Sun", "Sunny.", "Sunny.\n\nVery.", "Thanks.", "Really."]
-    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
-        "Weather?",
-        "weather",
-        "Sun",
-        "Sunny.\n\nVery.",
-        "Thanks.",
-        "Really.",
-    ]
-    assert running.engine.requests == []
-    await create_response(sdk, "Bye.", conversation=made.id)
-    assert [role for role, _ in read(running)] == ["user", "assistant", "tool", "assistant", *["user"] * 3]
-
-
 async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: InProcessService) -> None:
     made = await sdk.conversations.create(items=[user("One?"), assistant("One."), user("Two?")])
     await create_response(sdk, "Three?", conversation=made.id)
@@ -167,43 +134,6 @@ async def test_the_last_item_is_deleted_and_no_other(sdk: AsyncOpenAI, running: 
     assert len(running.engine.requests) == 1
 
 
-async def test_conversations_are_their_owners(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    made = await sdk.conversations.create(items=[user("Mine.")])
-    item = (await items_of(sdk, made))[0]
-    async with client_of(running, OTHER_KEY) as other:
-        for act in (
-            other.conversations.retrieve(made.id),
-            other.conversations.update(made.id, metadata={}),
-            other.conversations.delete(made.id),
-            other.conversations.items.create(made.id, items=[user("Mine, too.")]),
-            other.conversations.items.retrieve(item.id, conversation_id=made.id),
-            other.conversations.items.delete(item.id, conversation_id=made.id),
-            create_response(other, "Hello?", conversation=made.id),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                await act
-        with pytest.raises(openai.NotFoundError):
-            await items_of(other, made)
-    assert await items_of(sdk, made) == [item]
-
-
-async def test_conversations_of_all_endpoints_have_items(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    running.engine.script("One.")
-    await create_response(sdk, "First?", conversation="mine")
-    assert (await sdk.conversations.retrieve("mine")).metadata == {}
-    await sdk.conversations.items.create("mine", items=[user("Second?"), assistant("Two.")])
-    mine = await sdk.conversations.update("mine", metadata=NAMED)
-    assert [kind_and_text(item)[1] for item in await items_of(sdk, mine)] == [
-        "First?",
-        "One.",
-        "Second?",
-        "Two.",
-    ]
-    await sdk.conversations.delete("mine")
-    with pytest.raises(openai.NotFoundError):
-        await sdk.conversations.retrieve("mine")
-
-
 async def test_an_item_shows_its_image(tmp_path: Path) -> None:
     engine = ScriptedEngine(features=(*FEATURES, "images"))
     url = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -214,108 +144,3 @@ async def test_an_item_shows_its_image(tmp_path: Path) -> None:
         assert item.content[0].image_url == url
         await create_response(sdk, "What is it?", conversation=made.id)
         assert len(engine.requests[0].messages[0].images) == 1
-
-
-@pytest.mark.parametrize(
-    "items",
-    [
-        [assistant("Hello!")],
-        [{"role": "developer", "content": "Be kind."}, user("Hello!")],
-        [user("Weather?"), CALL, user("Well?")],
-        [user("Weather?"), CALL, CALL],
-        [user("Weather?"), OUTPUT],
-        [user("Weather?"), CALL, OUTPUT, OUTPUT],
-        [user("Weather?"), CALL | {"call_id": "call 1"}],
-        [user("")],
-        [user("x")] * 101,
-    ],
-)
-async def test_items_that_no_conversation_can_have_are_refused_and_leave_nothing(
-    sdk: AsyncOpenAI, items: list[Any]
-) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        await sdk.conversations.create(items=items)
-    assert str(refused.value.param).startswith("items")
-    made = await sdk.conversations.create()
-    with pytest.raises(openai.BadRequestError):
-        await sdk.conversations.items.create(made.id, items=items)
-    assert await items_of(sdk, made) == []
-
-
-async def test_a_conversation_whose_response_is_being_written_takes_no_items(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedEngine(by_hand=True)) as running, client_of(running) as sdk:
-        made = await sdk.conversations.create(items=[user("One?"), assistant("One.")])
-        response = await create_response(sdk, "Two?", conversation=made.id, background=True)
-        await wait_for_requests(running, 1)
-        with pytest.raises(openai.ConflictError) as refused:
-            await sdk.conversations.items.create(made.id, items=[user("Three?")])
-        assert refused.value.code == "conversation_locked"
-        await sdk.responses.cancel(response.id)
-        await sdk.conversations.items.create(made.id, items=[user("Three?")])
-        assert [kind_and_text(item)[1] for item in await items_of(sdk, made)][-1] == "Three?"
-
-
-async def test_calls_of_a_response_take_their_outputs_as_items(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    made = await sdk.conversations.create()
-    running.engine.script([Call("weather")])
-    response = await create_response(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
-    call_id = response.output[0].call_id  # type: ignore[union-attr]
-    with pytest.raises(openai.BadRequestError):
-        await sdk.conversations.items.create(made.id, items=[user("Well?")])
-    output: Any = OUTPUT | {"call_id": call_id}
-    await sdk.conversations.items.create(made.id, items=[output, assistant("Sunny.")])
-    assert len(running.engine.requests) == 1
-    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
-        "Weather?",
-        "weather",
-        "Sun",
-        "Sunny.",
-    ]
-
-
-async def test_a_response_answers_the_calls_of_its_conversation(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    made = await sdk.conversations.create()
-    running.engine.script([Call("weather")])
-    running.engine.script("Sunny.")
-    first = await create_response(sdk, "Weather?", conversation=made.id, tools=[WEATHER])
-    output = OUTPUT | {"call_id": first.output[0].call_id}  # type: ignore[union-attr]
-    second = await create_response(sdk, [output], conversation=made.id, tools=[WEATHER])
-    assert (second.output_text, second.store) == ("Sunny.", True)  # type: ignore[attr-defined]
-    assert second.conversation is not None
-    assert second.conversation.id == made.id
-    assert read(running) == [("user", "Weather?"), ("assistant", ""), ("tool", "Sun")]
-    assert [kind_and_text(item)[1] for item in await items_of(sdk, made)] == [
-        "Weather?",
-        "weather",
-        "Sun",
-        "Sunny.",
-    ]
-    with pytest.raises(openai.BadRequestError):
-        await create_response(sdk, [output], conversation=made.id)
-
-
-async def test_nobody_without_a_secret_key_has_conversations(running: InProcessService) -> None:
-    async with client_of(running, "none") as nobody:
-        with pytest.raises(openai.BadRequestError, match="secret"):
-            await nobody.conversations.create()
-
-
-async def test_conversations_are_erased_with_their_owner(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    empty, full = await sdk.conversations.create(), await sdk.conversations.create(items=[user("Hello!")])
-    assert await sdk.delete("/me", cast_to=object) == {"conversations": 2}
-    for made in (empty, full):
-        with pytest.raises(openai.NotFoundError):
-            await sdk.conversations.retrieve(made.id)
-
-
-async def test_items_are_filtered_as_messages_are(tmp_path: Path) -> None:
-    words = tmp_path / "filters.toml"
-    words.write_text('[filters.input]\nwords = ["grapefruit"]')
-    async with serving(tmp_path, config=str(words)) as running, client_of(running) as sdk:
-        for items in ([user("grapefruit")], [user("Fruit?"), assistant("A grapefruit.")]):
-            with pytest.raises(openai.BadRequestError, match="filter"):
-                await sdk.conversations.create(items=items)

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 import trustme
+from click.testing import CliRunner
 from transformers import FalconConfig
 
 from app import doctor
+from app.cli import main
 from app.doctor import Finding, Verdict, machine, network
 from app.keys import add_key
 from app.settings import Settings
@@ -45,9 +47,10 @@ async def reached(**options: Any) -> list[Finding]:
 
 
 def test_the_command_finds_all_well_where_the_bundled_model_can_serve(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "doctor", "--json")
+    environ = {"MIDSTREAM_PORT": "0", "MIDSTREAM_DATA_DIR": str(tmp_path)}
+    ended = CliRunner().invoke(main, ["doctor", "--json"], env=environ)
     found = {one["subject"]: one["verdict"] for one in json.loads(ended.stdout)}
-    assert ended.returncode == 0
+    assert ended.exit_code == 0
     assert {"Python", "torch", "model", "kernels", "memory", "open files", "port", "store"} <= set(found)
     assert found["torch"] == found["model"] == found["store"] == "ok"
 
@@ -112,9 +115,9 @@ def test_what_a_start_would_fetch_or_convert_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_an_unknown_setting_is_told_as_serve_tells_it(tmp_path: Path) -> None:
-    ended = midstream(tmp_path, "doctor", MIDSTREAM_MAX_BACH="4")
-    assert (ended.returncode, ended.stderr[:46]) == (1, "midstream: Unknown setting MIDSTREAM_MAX_BACH.")
+def test_an_unknown_setting_is_told_as_serve_tells_it() -> None:
+    ended = CliRunner().invoke(main, ["doctor"], env={"MIDSTREAM_MAX_BACH": "4"})
+    assert (ended.exit_code, ended.stderr[:46]) == (1, "midstream: Unknown setting MIDSTREAM_MAX_BACH.")
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
@@ -175,12 +178,11 @@ def test_whoever_lets_everybody_in_is_told(tmp_path: Path) -> None:
 
 def test_filters_and_tools_of_the_operators_own_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "filters.toml"
-    file.write_text('[filters.input]\nwords = ["bad"]\n')
-    options = {"config": str(file), "tools": ("tests.app.test_tools:noon",)}
-    assert local_findings(tmp_path, **options)["filters and tools"].verdict is GOOD
-    assert local_findings(tmp_path, tools=("tests.app.nowhere:noon",))["filters and tools"].verdict is BAD
-    file.write_text('[filters.input]\nwords = [""]\n')
-    assert local_findings(tmp_path, **options)["filters and tools"].verdict is BAD
+    for tool, word, verdict in (("noon", "bad", GOOD), ("gone", "bad", BAD), ("noon", "", BAD)):
+        upstream = UPSTREAM.format(url="http://h/v1", model="m")
+        file.write_text(f'{upstream}[filters.input]\nwords = ["{word}"]\n')
+        found = local_findings(tmp_path, config=str(file), tools=(f"tests.app.server_tools:{tool}",))
+        assert found["filters and tools"].verdict is verdict
 
 
 def test_more_connections_than_files_may_be_open_are_told(

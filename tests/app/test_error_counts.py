@@ -60,7 +60,8 @@ async def test_a_store_that_refuses_is_counted(tmp_path: Path, store_url: str, s
         running.socket() as socket,
         refusing_writes(store),
     ):
-        await socket.ask(**send("one"))
+        refused = await socket.ask(**send("one"))
+        assert (refused["code"], refused["retryable"]) == ("store_unavailable", True)
         assert await error_counts(running) == {"native store_unavailable": 1.0}
 
 

@@ -80,7 +80,6 @@ IMAGE_REQUESTS = {
         image=lambda url: {"type": "image", "source": {"type": "url", "value": url}},
     ),
 }
-each_endpoint = pytest.mark.parametrize("endpoint", IMAGE_REQUESTS.values(), ids=IMAGE_REQUESTS)
 
 
 def vision_engine() -> ScriptedEngine:
@@ -100,52 +99,30 @@ async def post_body(
         return await client.post(endpoint.path, json=body)
 
 
-@each_endpoint
-async def test_a_model_that_takes_images_is_shown_them_where_they_stand(
-    endpoint: ImageRequest, service: InProcessService
-) -> None:
-    answered = await post_body(service, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
-    assert answered.status_code == 200, answered.text
-    assert "square" in answered.text
-    images = (PNG.image.moved(4), JPEG.image.moved(12))
-    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
-
-
 ODD = {
     "https://127.0.0.1:1/a.png": "are not fetched",
     "data:image/svg+xml;base64,PHN2Zz4=": "PNG, JPEG, WebP and GIF",
     "data:image/png;base64,iVBORw0KGgo=": "truncated or corrupt",
 }
+"""What is refused, and why; at endpoints over HTTP: `tests/transcripts/chat-completions/images.yaml`."""
 
 
-@each_endpoint
-async def test_what_is_no_image_is_refused_by_a_sentence(
-    endpoint: ImageRequest, service: InProcessService
+async def test_a_model_that_takes_images_is_shown_them_where_they_stand_and_not_too_many(
+    service: InProcessService,
 ) -> None:
-    for url, why in ODD.items():
-        answered = await post_body(service, endpoint, endpoint.request_body("Look!", url))
-        assert (answered.status_code, why in answered.text) == (400, True), answered.text
-    many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
-    assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
-    assert service.engine.requests == []
+    for number, endpoint in enumerate(IMAGE_REQUESTS.values()):
+        await assert_shown(service, endpoint, at=service)
+        many = await post_body(service, endpoint, endpoint.request_body(*[PNG.url] * (MAX_IMAGES + 1)))
+        assert (many.status_code, f"at most {MAX_IMAGES} images" in many.text) == (400, True)
+        assert len(service.engine.requests) == number + 1
 
 
-async def test_images_of_other_roles_are_refused(service: InProcessService) -> None:
-    for name, role in (("chat", "assistant"), ("responses", "system")):
-        endpoint = IMAGE_REQUESTS[name]
-        body = endpoint.request_body("Look!", PNG.url)
-        body[endpoint.messages][0]["role"] = role
-        assert "in user messages only" in (await post_body(service, endpoint, body)).text
-    call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "c", "content": [_source(PNG.url)]}
-    body = IMAGE_REQUESTS["messages"].request_body() | {
-        "messages": [
-            {"role": "user", "content": "Look!"},
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [result]},
-        ]
-    }
-    assert "in user messages only" in (await post_body(service, IMAGE_REQUESTS["messages"], body)).text
+async def assert_shown(service: InProcessService, endpoint: ImageRequest, *, at: InProcessService) -> None:
+    """Ask about two images `at` a service, whose model is `service`'s."""
+    answered = await post_body(at, endpoint, endpoint.request_body("This", PNG.url, "or that", JPEG.url))
+    assert (answered.status_code, "square" in answered.text) == (200, True), answered.text
+    images = (PNG.image.moved(4), JPEG.image.moved(12))
+    assert service.engine.requests[-1].messages == (Message("user", "This\nor that", images=images),)
 
 
 async def test_a_kept_response_shows_its_images_again(service: InProcessService) -> None:
@@ -194,30 +171,14 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
     assert all(image.data for one in (first, second) for image in one.images)
 
 
-async def test_files_of_the_ai_sdk_are_images_or_refused(service: InProcessService) -> None:
-    chat = AiSdkChat(service)
-    image = {"type": "file", "mediaType": "image/png", "url": PNG.url}
-    message = user("What is this?")
-    message["parts"].append(image)
-    async with chat.sent(message) as answer:
-        await answer.rest()
-    assert service.engine.requests[0].messages == (Message("user", "What is this?", images=(PNG.image,)),)
-    (shown, _) = await chat.messages()
-    assert shown["parts"] == [image, {"type": "text", "text": "What is this?"}]
-    async with chat.sent(user("Sure?", "m2")) as answer:
-        await answer.rest()
-    assert service.engine.requests[1].messages[0].images == (PNG.image,)
-    for file, why in (
-        ({"mediaType": "application/pdf", "url": "data:application/pdf;base64,AA=="}, "is not an image"),
-        ({"mediaType": "image/png", "url": "https://127.0.0.1:1/a.png"}, "are not fetched"),
-        ({"mediaType": "image/png", "url": "data:image/png;base64,iVBORw0KGgo="}, "truncated or corrupt"),
-    ):
-        wrong = user("Look!", "m3")
-        wrong["parts"].append({"type": "file", **file})
-        async with chat.sent(wrong) as answer:
-            refused = (await answer.http.aread()).decode()
-        assert (answer.http.status_code, why in refused) == (400, True), refused
-    assert len(service.engine.requests) == 2
+async def test_files_of_the_ai_sdk_are_images_also_in_later_prompts(service: InProcessService) -> None:
+    chat, message = AiSdkChat(service), user("What is this?")
+    message["parts"].append({"type": "file", "mediaType": "image/png", "url": PNG.url})
+    for one in (message, user("Sure?", "m2")):
+        async with chat.sent(one) as answer:
+            await answer.rest()
+    shown = Message("user", "What is this?", images=(PNG.image,))
+    assert [request.messages[0] for request in service.engine.requests] == [shown, shown]
 
 
 async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(
@@ -293,17 +254,12 @@ async def chained_service(
         yield running
 
 
-@each_endpoint
 async def test_an_upstream_that_takes_images_is_sent_what_came(
-    endpoint: ImageRequest, service: InProcessService, tmp_path: Path
+    service: InProcessService, tmp_path: Path
 ) -> None:
     async with chained_service(tmp_path, service, "images = true") as front:
-        body = endpoint.request_body("This", PNG.url, "or that", JPEG.url)
-        answered = await post_body(front, endpoint, body)
-    assert answered.status_code == 200, answered.text
-    assert "square" in answered.text
-    images = (PNG.image.moved(4), JPEG.image.moved(12))
-    assert service.engine.requests[0].messages == (Message("user", "This\nor that", images=images),)
+        for endpoint in IMAGE_REQUESTS.values():
+            await assert_shown(service, endpoint, at=front)
 
 
 async def test_an_upstream_that_is_not_said_to_take_images_is_sent_none(

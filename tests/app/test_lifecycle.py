@@ -37,19 +37,15 @@ async def begin(running: InProcessService, socket: Socket, text: str = LONG) -> 
     return turn_id
 
 
-async def test_a_stop_says_goodbye_to_every_connection(tmp_path: Path) -> None:
+async def test_a_stop_wakes_the_server_which_says_goodbye_to_every_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.TICK_S", 3600.0)
     async with serving(tmp_path) as running, running.socket() as socket:
         running.service.stop()
         goaway = await socket.next()
         assert goaway == {"type": "goaway", "drain_ms": 0, "reason": "The server is about to stop."}
         assert await socket.closed() == (1012, "The server is shutting down; reconnect.")
-        await running.serving
-
-
-async def test_a_stop_wakes_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.TICK_S", 3600.0)
-    async with serving(tmp_path) as running:
-        running.service.stop()
         await running.serving
 
 
@@ -68,53 +64,35 @@ async def test_running_replies_have_their_time_to_end(tmp_path: Path) -> None:
         assert (await socket.closed())[0] == 1012
 
 
-async def test_a_server_that_stops_accepts_no_connection(tmp_path: Path) -> None:
+async def test_while_it_drains_only_busy_connections_stay(tmp_path: Path) -> None:
+    """HTTP connections end with their next answer: a load balancer that keeps them then connects to another replica."""
     engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as socket:
-        await socket.send(type="send", client_msg_id="m1", content="Hello?")
-        await socket.next("accepted")
-        running.service.stop()
-        await socket.next("goaway")
-        with pytest.raises(InvalidStatus) as refused:
-            async with running.socket():
-                pass
-        assert refused.value.response.status_code == 503
-        running.service.stop()
-
-
-async def test_connections_without_a_running_reply_are_closed_at_once(tmp_path: Path) -> None:
-    engine = ScriptedEngine(by_hand=True)
+    get = b"GET /%b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as busy:
         await busy.send(type="send", client_msg_id="m1", content="Hello?")
         await busy.next("accepted")
+        idle_http, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(get % b"healthz")
+        assert b"connection: close" not in await idle_http.readuntil(b"\r\n\r\n")
+        fresh, fresh_writer = await asyncio.open_connection("127.0.0.1", running.port)
         async with running.socket({"client_id": "idle"}) as idle:
             running.service.stop()
             assert (await idle.next())["type"] == "goaway"
             assert await idle.closed() == (1012, "The server is shutting down; reconnect.")
-        await busy.send(type="cancel")
-        assert (await busy.next("done"))["reason"] == "cancelled"
-        assert (await busy.closed())[0] == 1012
-
-
-async def test_http_connections_end_with_their_next_answer(tmp_path: Path) -> None:
-    """A load balancer that keeps them open then connects to another replica."""
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine, drain_timeout=30.0) as running, running.socket() as busy:
-        await busy.send(type="send", client_msg_id="m1", content="Hello?")
-        await busy.next("accepted")
-        idle, writer = await asyncio.open_connection("127.0.0.1", running.port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert b"connection: close" not in await idle.readuntil(b"\r\n\r\n")
-        fresh, fresh_writer = await asyncio.open_connection("127.0.0.1", running.port)
-        running.service.stop()
-        await idle.read()
-        fresh_writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await idle_http.read()
+        fresh_writer.write(get % b"readyz")
         answer = await fresh.read()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"connection: close" in answer
         for one in (writer, fresh_writer):
             one.close()
+        with pytest.raises(InvalidStatus) as refused:
+            async with running.socket():
+                pass
+        assert refused.value.response.status_code == 503
         await busy.send(type="cancel")
+        assert (await busy.next("done"))["reason"] == "cancelled"
+        assert (await busy.closed())[0] == 1012
 
 
 async def test_a_replica_among_others_stops_listening(tmp_path: Path, store_url: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,32 +22,19 @@ from tests.sessions.server_group import cluster
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Redis]:
+async def test_in_a_cluster_all_limits_of_a_client_and_its_key_hold_or_none_counts(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path / "cluster") as nodes,
-        connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client,
+        connect(f"redis+cluster://127.0.0.1:{nodes[0].port}") as store,
     ):
-        yield client
+        await messages_and_tokens(RedisCounters(store))
+        await connections(store)
+        await clients_of_one_key(store)
 
 
-async def test_messages_tokens_and_connections_are_counted_there(store: Redis) -> None:
-    counts = RedisCounters(store)
-    gauges = QuotaSettings(messages_per_minute=1, tokens_per_day=100).gauges(ANN)
-    assert [(await counts.take(gauges))[0] for _ in range(2)] == [True, False]
-    leases = ConnectionLeases(store, max_per_client=1, max_per_key=3)
-    await leases.renew()
-    await leases.acquire(ANN, "a1")
-    with pytest.raises(TooManyConnections):
-        await leases.acquire(ANN, "a2")
-    leases.release(ANN, "a1")
-    await leases.renew()
-    await leases.acquire(ANN, "a2")
-    await leases.end()
-
-
-async def test_what_a_key_has_no_room_for_counts_for_none_of_its_clients(store: Redis) -> None:
-    counts = RedisCounters(store)
+async def messages_and_tokens(counts: RedisCounters) -> None:
+    alone = QuotaSettings(messages_per_minute=1, tokens_per_day=100).gauges(Client("key:alone", "ann"))
+    assert [(await counts.take(alone))[0] for _ in range(2)] == [True, False]
     quotas = QuotaSettings(messages_per_minute=5, key_messages_per_minute=2)
     for _ in range(2):
         assert (await counts.take(quotas.gauges(ANN)))[0]
@@ -59,23 +45,26 @@ async def test_what_a_key_has_no_room_for_counts_for_none_of_its_clients(store: 
     assert (await counts.take(QuotaSettings(messages_per_minute=5).gauges(BOB)))[1][0].used == 1
 
 
-async def test_a_connection_that_its_key_has_no_room_for_counts_for_none(store: Redis) -> None:
-    leases = ConnectionLeases(store, max_per_client=2, max_per_key=2)
+async def connections(store: Redis) -> None:
+    leases = ConnectionLeases(store, max_per_client=1, max_per_key=2)
     await leases.renew()
     await leases.acquire(ANN, "a1")
+    with pytest.raises(TooManyConnections, match="client"):
+        await leases.acquire(ANN, "a2")
     await leases.acquire(BOB, "b1")
     with pytest.raises(TooManyConnections, match="key"):
-        await leases.acquire(BOB, "b2")
+        await leases.acquire(Client("key:lab", "cid"), "c1")
     leases.release(ANN, "a1")
     await leases.renew()
-    await leases.acquire(BOB, "b3")
+    await leases.acquire(Client("key:lab", "cid"), "c2")  # c1 took no place
+    await leases.end()
 
 
-async def test_clients_of_one_key_are_counted_all_over_the_cluster(store: Redis) -> None:
-    """The commonest case: a page with one key and many people."""
+async def clients_of_one_key(store: Redis) -> None:
+    """The commonest case, a page with one key and many people: they are counted all over the cluster."""
     counts, leases = RedisCounters(store), ConnectionLeases(store, max_per_client=2, max_per_key=None)
     for number in range(30):
-        client = Client("key:lab", f"client-{number}")
+        client = Client("key:page", f"client-{number}")
         await counts.take(QuotaSettings(messages_per_minute=5, tokens_per_day=100).gauges(client))
         await leases.acquire(client, "a")
     for kind in ("ms:limit:*", "ms:seats:*"):

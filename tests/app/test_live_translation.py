@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import midstream
@@ -18,7 +17,7 @@ from engine.served_models import ServedModel, ServedModels
 from tests.app.event_source import path_of
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 
-READERS = 1_000
+READERS = 300
 AT_ONCE = 50
 ANN = {"client_id": "ann", "features": ["interpret"]}
 
@@ -35,112 +34,6 @@ async def grow(socket: Socket, off: int, text: str, **fields: object) -> Frame:
     while (frame := await socket.next()).get("ref") != "s":
         pass
     return frame
-
-
-async def test_a_source_is_translated_while_it_grows(running: InProcessService) -> None:
-    for reply in ("Eins.", "Zwei."):
-        running.engine.script(reply)
-    async with running.socket(ANN) as socket:
-        assert "interpret" in socket.ready["features"]
-        accepted = await begin(socket)
-        assert accepted["interprets"] == {"source": "en", "target": "de"}
-        await grow(socket, 0, "One. ")
-        delta = await socket.next("delta")
-        assert (delta["text"], delta["src_off"]) == ("Eins.", 4)
-        await socket.send(type="source", off=5, text="Two.", final=True)
-        frames = await socket.until("done")
-        page = await socket.ask(type="history")
-    assert [frame["type"] for frame in frames if "seq" in frame] == ["source", "delta", "done"]
-    assert (frames[-1]["reason"], frames[-1]["chars"]) == ("stop", 11)
-    assert [message["content"] for message in page["messages"]] == ["One. Two.", "Eins. Zwei."]
-    assert page["messages"][0]["interprets"] == accepted["interprets"]
-
-
-async def test_a_title_that_stands_for_languages_says_so_until_it_is_another(
-    running: InProcessService,
-) -> None:
-    """In the list, in a search and behind a link; a chat with the same words as its title has none."""
-    languages = {"source": "en", "target": "de"}
-    chat = {"client_msg_id": "m", "conversation_id": "chat"}
-    async with running.socket(ANN) as socket, httpx.AsyncClient(base_url=running.url) as client:
-        await begin(socket)
-        await grow(socket, 0, "One.", final=True)
-        await socket.until("done")
-        await socket.send(type="send", content="en → de", **chat)
-        await socket.until("done")
-        title = (await socket.ask(type="conversations"))["conversations"][-1]["title"]
-        for requested, rows in (
-            ({"type": "conversations"}, "conversations"),
-            ({"type": "search", "query": "→"}, "hits"),
-        ):
-            answer = await socket.ask(**requested)
-            titles = [(row["title"], row.get("interprets")) for row in answer[rows]]
-            assert titles == [("en → de", None), (title, languages)]
-        share = (await socket.ask(type="share", conversation_id="default"))["share_id"]
-        assert (await client.get(f"/v1/shares/{share}")).json()["interprets"] == languages
-        await socket.ask(type="rename", conversation_id="default", title=title)
-        listed = (await socket.ask(type="conversations"))["conversations"]
-        assert not any("interprets" in row for row in listed)
-        assert "interprets" not in (await client.get(f"/v1/shares/{share}")).json()
-
-
-async def test_who_does_not_name_it_sees_the_translation_without_a_hole(running: InProcessService) -> None:
-    running.engine.script("Eins.")
-    async with running.socket(ANN) as ann, running.socket({"client_id": "ann"}) as plain:
-        await begin(ann)
-        await plain.ask(type="history")
-        await grow(ann, 0, "One.", final=True)
-        frames = await plain.until("done")
-        refused = await plain.ask(type="interpret.start", client_msg_id="j", target="de")
-        assert (refused["code"], "`interpret`" in refused["message"]) == ("bad_params", True)
-        assert (await plain.ask(type="source", off=0, text="One."))["code"] == "bad_params"
-    assert [frame["type"] for frame in frames] == ["delta", "done"]
-    assert frames[0]["first_seq"] == 2  # it covers the source's events
-
-
-async def test_bad_sources_are_refused_in_words_and_nobody_else_notices(running: InProcessService) -> None:
-    async with running.socket(ANN) as ann, running.socket({"client_id": "bob"}) as bob:
-        assert (await grow(ann, 0, "One."))["code"] == "not_found"
-        await begin(ann)
-        assert (await grow(ann, 0, "x" * 32_000))["chars"] == 32_000
-        refusals = [
-            (32_000, "y" * 32_000, False, "content_too_long"),
-            (32_001, "y", False, "conflict"),
-            (0, "yx", False, "conflict"),
-            (0, "x" * 10, True, "conflict"),
-        ]
-        for off, text, final, code in refusals:
-            refused = await grow(ann, off, text, final=final)
-            assert (refused["type"], refused["code"]) == ("error", code)
-            assert refused["message"][0].isupper()
-        assert (await grow(ann, -1, ""))["code"] == "bad_frame"  # deltas may come before it
-        await bob.send(type="send", client_msg_id="b", content="Hello?")
-        assert (await bob.until("done"))[-1]["reason"] == "stop"
-        await grow(ann, 32_000, "", final=True)
-        done = await ann.next("done")  # one endless word, in pieces of bounded length
-    assert done["reason"] == "stop"
-    requested = [request.messages[0].content for request in running.engine.requests]
-    assert max(map(len, requested)) == len("Translate into German: ") + 400
-
-
-async def test_an_empty_source_is_an_empty_translation(running: InProcessService) -> None:
-    async with running.socket(ANN) as socket:
-        await begin(socket)
-        await grow(socket, 0, "  \n ", final=True)
-        done = await socket.next("done")
-    assert (done["reason"], done["chars"], done["usage"]["generated_tokens"]) == ("stop", 0, 0)
-
-
-async def test_scripts_may_be_mixed(running: InProcessService) -> None:
-    for reply in ("A.", "B.", "C.", "D."):
-        running.engine.script(reply)
-    async with running.socket(ANN) as socket:
-        await begin(socket)
-        await grow(socket, 0, "你好。Hello! नमस्ते। 👩🏽‍🚀", final=True)
-        done = await socket.next("done")
-        page = await socket.ask(type="history")
-    assert done["reason"] == "stop"
-    assert page["messages"][1]["content"] == "A. B. C. D."
 
 
 class Reader:

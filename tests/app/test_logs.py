@@ -55,20 +55,15 @@ def test_machines_get_an_object_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (theirs["event"], theirs["level"]) == ("it is started again", "warning")
 
 
-def test_people_get_text_with_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = written(monkeypatch, Terminal())
-    logs.set_up(style="auto", level="info")
-    structlog.get_logger("a").info("turn ended")
+@pytest.mark.parametrize(("style", "stream"), [("auto", Terminal()), ("text", io.StringIO())])
+def test_people_get_text_with_colours_on_a_terminal_alone(
+    style: Literal["auto", "text"], stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(monkeypatch, stream)
+    logs.set_up(style=style, level="info")
+    structlog.get_logger(f"a.{style}").info("turn ended")
     assert "turn ended" in stream.getvalue()
-    assert "\033[" in stream.getvalue()
-
-
-def test_text_in_a_file_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = written(monkeypatch, io.StringIO())
-    logs.set_up(style="text", level="info")
-    structlog.get_logger("b").info("turn ended")
-    assert "turn ended" in stream.getvalue()
-    assert "\033[" not in stream.getvalue()
+    assert ("\033[" in stream.getvalue()) is stream.isatty()
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
@@ -115,21 +110,16 @@ async def test_a_task_that_failed_unheard_is_told_without_its_words(monkeypatch:
     assert "private words" not in stream.getvalue()
 
 
-def test_libraries_say_nothing_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_say_nothing_of_what_they_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MCP's quotes servers, down to the ids of sessions; the HTTP server's has query strings."""
     stream = written(monkeypatch, io.StringIO())
     logs.set_up(style="json", level="debug")
     structlog.get_logger("midstream.turn").debug("ours")
     logging.getLogger("redis").debug("EVALSHA private words")
+    for quoting in ("mcp.client.streamable_http", "client"):
+        logging.getLogger(quoting).critical("session id: private words")
+    logging.getLogger("uvicorn.error").info('"WebSocket /v1/ws?token=secret" [accepted]')
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["ours"]
-
-
-@pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "client"])
-def test_the_library_of_mcp_says_nothing(logger: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It quotes servers, down to the ids of sessions; our own lines say what matters."""
-    stream = written(monkeypatch, io.StringIO())
-    logs.set_up(style="json", level="debug")
-    logging.getLogger(logger).critical("session id: private words")
-    assert not stream.getvalue()
 
 
 def test_what_is_less_severe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +130,6 @@ def test_what_is_less_severe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
     logging.getLogger("uvicorn.access").info("GET /?token=secret")
     structlog.get_logger("d").warning("loud")
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
-
-
-def test_lines_of_the_server_that_hold_query_strings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = written(monkeypatch, io.StringIO())
-    logs.set_up(style="json", level="debug")
-    logging.getLogger("uvicorn.error").info('"WebSocket /v1/ws?token=secret" [accepted]')
-    assert not stream.getvalue()
 
 
 @pytest.mark.parametrize("style", ["text", "json"])

@@ -68,7 +68,7 @@ async def test_a_long_body_is_let_go_of_when_it_is_refused(path: str, running: I
     gc.collect()
     gc.disable()
     try:
-        for _ in range(6):  # of the last one something may still be under way
+        for _ in range(4):  # of the last one something may still be under way
             writer.write(head + body)
             assert b" 400 " in await reader.readuntil(b"\r\n\r\n")
         gc.set_debug(gc.DEBUG_SAVEALL)

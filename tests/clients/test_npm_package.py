@@ -93,7 +93,7 @@ async def test_the_ai_sdks_transport_calls_tools_and_stops(project: Path, tmp_pa
     engine.script(["Still. ", Call("noon", '{"zone":"Bonn"}')])
     engine.script(["word "] * 60)
     shutil.copy(HERE / "npm_ai_sdk.mjs", project)
-    async with serving(tmp_path, engine, tools=("tests.app.test_ai_sdk:noon",)) as running:
+    async with serving(tmp_path, engine, tools=("tests.app.server_tools:noon",)) as running:
         environ = os.environ | {"MIDSTREAM_URL": running.ws_url}
         node = await asyncio.create_subprocess_exec(
             "node", "npm_ai_sdk.mjs", cwd=project, env=environ, stdout=asyncio.subprocess.PIPE

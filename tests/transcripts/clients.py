@@ -13,7 +13,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 Json = Any
 _HTTP_S = 30.0
-_HEADERS = ("retry-after", "x-midstream-ignored", "location")
+_HEADERS = (
+    *("retry-after", "location", "x-midstream-ignored", "x-midstream-code"),
+    *("access-control-allow-origin", "access-control-allow-methods"),
+)
 """Headers that are part of an answer, if they are there."""
 
 
@@ -73,16 +76,15 @@ class SocketPeer(Peer):
 class RequestPeer(Peer):
     """A client that sends one HTTP request, and reads its answer or its stream."""
 
-    def __init__(self, url: str, method: str, path: str, body: Json, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, method: str, path: str, text: str, headers: dict[str, str]) -> None:
         super().__init__()
-        self._reading = asyncio.create_task(self._run(url, method, path, body, headers))
+        self._reading = asyncio.create_task(self._run(url, method, path, text, headers))
 
-    async def _run(self, url: str, method: str, path: str, body: Json, headers: dict[str, str]) -> None:
-        content = None if body is None else json.dumps(body).encode()
-        typed = {} if body is None else {"content-type": "application/json"}
+    async def _run(self, url: str, method: str, path: str, text: str, headers: dict[str, str]) -> None:
+        typed = {"content-type": "application/json"} if text else {}
         async with (
             httpx.AsyncClient(base_url=url, timeout=_HTTP_S) as client,
-            client.stream(method, path, content=content, headers=typed | headers) as answer,
+            client.stream(method, path, content=text or None, headers=typed | headers) as answer,
         ):
             kept = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
             kind = answer.headers.get("content-type", "").partition(";")[0]
@@ -91,7 +93,9 @@ class RequestPeer(Peer):
                 await self._read_stream(answer)
             else:
                 await answer.aread()
-                self.events.put_nowait({"body": _decoded(answer.text)})
+                is_lines = kind == "application/x-ndjson"
+                body = [*map(_decoded, answer.text.splitlines())] if is_lines else _decoded(answer.text)
+                self.events.put_nowait({"body": body})
 
     async def _read_stream(self, answer: httpx.Response) -> None:
         event: dict[str, Json] = {}

@@ -4,7 +4,7 @@ Verbs of a step, with their fields:
 
     open PEER     a WebSocket: `path` (/v1/ws), `headers`, `protocols`, `frame` that is sent first
     send PEER     a `frame`, or `text` as it is
-    request PEER  an HTTP request: `path`, `method` (POST), `body`, `headers`
+    request PEER  an HTTP request: `path`, `method` (POST), `headers`, `body`, or `text` that is sent as it is
     close PEER    leave without a word
     script        what the model writes to the next request: a list of texts, {"thought": …}, {"call": …, "arguments": …}
     step          the engine makes so many tokens for each request
@@ -14,6 +14,7 @@ Verbs of a step, with their fields:
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -68,7 +69,8 @@ class _Playback:
                 await self._socket(peer).send(act.get("frame"), text=act.get("text"))
             case {"request": peer, "path": path}:
                 method, headers = act.get("method", "POST"), act.get("headers", {})
-                self.peers[peer] = RequestPeer(self.running.url, method, path, act.get("body"), headers)
+                text = act.get("text") or (json.dumps(act["body"]) if act.get("body") is not None else "")
+                self.peers[peer] = RequestPeer(self.running.url, method, path, text, headers)
             case {"close": peer}:
                 if not self.peers[peer].events.empty():
                     raise Differs(f"{peer} leaves, and had also received {self.waiting()}")

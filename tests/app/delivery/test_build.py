@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.es_modules import BundleError
-from app.page_files import Asset, built, summed, unsummed
-from app.routes import PAGE
+from app.page_files import Asset, built, summed
 
 INDEX = """<head>
     <link rel="icon" href="static/icon.svg">
@@ -91,14 +90,3 @@ def test_what_can_t_be_joined_is_named(page: Path, path: str, text: str, why: st
     (page / path).write_text(text)
     with pytest.raises(BundleError, match=re.escape(why)):
         built(page)
-
-
-def test_the_pages_own_files_can_be_joined() -> None:
-    """`make check` says so too; the service would serve them one by one otherwise."""
-    assert {"start.js", "style.css"} <= set(built(PAGE).made)
-
-
-def test_a_sum_in_a_name_is_found_again() -> None:
-    asset = Asset("client/link.js", b"")
-    assert unsummed(summed("client/link.js", asset)) == ("client/link.js", asset.digest)
-    assert unsummed("client/link.js") is None
