@@ -60,7 +60,7 @@ async def test_a_message_says_what_it_was(chat: Chat, reader: Recorder) -> None:
 async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
     """However much of the text JSON has to escape; one message always fits."""
     for letter in "a", '"', "\n", "\u00e9":
-        await chat.exchange(letter * 60_000, letter * 60_000)
+        await chat.exchange(letter * 25_000, letter * 95_000)
     page = await chat.history()
     assert len(msgspec.json.encode(page)) <= MAX_PAGE_BYTES
     assert page.has_more
@@ -71,7 +71,7 @@ async def test_a_page_has_a_bound_in_bytes(chat: Chat) -> None:
 async def test_no_more_is_read_for_a_page_than_fits_it(chat: Chat, store: Redis) -> None:
     """A hundred long messages are megabytes, of which a page of the newest needs some."""
     for _ in range(8):
-        await chat.exchange("a" * 60_000, "b" * 60_000)
+        await chat.exchange("a" * 50_000, "b" * 70_000)
     before = await _store_output_bytes(store)
     page = await chat.history(limit=100)
     assert (len(page.messages), page.has_more) == (4, True)
