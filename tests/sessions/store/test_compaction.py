@@ -192,6 +192,8 @@ async def test_what_a_dead_replica_looked_at_is_looked_at_by_another(chat: Chat,
 
 async def test_what_was_missed_is_bounded(chat: Chat, store: Redis) -> None:
     """Whoever missed more than may wait for a connection is told of a gap; what is read for that is bounded too."""
+    chat.engine._facts = msgspec.structs.replace(chat.engine._facts, context_tokens=1_000)
+    chat.engine._life.loaded(chat.engine._facts)
     for _ in range(8):
         await chat.exchange("Hello?" * 20_000, "Well." * 20_000)
     await compacted(store, chat)
