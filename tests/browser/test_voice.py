@@ -51,6 +51,16 @@ VOLUME = """
       return node;
     };
 """
+OWN_RATE = """
+    const connect = AudioContext.prototype.createMediaStreamSource;
+    let wasAsked = false;
+    AudioContext.prototype.createMediaStreamSource = function (stream) {
+      if (wasAsked) return connect.call(this, stream);
+      wasAsked = true;
+      throw new DOMException("The rates differ.", "NotSupportedError");
+    };
+"""
+"""As Firefox, which connects a microphone only to a context of the device's own rate."""
 PERMISSION_PROMPT = "navigator.permissions.query = async () => ({ state: 'prompt' })"
 """As browsers say that forget a permission with the page; else the sound may go on by itself."""
 MARKED = """() => [...(CSS.highlights.get("spoken-word") ?? [])].map((word) => {
@@ -135,6 +145,18 @@ async def test_words_appear_as_they_are_heard_and_the_reply_is_played(tmp_path: 
             await expect(chat.badge()).to_have_count(0)
             await chat.page.get_by_role("button", name="Talk", exact=True).click()
             await expect(chat.page.locator(".voice")).to_have_count(0)
+
+
+@needs_a_voice
+@pytest.mark.timeout(300)
+async def test_sound_at_the_microphones_own_rate_is_understood(
+    tmp_path: Path, listening: InProcessService
+) -> None:
+    async with visitor("What is seven plus eight?", tmp_path) as chat:
+        await chat.page.add_init_script(OWN_RATE)
+        await start_talking(chat, listening.url)
+        final = chat.page.locator(".voice-heard.final")
+        await expect(final).to_have_text(re.compile("^what is .+ plus "), timeout=PATIENCE_MS)
 
 
 @needs_a_voice
