@@ -64,7 +64,7 @@ async def test_metrics_tell_of_each_engine(fleet: EngineFleet) -> None:
         Sources(
             models=served_models(fleet),
             connections=lambda: ConnectionStatistics(0, 0, 0),
-            sessions=lambda: SessionStatistics(0, 0, 0, ToolRegistry().statistics()),
+            sessions=lambda: SessionStatistics(0, 0, 0, ToolRegistry().counters),
             refusals=RefusalCounters(),
             bounds=BoundCounters(),
             stores={},

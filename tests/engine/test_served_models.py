@@ -16,7 +16,7 @@ from engine.machine import EngineOptions
 from engine.messages import EngineStatistics, Finished, FinishReason, Message, ModelFacts, Params, Request
 from engine.scripted import ScriptedEngine
 from engine.served_models import (
-    PATIENCE,
+    SLACK,
     EngineFleet,
     InvalidModels,
     Load,
@@ -357,10 +357,10 @@ def test_a_name_prefers_no_engine_that_is_overloaded(now: dict[int, Load]) -> No
 @pytest.mark.parametrize(
     ("stays", "leaves", "other"),
     [
-        (Load(PATIENCE, 32), Load(PATIENCE + 1, 32), Load(0, 32)),
-        (Load(20 + PATIENCE, 32), Load(21 + PATIENCE, 32), Load(10, 32)),
+        (Load(SLACK, 32), Load(SLACK + 1, 32), Load(0, 32)),
+        (Load(20 + SLACK, 32), Load(21 + SLACK, 32), Load(10, 32)),
         (Load(1, 2), Load(2, 2), Load(1, 2)),
-        (Load(3, 2), Load(5 + PATIENCE, 2), Load(2, 2)),
+        (Load(3, 2), Load(5 + SLACK, 2), Load(2, 2)),
     ],
     ids=["the other is idle", "it is busy", "it has a free place", "it is full"],
 )

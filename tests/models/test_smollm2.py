@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from engine.messages import Message
 from engine.prompts.prompt import PromptBuilder
-from tests.engine.prompts.forgeries import REWRITERS, forged_points, is_dangerous
+from tests.engine.prompts.test_forged_control_tokens import REWRITERS, forged_points, is_dangerous
 
 pytestmark = pytest.mark.models
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import pytest
 import regex
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from app.settings import DEMO_MODEL
 from engine.messages import ChosenToken
 from engine.text.detokenizer import (
     MOST_HELD,
@@ -24,7 +21,6 @@ from engine.text.detokenizer import (
     ceil_boundary,
     detokenizer_of,
     floor_boundary,
-    longest_token_bytes,
     whole_length,
 )
 from engine.text.reply_text import ReplyLogprobs, ReplyText, ScoredToken
@@ -274,57 +270,6 @@ def test_a_cut_is_the_last_cluster_boundary(text: str, offset: int) -> None:
     boundaries = [0, *(match.end() for match in regex.finditer(r"\X", text))]
     assert floor_boundary(text, offset) == max(b for b in boundaries if b <= offset)
     assert ceil_boundary(text, offset) == min((b for b in boundaries if b >= offset), default=len(text))
-
-
-DEMO = AutoTokenizer.from_pretrained(DEMO_MODEL)
-PARTS = json.loads(DEMO.backend_tokenizer.to_str())
-
-
-def changed(**parts: Any) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(PARTS | parts)))
-
-
-NORMALIZED = changed(normalizer={"type": "NFC"})
-LONGEST = [(tokenizer, longest_token_bytes(tokenizer) or 0) for tokenizer in (DEMO, NORMALIZED)]
-
-
-@given(st.text(max_size=400))
-@example(" " * 5000)
-@example("a" * 5000)
-@example("각" * 900)
-@example("e\u0301" * 900)
-def test_no_text_has_fewer_tokens(text: str) -> None:
-    for tokenizer, longest in LONGEST:
-        assert len(tokenizer.encode(text, add_special_tokens=False)) * longest >= len(text.encode())
-
-
-SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
-
-
-@pytest.mark.parametrize(
-    ("parts", "is_known"),
-    [
-        (
-            {
-                "normalizer": {
-                    "type": "Sequence",
-                    "normalizers": [{"type": "Prepend", "prepend": "▁"}, SPACES],
-                }
-            },
-            True,
-        ),
-        ({"normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}}, False),
-        ({"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}, False),
-        ({"normalizer": {"type": "NFKC"}}, False),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, False),
-        ({"added_tokens": [{**token, "rstrip": True} for token in PARTS["added_tokens"]]}, False),
-    ],
-)
-def test_what_makes_texts_shorter_has_no_bound_that_is_known(
-    parts: dict[str, Any], *, is_known: bool
-) -> None:
-    assert (longest_token_bytes(changed(**parts)) is not None) == is_known
-    assert longest_token_bytes(object()) is None, "no fast backend"
 
 
 KINDS = pytest.mark.parametrize("kind", [byte_level, llama, gemma, metaspace, wordpiece, bare])

@@ -51,7 +51,8 @@ async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
 async def test_a_page_has_a_bound_in_bytes(chat: Chat, store: Redis) -> None:
     """However much of the text JSON has to escape; one message always fits. No more is read than fits."""
     for letter in ("a", "b", "a", '"', "\n", "\u00e9"):
-        await chat.exchange(letter * 25_000, letter * 95_000)
+        size = len(letter.encode())
+        await chat.exchange(letter * (50_000 // size), letter * (70_000 // size))
     before = await _store_output_bytes(store)
     page = await chat.history(limit=100)
     assert await _store_output_bytes(store) - before < 1.5 * MAX_PAGE_BYTES

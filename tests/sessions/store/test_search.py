@@ -100,13 +100,14 @@ async def test_the_newest_message_is_told_or_the_title_where_no_message_is_found
     await shelf.expire("gone")
     await shelf.put("trees", "oak one", "oak two", "no tree")
     await shelf.put("titled", "Hello.", title="On oaks")
-    titled, hit = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    hits = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    hit, titled = sorted(hits, key=lambda found: found.conversation_id != "trees")
     assert (titled.message_id, titled.role, titled.snippet) == (None, None, "On oaks")
     assert (titled.off, titled.len) == (3, 3)
     assert hit.message_id == "m1"
     await store.hset(Keys.of(ALICE, "trees").conversation, "message:m1", b"[broken")  # type: ignore[misc]
-    hit = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits[-1]
-    assert hit.message_id == "m0"
+    hits = (await patient(store).find(ALICE, "oak", limit=5, before=None)).hits
+    assert "m0" in {hit.message_id for hit in hits}
 
 
 async def test_nobody_finds_what_is_anothers_or_is_no_text(store: Redis, shelf: Shelf) -> None:
