@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on the sockets. uvicorn's own method would allow a TLS handshake a minute, and a request unlimited time."""
+        """Serve on the sockets. uvicorn's own method would allow a minute for a TLS handshake, and unlimited time for a request."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self._listeners = list(sockets or ())
         self.servers = [
