@@ -52,7 +52,7 @@ class ErrorBudget:
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""Pending cancels wait for another replica, or for a rollback. What ends a reply has its own limit, since it must be handled."""
+"""The most pending cancels: they wait for another replica or a rollback. Their limit is their own, so that requests can't fill it."""
 
 PendingWork = Coroutine[None, None, None]
 
@@ -76,7 +76,7 @@ class ChainedWork(Coroutine[None, None, None]):
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """Close it, and the awaited work if that has not begun."""
+        """Close it, and the work that it awaits."""
         for work in (self._work, *self._awaited):
             work.close()
 

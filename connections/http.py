@@ -57,7 +57,7 @@ class UnsupportedEncoding(Refused):
 
 
 class Exchange:
-    """One request and its answer, while its client is connected. `begun`: whether the answer's head was sent; `body_bytes`: 0 until all are read."""
+    """One request and its answer, while its client is connected. `begun`: whether the answer's head was sent; `body_bytes`: the body's size; 0 until it is read."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
@@ -94,7 +94,7 @@ class Exchange:
         return bytes(body)
 
     async def cancel_on_disconnect(self, work: Coroutine[None, None, None]) -> None:
-        """Do the work after the body was read. If the client leaves, cancel the work and raise ClientDisconnect."""
+        """Do the work; the body must have been read. If the client leaves, cancel the work and raise ClientDisconnect."""
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.left())
         try:
@@ -250,7 +250,7 @@ def forbidden_origin(origin: str | None) -> Response:
 
 
 def forbidden_origin_message(origin: str | None) -> str:
-    """Return the sentence of that refusal."""
+    """Return the message of `forbidden_origin`."""
     return (
         f'The origin "{shorten(origin or "")}" is not allowed. '
         "The operator can allow it (MIDSTREAM_ALLOWED_ORIGINS)."
