@@ -166,7 +166,7 @@ def erase(
 
 @contextmanager
 def _admin_client(target: tuple[str, str | None]) -> Iterator[AdminClient]:
-    """Yield a client of the named service. If that fails, print one line and exit."""
+    """Yield a client of the named service. If a request fails, print one line and exit."""
     url, key = target
     try:
         service = AdminClient(url, _key(key))

@@ -185,7 +185,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the connection is open and HTTP, without a deadline and without a request being answered."""
+        """Whether this is an open HTTP connection that has no deadline and answers no request."""
         is_ours = not self.transport.is_closing() and self.transport.get_protocol() is self
         return is_ours and self._deadline is None and not self._is_answering
 

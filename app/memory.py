@@ -82,7 +82,7 @@ def give_back() -> None:
 
 
 async def keep_giving_back(forget: Callable[[], None]) -> None:
-    """Collect garbage and return free pages from time to time, until cancelled. `forget` is called first, to release what is no longer needed."""
+    """Collect garbage and return free pages from time to time, until cancelled. `forget` first releases what is not needed."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         forget()

@@ -431,7 +431,7 @@ class Readiness:
         )
 
     async def _store_takes_writes(self) -> _Store:
-        """Return the store's answer to a small write, at most `PROBE_CACHE_S` old: a store that refuses this write can't take messages either."""
+        """Return the answer to a small write, at most `PROBE_CACHE_S` old: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
                 with as_service():

@@ -204,7 +204,7 @@ def engine_of_tables(settings: Settings) -> Engine:
 
 
 def check_models(settings: Settings) -> None:
-    """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
+    """Raise ModelNotUsable, before anything starts, for a local model that no engine could serve."""
     if settings.lists_models:
         for table in tables_of(settings).engine:
             folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
@@ -349,7 +349,7 @@ _TABLES = (ModelTable, EngineTable, EmbedderOptions, UpstreamOptions, Features, 
 
 
 def check_engines(settings: Settings) -> None:
-    """Raise ModelNotUsable if the model or its devices are known to be unusable before anything starts."""
+    """Raise ModelNotUsable, before anything starts, if the model or its devices are known to be unusable."""
     options = _engine_options(settings)
     for device in settings.devices:
         check_options(msgspec.structs.replace(options, device=device))
@@ -443,7 +443,7 @@ def serves_translator(settings: Settings) -> bool:
 
 
 def translator(settings: Settings) -> EngineOnDemand:
-    """Return the translator's engine. One thread is enough for weights of this size, which leaves the rest to the other model."""
+    """Return the translator's engine. One thread is enough for weights of this size; the other model has the rest."""
     options = EngineOptions(
         model=str(TRANSLATOR),
         device="cpu",

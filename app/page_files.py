@@ -299,12 +299,12 @@ def built(folder: Path) -> Build:
 
 
 def plain(folder: Path) -> Build:
-    """Return the pages unjoined, file by file."""
+    """Return a build of the pages as they are: their files stay unjoined."""
     return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
 
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Return every file below a folder, by its path there, without editors' temporary files."""
+    """Yield every file below a folder, by its path there, without editors' temporary files."""
     for directory, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -327,7 +327,7 @@ def unsummed(path: str) -> tuple[str, str] | None:
 
 
 class _Builder:
-    """Holds the sources during one build."""
+    """Builds the pages of a folder, once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

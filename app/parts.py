@@ -82,7 +82,10 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
 
 
 def web_tokens_of(settings: Settings) -> JsonWebTokens | None:
-    """Return what verifies JWTs; None if the settings name no signer. Raises SettingsError if the library for key sets is missing."""
+    """Return what verifies JWTs; None if the settings name no secret, key set or issuer.
+
+    Raises SettingsError if the library for key sets is missing.
+    """
     key_set = None
     if settings.oidc_issuer is not None:
         key_set = JwkSet(settings.oidc_issuer, fetch=fetch_jwk_set)
@@ -252,7 +255,7 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
 
 
 def store_client(url: str, tally: StoreStats | None = None, *, heavy_slots: int = HEAVY_SLOTS) -> Redis:
-    """Return a client of the store. `heavy_slots`: the most commands in progress for clients that are not light. Raises SettingsError."""
+    """Return a client of the store. `heavy_slots`: the most commands of heavy clients at once. Raises SettingsError."""
     with naming("redis_url", ValueError, end="."):
         return connect(url, tally, heavy_slots=heavy_slots)
 

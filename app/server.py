@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on the sockets. uvicorn's own method would allow a minute for a TLS handshake, and unlimited time for a request."""
+        """Serve on the sockets. uvicorn's own method would allow a minute for a TLS handshake, and any time for a request."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self._listeners = list(sockets or ())
         self.servers = [
@@ -383,8 +383,8 @@ class RenewableContext(ssl.SSLContext):
     def read(self, certificate: str, key: str | None) -> None:
         """Load the certificate. Raises SettingsError if the files can't be used.
 
-        `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if it is in the same one. The key
-        must not need a password.
+        `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if the chain's file has the
+        key, which must not need a password.
         """
         _speak(self)
         self._files = (certificate, key)

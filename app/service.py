@@ -84,7 +84,7 @@ CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
 DRAIN_NOTICE_S = 2.0
-"""How long one of several replicas keeps serving while `/readyz` is 503: load balancers that check each second then drop the replica."""
+"""How long one of several replicas serves on while `/readyz` is 503, so that load balancers, which check each second, drop it."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
 SWITCH_INTERVAL_S = 0.0005

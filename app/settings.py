@@ -650,7 +650,7 @@ def complaint(
 
 
 def hinted(message: str, *types: type[msgspec.Struct]) -> str:
-    """Return msgspec's message; after one about an unknown field, the field of `types` that was probably meant. Pure."""
+    """Return msgspec's message; for an unknown field, with the field of `types` that was probably meant. Pure."""
     unknown = re.search(r"unknown field `(\w+)`", message)
     names = {name for struct in types for name in struct.__struct_fields__}
     close = get_close_matches(unknown[1], names, n=1) if unknown else ()
@@ -711,7 +711,7 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the closest one; if none is close, for a variable, where all are listed."""
+    """Return a hint for an unknown word: the closest known one or, for a variable, where all are listed."""
     names = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
     if close:

@@ -304,7 +304,7 @@ def _parameters(text: _Text, layers: int, hidden: int, queries: int, keys: int) 
 
 
 def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> Iterator[str]:
-    """Return the whole table."""
+    """Yield the table, line by line."""
     yield f"{found.users:,} users of {shape.name} ({shape.parameters / 1e9:.2f} billion parameters, {dtype})"
     yield ""
     yield "At the busiest time"

@@ -52,7 +52,7 @@ class ErrorBudget:
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""The most pending cancels: they wait for another replica or a rollback. Their limit is their own, so that requests can't fill it."""
+"""The most pending cancels, which wait for another replica or a rollback: not counted as requests, since they must be handled."""
 
 PendingWork = Coroutine[None, None, None]
 
@@ -336,7 +336,7 @@ class Connection:
                 tasks.create_task(self._write())
                 await self._end()
         except BaseExceptionGroup as ends:
-            # its frame refers to the group: only the garbage collector would free both (Python 3.11)
+            # the traceback's frame refers to the group: only the garbage collector would free both (Python 3.11)
             ends.__traceback__ = None
             raise
 
@@ -424,7 +424,7 @@ class Connection:
 
 
 async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
-    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
+    """Wait for a message to be accepted. Cancelling the wait does not stop the message. Raises the refusal."""
     if (refused := await asyncio.shield(taking)) is not None:
         raise refused
 
@@ -441,7 +441,7 @@ def error_frame(error: Refused, ref: str | None) -> Error:
 
 
 MAX_WAITING = 32
-"""Fewer than a connection's concurrent requests, so that there is still room for a cancel behind them."""
+"""The most requests that wait for limits: fewer than `MAX_REQUESTS`, so that there is room for a cancel after them."""
 
 FrameT = TypeVar("FrameT")
 

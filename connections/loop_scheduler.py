@@ -161,7 +161,7 @@ class FairLoopScheduler:
             self._arm()
 
     def _promote_first(self) -> None:
-        """Move the first of the others to the light ones once it is light, so that a stream of newcomers does not keep that group waiting."""
+        """Move the first of the other groups to the light ones once it is light: a stream of newcomers must not keep it waiting."""
         if self._waiting and self.is_light(first := next(iter(self._waiting))):
             self._first[first] = self._waiting.pop(first)
 

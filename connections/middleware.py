@@ -24,7 +24,7 @@ MAX_LOGGED_PROXIES = 16
 """How many proxies that MIDSTREAM_TRUSTED_PROXIES lacks are logged, each once."""
 HEALTH = ("/health", "/healthz", "/readyz")
 _MESSAGES = {
-    # it names no setting: a refused client need not learn what runs here
+    # without a setting's name: a refused client need not learn what runs here
     RefusalReason.ADDRESS: "Connections from your address are not allowed.",
     RefusalReason.HOST: "Unknown host name. The operator can allow it (MIDSTREAM_ALLOWED_HOSTS).",
 }

@@ -105,13 +105,13 @@ class _MergedDelta:
 
 
 class _SingleFrame:
-    """A waiting frame that does not change. Its size is computed once: encoding a string makes it larger."""
+    """A waiting frame that does not change. Its size is computed once."""
 
     __slots__ = ("bytes", "frame")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.bytes = _FRAME_BYTES + len(codec.encode(frame))  # successive readers share it
+        self.bytes = _FRAME_BYTES + len(codec.encode(frame))  # successive readers share the encoding
 
 
 class Outbox:

@@ -26,7 +26,7 @@ SYNTHESIZE_AHEAD_MS = 2000
 LISTENER_TIMEOUT_S = 10.0
 """A listener that reports nothing for this long, although sound was sent, is considered gone."""
 REPORT_TIMEOUT_S = 0.5
-"""How long a cut waits for a listener that reports only after it how much was heard."""
+"""How long a cut waits for a listener that reports only afterwards how much was heard."""
 Push = Callable[[Frame], None]
 AHEAD_MS = 400
 """The most sound that is sent ahead of playback, so that little has been sent of what a cut removes."""

@@ -569,7 +569,7 @@ class VoiceConversation:
             conversation_id=self.conversation_id, turn_id=guess.turn_id, seen_off=None, rollback=True
         )
         met = self._sessions.turns.cancel(self.owner, cancel)
-        if met is None or met.already:  # it has ended: then the exchange is removed from the history
+        if met is None or met.already:  # the turn is over: its exchange is taken back
             self._tasks.create_task(self._roll_back_ended(guess.turn_id))
 
     async def _roll_back_ended(self, turn_id: str) -> None:

@@ -183,7 +183,7 @@ class Client:
         return Page(page["messages"], has_more=page["has_more"])
 
     async def conversations(self, *, limit: int = 50, before: str | None = None) -> Page:
-        """Return the owner's conversations, newest first. `before`: the last id of the previous page, to get the next.
+        """Return the owner's conversations, newest first. `before`: the last id of the previous page.
 
         Raises Refused, Disconnected.
         """
@@ -191,7 +191,7 @@ class Client:
         return Page(page["conversations"], has_more=page["has_more"])
 
     async def search(self, query: str, *, limit: int = 20, before: str | None = None) -> Found:
-        """Return the conversations with the words of a query, newest first. `before`: the previous page's `next`, to get the next.
+        """Return the conversations with the words of a query, newest first. `before`: the `next` of the previous page.
 
         A page may have fewer hits than `limit`, or none, and still a `next`. Raises Refused, Disconnected.
         """
@@ -221,8 +221,8 @@ class Client:
     ) -> AsyncIterator[Frame]:
         """Yield all frames of a conversation, no matter who causes them, until it is deleted.
 
-        The first frame is the newest `history`. If `epoch` and `after_seq` are the last ones seen, the first are `resumed` and the
-        missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way. Raises Refused (`not_found`),
+        The first frame is the newest `history`. With `epoch` and `after_seq`, the last that were seen, the first are `resumed`
+        and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way. Raises Refused (`not_found`),
         Disconnected.
         """
         with self._live.following(conversation_id) as follower:
@@ -520,9 +520,9 @@ class Client:
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
-        """Send messages again: the server knows them by their ids, and sends each reply from its beginning. Raises Refused, Disconnected.
+        """Send messages again: the server knows them by their ids, and sends each reply from its beginning.
 
-        A reply that called tools, or that follows calls, fails instead.
+        A reply that called tools, or that follows calls, fails instead. Raises Refused, Disconnected.
         """
         for reply in self._live.of(conversation_id):
             if reply.sent is None or reply.done is not None:

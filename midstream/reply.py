@@ -35,8 +35,8 @@ class Call:
     """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` the hash of that text.
 
     `where` says who runs it: `client` or `server`. `needs` is `approval` if somebody has to allow it. `off` is the length of
-    the reply's text before the call; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress` (0
-    to 1) and `message` are the server's progress; `question` is what the call asks meanwhile.
+    the reply's text before the call; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress`
+    (0 to 1) and `message` are the server's progress; `question` is what the call asks meanwhile.
     """
 
     call_id: str
@@ -141,8 +141,8 @@ class Reply:
     """A running reply. Iterate it for its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
 
     It outlives lost connections: missed events come after a reconnection. A reply that called tools has `done["reason"] ==
-    "tools"`; once its calls are settled another one follows: see `following`. If the reply continues a cut message, `text` has what
-    follows the message's first `off` code points.
+    "tools"`; once its calls are settled another one follows: see `following`. If the reply continues a cut message, `text` has
+    what follows the message's first `off` code points.
     """
 
     def __init__(self, server: Server, accepted: Frame, *, sent: Frame | None) -> None:

@@ -41,7 +41,7 @@ TICKET = "mst_"
 TICKET_S = 30
 """How long a ticket is valid."""
 TICKET_GROUP = "/tickets"
-"""The group for which the store keeps tickets: who shows one is not known before."""
+"""The group for which calls about tickets count at the store: who shows one is not known before."""
 _encode_identity = msgspec.json.Encoder().encode
 _decode_identity = msgspec.json.Decoder(Identity).decode
 Identify = Callable[[str], Awaitable[Identity]]

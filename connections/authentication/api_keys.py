@@ -1,8 +1,8 @@
 """API keys: the identity that a token proves, the keys that are valid now, and their list.
 
 Each line of the list has a name, the SHA-256 of the key, its kind and its policy. A key has 256 random bits, so its plain SHA-256
-can't be reversed by search. A slow, salted hash, made for passwords that people choose, would add no protection, but its time to
-every connection.
+can't be reversed by search. A slow, salted hash, made for passwords that people choose, would add its time to every
+connection, but no protection.
 """
 
 from __future__ import annotations

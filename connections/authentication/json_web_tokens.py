@@ -222,8 +222,8 @@ def download(url: str) -> bytes:
 def fetch_jwk_set(issuer: str) -> bytes:
     """Download an issuer's key set from the address in its configuration. Raises OSError, HTTPException, ValueError.
 
-    The configuration must name exactly this issuer (OpenID Connect Discovery, 4.3), or somebody else's keys could pass for its own. Keys come
-    over https, unless the issuer itself does not use it.
+    The configuration must name exactly this issuer (OpenID Connect Discovery, 4.3), or somebody else's keys could pass for its
+    own. Keys come over https, unless the issuer itself does not use it.
     """
     try:
         config = json.loads(download(issuer.rstrip("/") + WELL_KNOWN))

@@ -378,7 +378,7 @@ class MarkdownPage:
         self._rows.settle(settled, self._live(whole[end:]))
 
     def _live(self, text: str) -> list[str]:
-        """Return the rows of the open block; of a long one those of its end."""
+        """Return the rows of the open block; of a long block, those of its end."""
         if not text.strip():
             return []
         skipped = max(0, len(text) // _LIVE_CHARS - 1) * _LIVE_CHARS

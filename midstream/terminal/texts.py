@@ -118,7 +118,7 @@ def model_named(ready: Frame, name: str) -> Frame:
 
 
 def requested_model(done: Frame) -> str | None:
-    """Return the model that was requested for an ended reply, to request the same one again: a fallback may have written the reply."""
+    """Return the model to request again after a reply: the one requested for it, even if a fallback wrote it."""
     model_row: str | None = done.get("requested_model") or done.get("model")
     return model_row
 

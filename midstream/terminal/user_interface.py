@@ -564,7 +564,7 @@ class CallPrompter:
             await asyncio.wait((line,))
 
     async def take(self) -> None:
-        """Take the typed line, and send the decision once it is complete; ask again after an invalid line. A user who left allows nothing. Raises Disconnected."""
+        """Take the typed line; ask again after an invalid one. A user who left denies the call. Raises Disconnected."""
         line, self.line, open_prompt = self.line, None, self._open
         if line is None or open_prompt is None or not _is_still_open(open_prompt):
             self._open = None
