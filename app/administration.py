@@ -45,7 +45,7 @@ _client = click.option("--client-id", help="Only this client of the owner.")
 )
 @click.pass_context
 def admin(context: click.Context, url: str, key: str | None) -> None:
-    """Manage a running service: connections, running replies, keys, people's data. The service logs each act."""
+    """Manage a running service: connections, running replies, keys, people's data. The service logs each action."""
     context.obj = (url, key)
 
 

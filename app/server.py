@@ -39,7 +39,7 @@ TICK_S = 1.0
 ARRIVAL_S = 0.01
 """How long it may take until an accepted connection is registered; a TLS handshake takes longer."""
 LAST_REQUESTS_S = 0.1
-"""How long requests are still served after the server stops listening: their clients could not know."""
+"""How long requests are still served after the server stops listening: their clients could not know of it."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's send buffer of a connection. Text in it counts as sent to the reader, so it must not be megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -49,7 +49,7 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""
 SPARE = 256
-"""Descriptors that are not clients: the store's connections, the engine's, the page's files, the logs."""
+"""Descriptors that are not for clients: the store's connections, the engine's, the page's files, the logs."""
 _log = structlog.get_logger("midstream.service")
 
 

@@ -34,7 +34,7 @@ REQUEST_COST = 8
 LIGHT_ONLY_ITERATIONS = 8
 """While a light client's request is under way, others get pieces in one of this many iterations."""
 LIGHT_PRIORITY_S = 1.0
-"""How long a crowd leaves places free after a light client's request. Without light clients it may take all."""
+"""How long other clients leave places free after a light client's request. Without light clients they may take all."""
 MAX_PRIORITY_S = 0.25
 """How long one request of a light client may make others wait: some requests last as long as a reply."""
 
@@ -161,7 +161,7 @@ class FairLoopScheduler:
             self._arm()
 
     def _promote_first(self) -> None:
-        """Move the first of the other groups to the light ones once it is light: a stream of newcomers must not keep it waiting."""
+        """Move the first of the other groups to the light ones once it is light: newcomers must not keep it waiting forever."""
         if self._waiting and self.is_light(first := next(iter(self._waiting))):
             self._first[first] = self._waiting.pop(first)
 

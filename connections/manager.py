@@ -24,7 +24,7 @@ from sessions.service import Sessions
 class ConnectionStatistics(msgspec.Struct, frozen=True):
     """Current counts; `opened` only grows.
 
-    `late`: connections with unsent frames; `waiting_bytes`: those frames' bytes; `most_waiting_bytes`: the most of one connection.
+    `late`: connections with unsent frames; `waiting_bytes`: of these frames; `most_waiting_bytes`: of one connection.
     """
 
     connections: int

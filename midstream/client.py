@@ -222,8 +222,8 @@ class Client:
         """Yield all frames of a conversation, no matter who causes them, until it is deleted.
 
         The first frame is the newest `history`. With `epoch` and `after_seq`, the last that were seen, the first are `resumed`
-        and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way. Raises Refused (`not_found`),
-        Disconnected.
+        and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way.
+        Raises Refused (`not_found`), Disconnected.
         """
         with self._live.following(conversation_id) as follower:
             query: Frame = {"type": "history", "conversation_id": conversation_id}

@@ -80,7 +80,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         await self._serve(socket, hello, identity, ready_fields, scope=handshake_info.scope)
 
     async def _ready_fields(self, grant: Grant) -> ReadyFields:
-        """Return the model's part of `ready`. Raises Close."""
+        """Return the fields of `ready`. Raises Close."""
         try:
             return await self._server_info.ready_fields(grant)
         except EngineError as error:
