@@ -23,7 +23,7 @@ PATH = "/v1/admin"
 ANSWER_S = 60.0
 PAGE = 200
 END_BYTES = 4096
-"""An export's last line is shorter."""
+"""How much of an export's end is examined: its last line is shorter."""
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -39,13 +39,13 @@ _client = click.option("--client-id", help="Only this client of the owner.")
 )
 @click.option(
     "--key",
-    envvar="CHAT_ADMIN_KEY",  # names with MIDSTREAM_ are the service's settings, and it refuses unknown ones
+    envvar="CHAT_ADMIN_KEY",  # not MIDSTREAM_…: the service refuses unknown names with that prefix
     show_envvar=True,
     help="An admin key (`midstream keys add NAME --admin`); @PATH reads it from a file. Without it, the command asks.",
 )
 @click.pass_context
 def admin(context: click.Context, url: str, key: str | None) -> None:
-    """Manage a running service: connections, running replies, keys, people's data. The service logs each act."""
+    """Manage a running service: connections, running replies, keys, people's data. The service logs each action."""
     context.obj = (url, key)
 
 
@@ -121,7 +121,7 @@ def disconnect(
 @_json
 @click.pass_obj
 def stop(target: tuple[str, str | None], turn_id: str, *, as_json: bool) -> None:
-    """End a reply. Its history keeps what was seen; its readers learn that an operator ended it."""
+    """End a reply. The history keeps what was seen; readers learn that an operator ended it."""
     with _admin_client(target) as service:
         result = service.request("DELETE", f"/turns/{quote(turn_id, safe='')}")
         _print_result(
@@ -166,7 +166,7 @@ def erase(
 
 @contextmanager
 def _admin_client(target: tuple[str, str | None]) -> Iterator[AdminClient]:
-    """Yield a client of the named service. If that fails, print one line and exit."""
+    """Yield a client of the named service. If a request fails, print one line and exit."""
     url, key = target
     try:
         service = AdminClient(url, _key(key))
@@ -314,7 +314,7 @@ def _scheme(address: str) -> str:
 
 
 def _timeout(path: str) -> httpx.Timeout:
-    """Return how long to wait for an answer. Erasing takes the longer, the more there is."""
+    """Return how long to wait for an answer: for an erasure, without a limit."""
     return httpx.Timeout(ANSWER_S, read=None if path == "/owner" else ANSWER_S)
 
 
@@ -328,7 +328,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _private_file(path: Path) -> BinaryIO:
-    """Open a new file that only its owner may read."""
+    """Open an empty file; if it is new, only its owner may read it."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 

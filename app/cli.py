@@ -37,7 +37,7 @@ from sessions.store.embedded import EmbeddedStoreFailed
 
 try:
     from uvloop import run
-except ModuleNotFoundError:  # it is in the extra `fast`
+except ModuleNotFoundError:  # uvloop is in the extra `fast`
     from asyncio import run  # type: ignore[assignment]
 
 _REPEATED = {"engine_arg", "upstream"}
@@ -165,7 +165,7 @@ def serve(**options: Any) -> None:
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    """Return the settings. A repeated option that was not given is an empty tuple. Raises SettingsError."""
+    """Return the settings. A repeatable option that was not given is an empty tuple. Raises SettingsError."""
     return Settings.read(os.environ, {name: value for name, value in options.items() if value != ()})
 
 

@@ -84,7 +84,7 @@ SLOW_PING_S = 0.02
 SKEW_S = 5.0
 SLOW_SYNC_S = 0.01
 SYNCS = "two or three"
-"""How many writes of the embedded store, one after another, a message waits for."""
+"""How many consecutive syncs of the embedded store a message waits for."""
 MIN_FREE_BYTES = 5 * 10**9
 """Bytes of free disk space; with less, the embedded store may run out of it."""
 
@@ -171,7 +171,7 @@ class Torch(msgspec.Struct, frozen=True):
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about this machine. The one about torch takes some seconds, in a separate process."""
+    """Yield the findings about this machine. The finding about torch takes some seconds, in a separate process."""
     folder = converted_folder(settings)
     is_unconverted = folder is not None and not folder.is_dir()
     settings = settings if is_unconverted else with_folder(settings)
@@ -274,7 +274,7 @@ def _unconverted_model(settings: Settings) -> Finding:
 
 
 def _verdict(settings: Settings) -> Finding:
-    """Ask a process with torch whether the model runs here, by its configuration and its tokenizer."""
+    """Ask a process with torch whether the model's configuration and tokenizer can be served here."""
     try:
         done = subprocess.run(  # noqa: S603 - this Python
             [sys.executable, "-P", "-m", loading.__package__ or "", "check", encoded_options(settings)],

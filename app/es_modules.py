@@ -58,14 +58,14 @@ class _Module(NamedTuple):
 def join(entry: str, sources: Mapping[str, str], addresses: Mapping[str, str], store: Store) -> Bundle:
     """Join a module with all its imports.
 
-    `sources`: the texts of the modules, by path; `addresses`: the addresses of all files, unjoined, relative to the folder of
-    the script. `store` is called once if something is imported on demand. Raises BundleError.
+    `sources`: the texts of the modules, by path; `addresses`: the addresses of all files when served unjoined, relative to
+    the folder of the script. `store` is called once if something is imported on demand. Raises BundleError.
     """
     return _Bundler(sources, addresses).of(entry, store)
 
 
 class _Bundler:
-    """Holds all modules that were read, and knows which of them run at once."""
+    """Holds all modules that were read, and knows which of them run at the start."""
 
     def __init__(self, sources: Mapping[str, str], addresses: Mapping[str, str]) -> None:
         self._sources = sources
@@ -75,7 +75,7 @@ class _Bundler:
         self._now: dict[str, None] = {}
 
     def of(self, entry: str, store: Store) -> Bundle:
-        """Return the script of this module."""
+        """Return the script that joins `entry` and its imports, and the files that it needs."""
         self._read(entry)
         self._order(entry, self._now, ())
         later = [path for path in self._modules if path not in self._now]
@@ -93,8 +93,8 @@ class _Bundler:
     def _loading(self, later: list[str], store: Store) -> Iterator[str]:
         """Return the code that loads the second script, once; after a failure the next import tries again.
 
-        The second script can't import the first: the address of each would contain a hash of the other's. So it gets
-        the modules of the first script that it uses as arguments.
+        The second script can't import the first: the address of each would contain a hash of the other's. So it
+        takes the first script's modules as arguments.
         """
         for path in later:
             self._order(path, {}, ())
@@ -124,7 +124,7 @@ class _Bundler:
             self._read(other)
 
     def _order(self, path: str, done: dict[str, None], above: tuple[str, ...]) -> None:
-        """Order a module after those that it needs."""
+        """Append a module to `done`, after those that it needs. Raises BundleError."""
         if path in self._external or path in done or path in self._now:
             return
         if path in above:
@@ -141,7 +141,7 @@ class _Bundler:
         return f"// {module.path}\nconst {self._name(module.path)} = (() => {{{body}\nreturn {exports};\n}})();\n"
 
     def _written_later(self, module: _Module) -> str:
-        """Return a module that runs on demand: once, and after all modules that run at once."""
+        """Return the code of a module that runs on demand: once, and after all that run at the start."""
         name = self._name(module.path)
         body, exports = self._body(module)
         begin = f"{name} ??= Promise.resolve().then(async () => {{{body}\nreturn {exports};\n}})"
@@ -170,7 +170,7 @@ class _Bundler:
         return f"new URL({_quoted(self._addresses[path])}, import.meta.url).href"
 
     def _taken(self, path: str, *, at_once: bool) -> str:
-        """Return a module's exports for a static import."""
+        """Return code for a static import: the module's exports. `at_once`: whether the importer runs at the start."""
         if path in self._external and not at_once:
             return f"await import({_quoted(self._external[path])})"
         if path in self._now or path in self._external:
@@ -178,7 +178,7 @@ class _Bundler:
         return f"await load${self._name(path)}()"
 
     def _requested(self, path: str) -> str:
-        """Return a promise of a module's exports."""
+        """Return code for an import on demand: a promise of the module's exports."""
         if path in self._external:
             return f"import({_quoted(self._external[path])})"
         if path in self._now:

@@ -185,7 +185,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether no deadline is running and no request is being answered."""
+        """Whether this is an open HTTP connection that has no deadline and answers no request."""
         is_ours = not self.transport.is_closing() and self.transport.get_protocol() is self
         return is_ours and self._deadline is None and not self._is_answering
 
@@ -301,7 +301,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.feed.queue(self._begin_next)
 
     def _begin_next(self) -> None:
-        # Its peer may have left, or stopped reading, or been refused since.
+        # The peer may have left, stopped reading or been refused since this was queued.
         if self._next is None or self.flow.write_paused or self.transport.is_closing():
             return
         begun, self._next = self._next, None
@@ -392,7 +392,7 @@ def _parser(protocol: HttpProtocol) -> httptools.HttpRequestParser:
 
 
 class _ReaderFlowControl(FlowControl):
-    """Makes uvicorn's pauses of reading a `PauseReason` among ours."""
+    """Turns uvicorn's pauses of reading into holds of the reader, for `PauseReason.BODY`."""
 
     def __init__(self, transport: Transport, feed: ThrottledReader) -> None:
         super().__init__(transport)
@@ -487,7 +487,7 @@ class ThrottledReader:
         return reason in self._holds
 
     def take(self, data: bytes) -> None:
-        """Parse a few bytes at once if this iteration of the event loop has room; queue more of them in parts."""
+        """Parse the bytes at once if they are few and this iteration of the event loop has room; else queue them in parts."""
         if len(data) <= PART_BYTES and self.is_clear and self._scheduler.take_nowait(self._group):
             self._parse(data)
             return
@@ -558,9 +558,9 @@ class ParseScheduler(FairLoopScheduler):
         self._proxies = tuple(proxies)
 
     def group_of(self, transport: Transport) -> str:
-        """Return the key by which a peer is scheduled: its address, or the network of one subscriber.
+        """Return the key by which a peer is scheduled: its address, or its subscriber's network.
 
-        Each connection of a proxy has a key of its own: its client is not known yet, and may be a light one.
+        Each connection of a proxy has a key of its own: the client is not known yet, and may be a light one.
         """
         peer = transport.get_extra_info("peername")
         site = peer_group(str(peer[0]), self._proxies) if isinstance(peer, tuple) else ""

@@ -189,7 +189,7 @@ def _change(path: Path, change: Callable[[str], str]) -> None:
 
 
 def _keep_access(descriptor: int, path: Path) -> None:
-    """Give the new file the owner and the mode of the old one. A first file may be read by its owner only."""
+    """Give the new file the owner and the mode of the old one. A file without a predecessor keeps mode 600."""
     facts = path.stat()
     with suppress(PermissionError):  # only root may change a file's owner
         os.fchown(descriptor, facts.st_uid, facts.st_gid)

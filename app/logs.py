@@ -67,7 +67,7 @@ def set_up(*, style: Literal["auto", "text", "json"], level: str) -> None:
 
 
 def _whose(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add the request's id to a line, if its sender gave one."""
+    """Add the id and the trace that the request named, if any, to an event."""
     if (ids := current_trace.get()) != NO_TRACE:
         for name, value in ids.facts.items():
             event.setdefault(name, value)

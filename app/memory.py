@@ -51,8 +51,8 @@ def _map_large_blocks() -> None:
     """Have the C library get blocks of half a megabyte and more from the system, and give each back as soon as it is free.
 
     glibc does so at first, but raises the limit to the largest block that was freed (mallopt(3), M_MMAP_THRESHOLD). Later blocks
-    of that size then come from the heap, which three long bodies at once leave twenty times as large as one of them. As at first,
-    free memory at the heap's end is given back from 128 KiB on.
+    of that size then come from the heap: after three long bodies at once, it stays twenty times as large as one of them. As at
+    first, free memory at the heap's end is given back from 128 KiB on.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -82,7 +82,7 @@ def give_back() -> None:
 
 
 async def keep_giving_back(forget: Callable[[], None]) -> None:
-    """Do all of this from time to time, until cancelled. `forget` is called first, to release what is no longer needed."""
+    """Collect garbage and return free pages from time to time, until cancelled. `forget` first releases what is not needed."""
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         forget()

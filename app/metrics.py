@@ -186,7 +186,7 @@ _ENGINE_COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The sources of every scrape. `stores`: the statistics of the store's clients, by use; `lag`: that of the event loop."""
+    """The sources of every scrape. `stores`: the statistics of the store's clients, by use; `lag`: the event loop's lag."""
 
     models: ServedModels
     connections: Callable[[], ConnectionStatistics]
@@ -431,7 +431,7 @@ class Readiness:
         )
 
     async def _store_takes_writes(self) -> _Store:
-        """Return the store's answer to a small write, at most `PROBE_CACHE_S` old: a store that refuses it can't take messages either."""
+        """Return the answer to a small write, at most `PROBE_CACHE_S` old: a store that refuses it can't take messages either."""
         async with self._probing:  # concurrent probes wait for the same answer
             if monotonic() >= self._probed.until:
                 with as_service():

@@ -111,7 +111,7 @@ class ModelTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def names(self) -> list[str]:
-        """Return the served models, the default first: those of `[[model]]`, then the others."""
+        """The served models, the default first: those of `[[model]]`, then the others."""
         tables = (table.name for table in self.model)
         upstream = (options.public_name for options in self.upstream)
         own = (table.public_name for table in self.engine)
@@ -135,12 +135,12 @@ def tables_of(settings: Settings) -> ModelTables:
 
 
 def _source(settings: Settings) -> str:
-    """Return where an operator named servers and models."""
+    """Return where the operator named servers and models: the file, or the setting `upstream`."""
     return settings.config or called("upstream")
 
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables: with the features of the upstreams' kinds of servers, and with sizes in bytes."""
+    """Return the tables, with the features of each upstream's kind of server, and with sizes in bytes."""
     complete: dict[str, Any] = dict(given)
     for name, completed in (("upstream", with_preset), ("engine", _with_bytes)):
         if isinstance(tables := given.get(name), list):
@@ -204,11 +204,11 @@ def engine_of_tables(settings: Settings) -> Engine:
 
 
 def check_models(settings: Settings) -> None:
-    """Raise ModelNotUsable for a local model that no engine could serve, before anything starts."""
+    """Raise ModelNotUsable, before anything starts, for a local model that no engine could serve."""
     if settings.lists_models:
         for table in tables_of(settings).engine:
             folder = converted_folder(msgspec.structs.replace(settings, model=table.model))
-            if folder is None or folder.is_dir():  # a model that is still to be converted is checked then
+            if folder is None or folder.is_dir():  # other models are checked when they are converted
                 check_engines(table.over(settings))
     elif not settings.runs_vllm:
         check_engines(settings)
@@ -227,7 +227,7 @@ def with_models(settings: Settings) -> Settings:
 
 
 def with_names(settings: Settings, engine: Engine) -> ServedModels:
-    """Return an engine's models by the names in the settings. Raises SettingsError."""
+    """Return the models that an engine serves, under their names in the settings. Raises SettingsError."""
     if isinstance(engine, ServedModels):
         return engine
     name = shown_model(settings)
@@ -263,7 +263,7 @@ def _engines(tables: ModelTables, settings: Settings) -> dict[str, Engine]:
 
 
 def _wrong(tables: ModelTables) -> Iterable[str]:
-    """Yield what is wrong with the tables together."""
+    """Yield where the tables contradict each other."""
     if tables.model and not (tables.upstream or tables.engine):
         yield "it has no [[upstream]] and no [[engine]]"
     names = [options.name for options in tables.upstream]
@@ -303,7 +303,7 @@ def _upstream_key(options: UpstreamOptions | EmbedderOptions) -> str | None:
 
 @asynccontextmanager
 async def embedders_of(settings: Settings) -> AsyncIterator[Sequence[UpstreamEmbedder]]:
-    """Yield the tables' embedding models, in their order, while they serve. Raises SettingsError."""
+    """Yield the tables' embedding models, in their order; they serve while the context lasts. Raises SettingsError."""
     embedders = [_embedder(options) for options in tables_of(settings).embedder]
     async with AsyncExitStack() as stack:
         for one in embedders:
@@ -322,7 +322,7 @@ def _embedder(options: EmbedderOptions) -> UpstreamEmbedder:
 class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model that runs here. `model`: a hub name or a folder; `served_name`: its name for clients.
 
-    What it leaves out is taken from the settings of the same names.
+    Fields that are left out are taken from the settings of the same names.
     """
 
     model: Annotated[str, Meta(min_length=1)]
@@ -339,7 +339,7 @@ class EngineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.served_name or (Path(self.model).name if Path(self.model).exists() else self.model)
 
     def over(self, settings: Settings) -> Settings:
-        """Return the settings of this model."""
+        """Return the settings with this table's values in place of theirs."""
         overrides = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         overrides.pop("served_name", None)
         return with_folder(msgspec.structs.replace(settings, **overrides))
@@ -349,7 +349,7 @@ _TABLES = (ModelTable, EngineTable, EmbedderOptions, UpstreamOptions, Features, 
 
 
 def check_engines(settings: Settings) -> None:
-    """Raise ModelNotUsable if the model or its devices are known to be unusable before anything starts."""
+    """Raise ModelNotUsable, before anything starts, if the model or its devices are known to be unusable."""
     options = _engine_options(settings)
     for device in settings.devices:
         check_options(msgspec.structs.replace(options, device=device))
@@ -443,7 +443,7 @@ def serves_translator(settings: Settings) -> bool:
 
 
 def translator(settings: Settings) -> EngineOnDemand:
-    """Return the translator's engine. One thread is enough for weights of this size, which leaves the rest to the other model."""
+    """Return the translator's engine. One thread is enough for weights of this size; the other model has the rest."""
     options = EngineOptions(
         model=str(TRANSLATOR),
         device="cpu",
@@ -623,7 +623,7 @@ def _is_gone(file: Path) -> bool:
 
 
 def _advise(file: Path, generation: dict[str, Any]) -> None:
-    """Add sampling parameters to a model's generation config. Its own stay."""
+    """Add sampling parameters to a model's generation config. Parameters that it has already stay."""
     file.write_bytes(msgspec.json.encode(generation | msgspec.json.decode(file.read_bytes())))
 
 

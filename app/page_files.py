@@ -81,7 +81,7 @@ Moment = tuple[int, int]
 class PageFiles(StaticFiles):
     """Serves the page in a folder. If its modules can't be joined, they are served one by one, and the log says why.
 
-    It checks the sources on each request for the page, so an edit shows at the next load.
+    The sources are checked on each request for the page, so an edit shows at the next load.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -196,7 +196,7 @@ def _known(tags: str, tag: str) -> bool:
 
 
 def _keeping(asset: Asset, digest: str) -> str:
-    """Return how to cache. A replica that is asked for a file of another version in an upgrade sends its own, uncached."""
+    """Return how to cache. A replica that is asked, during an upgrade, for another version's file sends its own, uncached."""
     return KEPT if asset.digest == digest else NOT_KEPT
 
 
@@ -299,12 +299,12 @@ def built(folder: Path) -> Build:
 
 
 def plain(folder: Path) -> Build:
-    """Return the pages unjoined, file by file."""
+    """Return a build of the pages as they are: their files stay unjoined."""
     return Build({path.name: Asset(path.name, path.read_bytes()) for path in folder.glob("*.html")}, {})
 
 
 def files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Return every file below a folder, by its path there, without editors' temporary files."""
+    """Yield every file below a folder, by its path there, without editors' temporary files."""
     for directory, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -327,7 +327,7 @@ def unsummed(path: str) -> tuple[str, str] | None:
 
 
 class _Builder:
-    """Holds the sources during one build."""
+    """Builds the pages of a folder, once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -82,7 +82,10 @@ def access_of(settings: Settings, store: Redis, *, refresh_s: float) -> AccessCo
 
 
 def web_tokens_of(settings: Settings) -> JsonWebTokens | None:
-    """Return what verifies JWTs; None if the settings name no signer. Raises SettingsError if the library for key sets is missing."""
+    """Return what verifies JWTs; None if the settings name no secret, key set or issuer.
+
+    Raises SettingsError if the library for key sets is missing.
+    """
     key_set = None
     if settings.oidc_issuer is not None:
         key_set = JwkSet(settings.oidc_issuer, fetch=fetch_jwk_set)
@@ -155,7 +158,7 @@ async def _running(counts: RedisCounters, leases: ConnectionLeases | None) -> As
 class LimitsReload:
     """Applies the limits in the settings' file again whenever it changes, except `key_connections`.
 
-    A file that becomes unusable changes nothing and is logged. Other changes to it take effect at a restart.
+    A file that becomes unusable changes nothing and is logged. Other settings in the file take effect at a restart.
     """
 
     def __init__(self, settings: Settings, limiters: Limiters) -> None:
@@ -252,7 +255,7 @@ def store_url(settings: Settings) -> AbstractAsyncContextManager[str]:
 
 
 def store_client(url: str, tally: StoreStats | None = None, *, heavy_slots: int = HEAVY_SLOTS) -> Redis:
-    """Return a client of the store. `heavy_slots`: the commands that a crowd may have at once. Raises SettingsError."""
+    """Return a client of the store. `heavy_slots`: the most commands of heavy clients at once. Raises SettingsError."""
     with naming("redis_url", ValueError, end="."):
         return connect(url, tally, heavy_slots=heavy_slots)
 
@@ -307,7 +310,7 @@ def tool_box_of(settings: Settings) -> ToolRegistry:
 
 
 def _functions(settings: Settings) -> ToolSource:
-    """Return the functions. Raises SettingsError."""
+    """Return the Python functions that are tools. Raises SettingsError."""
     torch_was_there = "torch" in sys.modules
     with naming("tools", InvalidToolFunction):
         tools = discover_functions(settings.tools)

@@ -100,7 +100,7 @@ def application(
     """Return the ASGI application.
 
     `api_routes`: the routes of the API; `client_filter` wraps all routes. `on_not_found` is called for requests below the
-    operators' path that no route matches. `access` decides which operators may read metrics, and which origins answers.
+    operators' path that no route matches. `access` decides which operators may read metrics, and which origins may read answers.
     """
     api = list(api_routes)
     known = ServedPaths.of(api)
@@ -155,7 +155,7 @@ def application(
 
 
 def documentation(folder: Path, nothing: Callable[[Scope, str], Response]) -> list[BaseRoute]:
-    """Return the routes of the documentation in a folder. `nothing` answers if it was not built before the start."""
+    """Return the routes of the documentation in a folder. `nothing` answers if no documentation was built."""
 
     async def redirect(_: Request) -> Response:
         return RedirectResponse(f"{DOCS_PATH.removeprefix('/')}/", headers={"Cache-Control": "no-cache"})
@@ -337,7 +337,7 @@ class ServedPaths(NamedTuple):
         )
 
     def full_message(self, scope: Scope) -> str:
-        """Return a sentence that lists the endpoints; a short one for Anthropic's clients, since programs show it."""
+        """Return a sentence that lists the endpoints; to Anthropic's clients, which show it, only Anthropic's."""
         if anthropics.is_anthropic_request(scope):
             theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
             return f"This server supports these endpoints of Anthropic's API: {listed(theirs)}."
@@ -382,7 +382,7 @@ class NotFoundResponses:
 
 
 class PathMiddleware:
-    """Runs before the routes: removes a path's final slash, and refuses WebSockets on paths without one."""
+    """Runs before the routes: removes a path's final slash, and refuses WebSockets where no endpoint serves them."""
 
     def __init__(self, app: ASGIApp, served: ServedPaths, answers: NotFoundResponses) -> None:
         self._app = app

@@ -39,7 +39,7 @@ TICK_S = 1.0
 ARRIVAL_S = 0.01
 """How long it may take until an accepted connection is registered; a TLS handshake takes longer."""
 LAST_REQUESTS_S = 0.1
-"""How long requests are still served after the server stops listening: their clients could not know."""
+"""How long requests are still served after the server stops listening: their clients could not know of it."""
 SEND_BUFFER_BYTES = 64 * 1024
 """The kernel's send buffer of a connection. Text in it counts as sent to the reader, so it must not be megabytes."""
 RECEIVE_BUFFER_BYTES = 64 * 1024
@@ -49,7 +49,7 @@ UNACKNOWLEDGED_MS = int(2 * HEARTBEAT_S * 1000)
 HTTP_SOCKETS = 256
 """Sockets for HTTP requests, besides the WebSockets."""
 SPARE = 256
-"""Descriptors that are not clients: the store's connections, the engine's, the page's files, the logs."""
+"""Descriptors that are not for clients: the store's connections, the engine's, the page's files, the logs."""
 _log = structlog.get_logger("midstream.service")
 
 
@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on the sockets. uvicorn's own method would allow a TLS handshake a minute, and a request unlimited time."""
+        """Serve on the sockets. uvicorn's own method would allow a minute for a TLS handshake, and any time for a request."""
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self._listeners = list(sockets or ())
         self.servers = [
@@ -383,8 +383,8 @@ class RenewableContext(ssl.SSLContext):
     def read(self, certificate: str, key: str | None) -> None:
         """Load the certificate. Raises SettingsError if the files can't be used.
 
-        `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if it is in the same one. The key
-        must not need a password.
+        `certificate`: PEM file of the chain, the server's own first; `key`: PEM file, None if the chain's file has the
+        key, which must not need a password.
         """
         _speak(self)
         self._files = (certificate, key)

@@ -84,7 +84,7 @@ CLOSE_S = 3.0
 LOOK_S = 1.0
 """How long the store may take to name the other replicas."""
 DRAIN_NOTICE_S = 2.0
-"""How long one of several replicas keeps serving while `/readyz` is 503: load balancers that check it each second then drop it."""
+"""How long one of several replicas serves on while `/readyz` is 503, so that load balancers, which check each second, drop it."""
 SWEEP_S = 0.25
 """How often connections whose replies have ended are closed during the drain."""
 SWITCH_INTERVAL_S = 0.0005
@@ -148,7 +148,7 @@ async def composed(
 ) -> AsyncIterator[Service]:
     """Yield the service for one engine, or for several models, once its store answers.
 
-    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after its token expired;
+    `hello_s`: seconds that a connection has to send `hello`; `refresh_s`: seconds for `auth.refresh` after a token expired;
     `failed` is called each time the store does not answer.
     """
     models = with_names(settings, engine)
@@ -427,7 +427,7 @@ def cancelled_by_signals() -> Iterator[None]:
     stopping, requested_at = False, 0.0
 
     def stop() -> None:
-        """Cancel the task, and again at each later signal: something may have lost the cancellation."""
+        """Cancel the task, and again at each later signal: something may have swallowed the cancellation."""
         nonlocal stopping, requested_at
         if not stopping:
             _log.info("stopped during startup")
@@ -448,7 +448,7 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 class StartDisplay:
-    """Shows a growing line on a terminal, elsewhere a line for each stage."""
+    """Shows a progress bar on a terminal, elsewhere a line for each stage."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream

@@ -33,7 +33,7 @@ from sessions.limits.bounds import (
 
 PREFIX = "MIDSTREAM_"
 TABLES = {"upstream", "engine", "model", "embedder", "mcp_server", "filters"}
-"""The tables in the file `config`, in addition to settings; [limits] is the setting of that name."""
+"""The tables in the file `config`, in addition to settings; [limits] is not among them: it is the setting `limits`."""
 DEMO_SUGGESTIONS = (
     "My name is Ada.",
     "Count from 1 to 300.",
@@ -96,7 +96,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = 16
     """Messages of one conversation that may wait behind a running reply."""
     max_tool_rounds: int = 64
-    """Replies to one message that may call tools; the next one must be text."""
+    """The most replies with tool calls to one message; the next reply must be text."""
     tool_wait_s: float = 3600.0
     """Seconds a call waits for a client's result or approval."""
     max_content_chars: int = 1_048_576
@@ -104,7 +104,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     reply_tokens: int = REPLY_TOKENS
     """The longest reply if neither its sender nor the model's generation config names a limit."""
     kv_idle_s: float = KV_IDLE_S
-    """Seconds after which an engine on a CPU frees unused keys and values; at most twice as many."""
+    """Seconds after which an engine on a CPU frees unused keys and values, at the latest after twice as many."""
     speech_seconds: int = 600
     """The longest recording."""
     speech_chars: int = 4096
@@ -114,7 +114,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(Fixed, frozen=True, kw_only=True):
-    """What an operator may choose. Names of described fields are the options', the variables' and the file's."""
+    """What an operator may choose. Each field with a description is an option, a variable and a name in the file."""
 
     config: Annotated[
         str | None,
@@ -429,7 +429,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
 
     @property
     def default_pace(self) -> float:
-        """Characters a second of replies whose sender names no pace; 0: as they are made."""
+        """The default pace of replies, in characters a second; 0: as fast as they are made."""
         if self.chars_per_s is None:
             return DEMO_CHARS_PER_S if self.is_bundled else 0.0
         return self.chars_per_s
@@ -650,7 +650,7 @@ def complaint(
 
 
 def hinted(message: str, *types: type[msgspec.Struct]) -> str:
-    """Return msgspec's message, and if it is about an unknown field, the field of these types that was probably meant. Pure."""
+    """Return msgspec's message; for an unknown field, with the field of `types` that was probably meant. Pure."""
     unknown = re.search(r"unknown field `(\w+)`", message)
     names = {name for struct in types for name in struct.__struct_fields__}
     close = get_close_matches(unknown[1], names, n=1) if unknown else ()
@@ -711,7 +711,7 @@ def _range(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the word that was meant; if none is close, where all are listed."""
+    """Return a hint for an unknown word: the closest known one or, for a variable, where all are listed."""
     names = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(word.removeprefix(PREFIX), names, n=1)
     if close:

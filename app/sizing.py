@@ -23,7 +23,7 @@ LISTED_BYTES = 850
 JOURNAL_BYTES = 166
 """Bytes of a token in the journal while a reader may resume the reply; fewer if the gateway merges tokens."""
 JOURNAL_S = 300.0
-"""Seconds that a journal is kept after its reply's end, and until it is compacted."""
+"""Seconds that a journal is kept after its reply's end, until it is compacted."""
 GATEWAY_BYTES = 51_000_000
 """Bytes of an idle gateway (`docs/benchmarks.md`, many conversations)."""
 CONNECTION_BYTES = 51_000
@@ -304,7 +304,7 @@ def _parameters(text: _Text, layers: int, hidden: int, queries: int, keys: int) 
 
 
 def lines(found: Estimate, shape: Shape, given: Assumptions, *, dtype: str) -> Iterator[str]:
-    """Return the whole table."""
+    """Yield the table, line by line."""
     yield f"{found.users:,} users of {shape.name} ({shape.parameters / 1e9:.2f} billion parameters, {dtype})"
     yield ""
     yield "At the busiest time"
@@ -343,7 +343,7 @@ def _row(name: str, value: str, note: str = "") -> str:
 
 
 def options() -> Iterator[tuple[str, Any, str]]:
-    """Return each assumption: name, default and meaning."""
+    """Yield each assumption: name, default and meaning."""
     for field in msgspec.inspect.type_info(Assumptions).fields:  # type: ignore[attr-defined]
         yield field.name, field.default, field.type.extra_json_schema["description"]
 
@@ -364,7 +364,7 @@ class _Finite(click.FloatRange):
 
 
 def _assumptions(command: Callable[..., None]) -> Callable[..., None]:
-    """One option for each assumption, of the same name."""
+    """Add an option of the same name for each assumption."""
     for name, default, description in reversed(list(options())):
         flag = f"--{name.replace('_', '-')}"
         command = click.option(flag, type=_Finite(), default=default, show_default=True, help=description)(
@@ -433,6 +433,6 @@ def size(
 
 
 def _complaint(error: msgspec.ValidationError) -> str:
-    """Return the error of the option that can't be used."""
+    """Return the error's message, with the option at fault."""
     what, _, path = str(error).partition(" - at `$.")
     return f"--{path.rstrip('`').replace('_', '-')}: {what}"

@@ -30,7 +30,7 @@ _FIRST_VOICE = "en-us"
 _GRAMMAR = ".jsgf"
 _UNUSABLE = (ModelLoadError, ModelNotUsable)
 _AUTO = "auto"
-"""The setting's default: no process for speech starts before its first use."""
+"""The setting's default: a process for speech then starts at its first use."""
 
 _log = structlog.get_logger("midstream.speech")
 

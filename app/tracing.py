@@ -73,7 +73,7 @@ class Spans(Observer):
         self._tracer = self._provider.get_tracer("midstream", version)
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """Begin a span as a child of the one that the request names. Requests that this task sends name it as their parent."""
+        """Begin a span, a child of the one that the request names and the parent in requests that this task sends."""
         self._observer.began(turn_id, model, accepted_at)
         start_ns = _wall(accepted_at)
         span = self._begin(turn_id, model, start_ns)
@@ -152,7 +152,7 @@ class Spans(Observer):
         span.end(max(decided, now))
 
     def _parts(self, begun: _Begun, done: Done, decided: int) -> None:
-        """Record what a turn waited for as spans: its place in the batch, its prompt, its text."""
+        """Record, as spans, what a turn waited for: its place in the batch, its prompt, its text."""
 
         def at(after_ms: float | None) -> int:
             return decided if after_ms is None else begun.start_ns + int(after_ms * 1e6)

@@ -46,7 +46,7 @@ _PONG = b"\x8a"
 
 
 class LimitedProtocol(ServerProtocol):
-    """The protocol of one socket, with limits; it replaces uvicorn's `bare`."""
+    """The protocol of one socket, with limits; it replaces `bare`, which uvicorn made."""
 
     def __init__(self, bare: ServerProtocol, *, max_size: int, clock: Callable[[], float]) -> None:
         super().__init__(extensions=bare.available_extensions, max_size=max_size, logger=bare.logger)
@@ -355,7 +355,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         has_read_all = not self.transport.get_write_buffer_size() and not _unread_bytes(self._socket)
         if self._is_open:
             self._bounds.count(Bound.HEARTBEAT)
-        # its pong may wait behind more bytes than a connection may send
+        # the pong may wait behind more bytes than a connection may send
         if self._is_open and self.feed.holds(PauseReason.BUDGET):
             self.conn.fail(CloseCode.POLICY_VIOLATION, "More frames than a connection may send.")
         super().keepalive_timeout()

@@ -52,7 +52,7 @@ class ErrorBudget:
 
 MAX_REQUESTS = 64
 MAX_CANCELS = 64
-"""Pending cancels wait for another replica, or for a rollback. What ends a reply has its own limit, since it must be handled."""
+"""The most pending cancels, which wait for another replica or a rollback: not counted as requests, since they must be handled."""
 
 PendingWork = Coroutine[None, None, None]
 
@@ -76,7 +76,7 @@ class ChainedWork(Coroutine[None, None, None]):
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """Close it, and the awaited work if that has not begun."""
+        """Close it, and the work that it awaits."""
         for work in (self._work, *self._awaited):
             work.close()
 
@@ -336,7 +336,7 @@ class Connection:
                 tasks.create_task(self._write())
                 await self._end()
         except BaseExceptionGroup as ends:
-            # its frame refers to the group: only the garbage collector would free both (Python 3.11)
+            # the traceback's frame refers to the group: only the garbage collector would free both (Python 3.11)
             ends.__traceback__ = None
             raise
 
@@ -424,7 +424,7 @@ class Connection:
 
 
 async def raise_if_refused(taking: asyncio.Task[Refused | None]) -> None:
-    """Wait for a message to be accepted. Cancelling the wait does not stop that. Raises the refusal."""
+    """Wait for a message to be accepted. Cancelling the wait does not stop the message. Raises the refusal."""
     if (refused := await asyncio.shield(taking)) is not None:
         raise refused
 
@@ -441,7 +441,7 @@ def error_frame(error: Refused, ref: str | None) -> Error:
 
 
 MAX_WAITING = 32
-"""Fewer than a connection's concurrent requests, so that there is still room for a cancel behind them."""
+"""The most requests that wait for limits: fewer than `MAX_REQUESTS`, so that there is room for a cancel after them."""
 
 FrameT = TypeVar("FrameT")
 

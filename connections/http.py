@@ -57,7 +57,10 @@ class UnsupportedEncoding(Refused):
 
 
 class Exchange:
-    """One request and its answer, while its client is connected. `begun`: whether the answer's head was sent; `body_bytes`: 0 until all are read."""
+    """One request and its answer, while its client is connected.
+
+    `begun`: whether the answer's head was sent; `body_bytes`: the size of the body, 0 until it is read.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
@@ -94,7 +97,7 @@ class Exchange:
         return bytes(body)
 
     async def cancel_on_disconnect(self, work: Coroutine[None, None, None]) -> None:
-        """Do the work after the body was read. If the client leaves, cancel the work and raise ClientDisconnect."""
+        """Do the work; the body must have been read. If the client leaves, cancel the work and raise ClientDisconnect."""
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self.left())
         try:
@@ -239,7 +242,7 @@ def refusal_response(why: Refused | Close) -> Response:
 
 
 def _retry_headers(why: Refused) -> Mapping[str, str]:
-    """Return the seconds after which a retry makes sense."""
+    """Return the header that says after how many seconds a retry makes sense."""
     wait_ms = why.retry_after_ms
     return _RETRY_SOON if wait_ms is None else {"Retry-After": str(max(1, math.ceil(wait_ms / 1000)))}
 
@@ -250,7 +253,7 @@ def forbidden_origin(origin: str | None) -> Response:
 
 
 def forbidden_origin_message(origin: str | None) -> str:
-    """Return the sentence of that refusal."""
+    """Return the message of `forbidden_origin`."""
     return (
         f'The origin "{shorten(origin or "")}" is not allowed. '
         "The operator can allow it (MIDSTREAM_ALLOWED_ORIGINS)."
@@ -284,7 +287,7 @@ class TooManyValues(Refused):
 
 
 def check_json_limits(text: bytes) -> None:
-    """Raise TooManyValues. Whether the text is valid JSON is the decoder's business.
+    """Raise TooManyValues if the text has too many values or levels. The decoder checks whether it is valid JSON.
 
     A short text can hold a million empty objects, each with fifty times its length in memory. So values and their depth are
     counted before any object is made.

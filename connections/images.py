@@ -33,7 +33,7 @@ _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
 _JPEG_NEXT = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
-"""The next marker that a segment follows, as a decoder finds it: bytes before it are skipped."""
+"""The next marker with a segment after it, as a decoder finds one: bytes before the marker are skipped."""
 _GIF = (b"GIF87a", b"GIF89a")
 _GIF_HEADER = 13
 _GIF_FRAME = 0x2C

@@ -38,7 +38,7 @@ from sessions.store.pool import Durations
 
 @contextmanager
 def slot(shares: FairShare, subject: Subject, why: str) -> Iterator[None]:
-    """Hold one of a limited number of places. Raises Overloaded with this text if there is none for the subject."""
+    """Hold one of a limited number of places. Raises Overloaded with the text `why` if there is none for the subject."""
     if not shares.has_capacity_for(subject):
         raise Overloaded(why, retry_after_ms=AGAIN_MS)
     shares.take(subject)
@@ -86,7 +86,7 @@ class EndpointCounters:
         self._bounds = bounds
         self._refusals = refusals
         self.delayed = bounds.delays.observe
-        """Count the time between making and sending a delta."""
+        """Counts the seconds between making and sending a delta."""
 
     @property
     def endpoint(self) -> str:

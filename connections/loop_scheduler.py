@@ -26,15 +26,15 @@ from sessions.limits.slots import with_heaviness
 WINDOW = 1024
 """Pieces of recent work that are remembered."""
 SHARE = 2
-"""A group is light if it had at most half of an equal share of them: it rarely sends requests."""
+"""A group is light if it had at most half of an equal share of the remembered pieces: it rarely sends requests."""
 PIECES_PER_ITERATION = 4
 """Pieces in one iteration of the event loop: if they are answered frames, a millisecond's work."""
 REQUEST_COST = 8
-"""How many pieces a request counts as if it waits for the store, or an engine, besides the one that began it."""
+"""How many more pieces than its first one a request counts as, if it waits for the store or an engine."""
 LIGHT_ONLY_ITERATIONS = 8
 """While a light client's request is under way, others get pieces in one of this many iterations."""
 LIGHT_PRIORITY_S = 1.0
-"""How long a crowd leaves places free after a light client's request. Without light clients it may take all."""
+"""How long other clients leave places free after a light client's request. Without light clients they may take all."""
 MAX_PRIORITY_S = 0.25
 """How long one request of a light client may make others wait: some requests last as long as a reply."""
 
@@ -161,7 +161,7 @@ class FairLoopScheduler:
             self._arm()
 
     def _promote_first(self) -> None:
-        """Move the first of the others to the light ones once it is light, so that a stream of newcomers does not keep it waiting."""
+        """Move the first of the other groups to the light ones once it is light: newcomers must not keep it waiting forever."""
         if self._waiting and self.is_light(first := next(iter(self._waiting))):
             self._first[first] = self._waiting.pop(first)
 

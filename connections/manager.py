@@ -22,7 +22,10 @@ from sessions.service import Sessions
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True):
-    """Current counts; `opened` only grows. `late`: connections with unsent frames, `waiting_bytes` in all, `most_waiting_bytes` in one."""
+    """Current counts; `opened` only grows.
+
+    `late`: connections with unsent frames; `waiting_bytes`: of these frames; `most_waiting_bytes`: of one connection.
+    """
 
     connections: int
     clients: int

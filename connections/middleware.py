@@ -24,7 +24,7 @@ MAX_LOGGED_PROXIES = 16
 """How many proxies that MIDSTREAM_TRUSTED_PROXIES lacks are logged, each once."""
 HEALTH = ("/health", "/healthz", "/readyz")
 _MESSAGES = {
-    # it names no setting: a refused client need not learn what runs here
+    # without a setting's name: a refused client need not learn what runs here
     RefusalReason.ADDRESS: "Connections from your address are not allowed.",
     RefusalReason.HOST: "Unknown host name. The operator can allow it (MIDSTREAM_ALLOWED_HOSTS).",
 }
@@ -33,7 +33,7 @@ RefusalFactory = Callable[[Scope, int, str, str, Mapping[str, str]], Response]
 """Makes the answer to a refused request: a status, a code, a sentence, and headers."""
 
 ANY = "*"
-"""In a list of origins or host names: all of them, among origins also opaque ones (`null`)."""
+"""In a list of origins or host names: all of them; of origins, opaque ones (`null`) too."""
 
 
 class ClientFilterMiddleware:
@@ -247,8 +247,8 @@ def is_allowed(
     """Return whether a handshake with this `Origin` is allowed.
 
     Allowed are: no origin (no browser), the server's own (with host and port of the `Host` header), and exact members of
-    `allowed`. An opaque origin (`null`) is not allowed. `secure`: the request came over TLS, so the server's own pages did, too:
-    others on the network can replace pages that did not.
+    `allowed`. An opaque origin (`null`) is not allowed. `secure`: the request came over TLS, so the
+    server's own origin must be https: others on the network can replace pages over http.
     """
     if origin is None or origin in allowed:
         return True
@@ -261,9 +261,9 @@ def is_allowed(
 
 
 def is_secure(connection: HTTPConnection) -> bool:
-    """Return whether a request came over TLS: to this server, or to a proxy that says so.
+    """Return whether a request came over TLS: to this server or, by `X-Forwarded-Proto`, to a proxy.
 
-    Anybody may say so, since that only refuses more. Even without the header, the client's request to a proxy may have used TLS.
+    Any client may send the header, since it only refuses more. Even without it, a request to a proxy may have used TLS.
     """
     forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
     return connection.scope["scheme"] in ("https", "wss") or forwarded == "https"

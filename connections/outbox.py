@@ -34,7 +34,7 @@ _FRAME_BYTES = 512
 _MOST_FRESH = 32
 _MOST_PARTS = 64
 _SHORT_CHARS = 128
-"""So many short deltas wait unmerged: a late reader then costs one merge for many of them."""
+"""Some deltas of at most this length wait unmerged: a late reader then costs one merge for many of them."""
 _STRING_BYTES = sys.getsizeof("")
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _SHORT_ESCAPES = frozenset('"\\\b\t\n\f\r')
@@ -105,13 +105,13 @@ class _MergedDelta:
 
 
 class _SingleFrame:
-    """A waiting frame that does not change. Its size is computed once: encoding a string makes it larger."""
+    """A waiting frame that does not change. Its size is computed once."""
 
     __slots__ = ("bytes", "frame")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.bytes = _FRAME_BYTES + len(codec.encode(frame))  # which successive readers share
+        self.bytes = _FRAME_BYTES + len(codec.encode(frame))  # successive readers share the encoding
 
 
 class Outbox:
@@ -299,7 +299,7 @@ class Outbox:
         return covering(text, first)
 
     def _covering(self, event: ControlEvent) -> ControlEvent:
-        if isinstance(event, Accepted) and event.duplicate:  # it is repeated, out of order
+        if isinstance(event, Accepted) and event.duplicate:  # a repeated one comes out of order
             return event
         first = self._withdrawn.pop(event.conversation_id, None)
         return event if first is None else covering(event, first)

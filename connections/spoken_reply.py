@@ -26,10 +26,10 @@ SYNTHESIZE_AHEAD_MS = 2000
 LISTENER_TIMEOUT_S = 10.0
 """A listener that reports nothing for this long, although sound was sent, is considered gone."""
 REPORT_TIMEOUT_S = 0.5
-"""How long a cut waits for a listener that reports only then how much was heard."""
+"""How long a cut waits for a listener that reports only afterwards how much was heard."""
 Push = Callable[[Frame], None]
 AHEAD_MS = 400
-"""The most sound that is sent ahead of playback, so that little of what a cut removes has been sent."""
+"""The most sound that is sent ahead of playback, so that little has been sent of what a cut removes."""
 
 
 class SpokenReply:
@@ -100,7 +100,7 @@ class SpokenReply:
 
     @property
     def precision(self) -> Precision:
-        """How exact that is."""
+        """How exact `heard` is."""
         return self._timeline.precision
 
     @property
@@ -188,7 +188,7 @@ class SpokenReply:
             self._send()
 
     async def run(self) -> None:
-        """Speak until it is over; a silent listener ends it. Raises VoiceFailed, even if it is over."""
+        """Speak until the reply is over; a silent listener ends it. Raises VoiceFailed, even if the reply is over."""
         failed: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -300,7 +300,7 @@ class _Boundary(msgspec.Struct, frozen=True):
 
 
 class Timeline:
-    """Times are milliseconds from the reply's first sample."""
+    """A reply's sound and words in time, in milliseconds from its first sample."""
 
     def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
         """`width`: bytes of a sample; `off`: the offset of the reply's text."""
@@ -342,7 +342,7 @@ class Timeline:
 
     @property
     def precision(self) -> Precision:
-        """To what a cut now is exact."""
+        """How exact a cut now would be."""
         place = self._index_at(self.played_ms)
         following = self._boundaries[place : place + 1]
         return (

@@ -77,7 +77,7 @@ class TurnTakingPolicy:
     """The rules for one speaker, and the replies to that speaker."""
 
     def __init__(self, *, interrupts: bool, interrupt_ms: int, guesses: bool) -> None:
-        """`interrupt_ms`: after how long words over a reply end it; `guesses`: whether a pause begins a turn."""
+        """`interrupt_ms`: for how long somebody must speak over a reply to end it; `guesses`: whether a pause begins a turn."""
         self._interrupts = interrupts
         self._interrupt_ms = interrupt_ms
         self._guesses = guesses

@@ -57,7 +57,7 @@ BUFFER_S, MIN_FRAME_BYTES = 8.0, 64
 RETRY_S = 0.5
 """The pause before listening is retried after a failure, which also limits the errors sent; sound is dropped meanwhile."""
 MAX_REPLIES = 4
-"""The most replies that are being spoken or waiting for it, one after another."""
+"""The most replies that are being spoken, one after another, or wait to be."""
 _log = structlog.get_logger("midstream.spoken")
 
 
@@ -206,7 +206,7 @@ class VoiceConnection:
             raise Conflict("This connection is already sending audio: send audio.stop first.")
 
     async def _listen(self, voice_service: VoiceService, start: AudioStart) -> None:
-        """Listen until it is stopped. Raises Refused."""
+        """Listen until `stop`. Raises Refused."""
         await voice_service.attach(self.connection, start.conversation_id)
         self._check_free()
         with voice_service.talking(self.connection, start.conversation_id) as conversation:
@@ -238,7 +238,7 @@ class VoiceConnection:
     async def _until_stopped(
         self, voice_service: VoiceService, conversation: VoiceConversation
     ) -> AudioStopped | None:
-        """Listen until it is stopped; return the reason, if the client learns of it."""
+        """Listen until `stop`; return the reason to send to the client, if any."""
         async with asyncio.TaskGroup() as tasks:
             hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
             await self._stopping.wait()
@@ -248,7 +248,7 @@ class VoiceConnection:
     async def _recognize_with_retries(
         self, voice_service: VoiceService, conversation: VoiceConversation
     ) -> None:
-        """Listen again after the recognizer was lost, with the current utterance."""
+        """Listen; if the recognizer is lost, and with it the current utterance, listen again."""
         while True:
             try:
                 await self._recognize(voice_service, conversation)
@@ -417,7 +417,7 @@ class VoiceConversation:
             self._cancel(reply)
 
     def played(self, turn_id: str, ms: int) -> None:
-        """Note how much of a turn's sound was played; it is too late for one that was cut."""
+        """Note how much of a turn's sound was played. After the turn was cut, that comes too late."""
         for reply in list(self._replies):
             if reply.turn_id == turn_id:
                 reply.played(ms)
@@ -569,7 +569,7 @@ class VoiceConversation:
             conversation_id=self.conversation_id, turn_id=guess.turn_id, seen_off=None, rollback=True
         )
         met = self._sessions.turns.cancel(self.owner, cancel)
-        if met is None or met.already:  # as if its voice failed
+        if met is None or met.already:  # the turn is over: its exchange is taken back
             self._tasks.create_task(self._roll_back_ended(guess.turn_id))
 
     async def _roll_back_ended(self, turn_id: str) -> None:
@@ -651,13 +651,13 @@ class VoiceService:
         return start.output.voice or self.voice.names[0]
 
     async def attach(self, connection: Connection, conversation_id: str) -> None:
-        """Attach a connection to a conversation, and keep its replies, as a history request does. Raises Refused."""
+        """Attach a connection to a conversation, as a history request does, so that replies continue for it. Raises Refused."""
         with suppress(NotFound):  # the conversation begins with the first words, which attach the connection
             await self._sessions.history(connection.owner, connection, conversation_id, limit=1)
 
     @contextmanager
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[VoiceConversation]:
-        """Give a connection a place and its conversation. Raises Overloaded."""
+        """Give a connection a place while the block lasts; yield its conversation. Raises Overloaded."""
         with self.slot(connection.caller.subject):
             try:
                 yield self._conversation(connection.owner, conversation_id)

@@ -203,7 +203,7 @@ class LargeMessageLease:
         """Whether the message being received is a large one."""
 
     def admit(self, size: int) -> bool:
-        """Return whether a message may have `size` bytes. It takes a place once it is large."""
+        """Return whether a message may have `size` bytes. A large message takes a place."""
         if size <= MAX_FRAME_BYTES or self.is_receiving:
             return True
         if not self._bodies.has_capacity_for(self._subject):
@@ -214,7 +214,7 @@ class LargeMessageLease:
         return True
 
     def message_ended(self, size: int) -> None:
-        """Note the end of a message. If only frame heads or a ping made it look large, it gives its place back."""
+        """Note the end of a message. If only frame heads or a ping made it look large, its place is given back."""
         if self.is_receiving and size > MAX_FRAME_BYTES:
             self._complete += 1
         elif self.is_receiving:

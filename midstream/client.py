@@ -37,7 +37,7 @@ from midstream.spoken import SpokenConversation, SpokenReply
 LONGEST_PAGE = 200
 """Most messages of a history page: the protocol's bound."""
 LONGEST_WAIT_S = 60.0
-"""Longest wait that a refusal may ask of a reconnecting client; a longer one is another kind of limit."""
+"""Longest `retry_after_ms` that a reconnecting client accepts; a longer one is another kind of limit."""
 WAIT_MS = 1000
 """Milliseconds to wait if a refusal does not say."""
 
@@ -56,7 +56,7 @@ async def connect(
 
     `url` is the address of the WebSocket or of the page, or `host:port`.
 
-    `features` are further events that it wants: `reasoning`, `tools` (calls of tools), `audio` (to speak).
+    `features` are further events that the client wants: `reasoning`, `tools` (calls of tools), `audio` (to speak).
 
     Raises NotConnected, Refused, Disconnected, OSError.
     """
@@ -76,8 +76,8 @@ async def connect(
 class Reconnecting:
     """How a client handles a lost connection.
 
-    It reconnects for `timeout_s` seconds, with growing, random pauses (0: never). `grace_s` (0 to 60) is how long the server
-    lets replies run that nobody reads meanwhile. `watch` is called with each loss, and with None after each reconnection.
+    It reconnects for `timeout_s` seconds, with growing, random pauses (0: never). `grace_s` (0 to 60) is how long
+    meanwhile the server lets unread replies run. `watch` is called with each loss, and with None after each reconnection.
     """
 
     timeout_s: float = 60.0
@@ -118,7 +118,7 @@ class Client:
     async def send(self, content: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
         """Send a message; return its reply once it is accepted. Further fields are the protocol's.
 
-        With `on_busy="interrupt"` a running reply ends at what was read of it. A lost connection doubles no message. Raises
+        With `on_busy="interrupt"` a running reply ends at what was read of it. A lost connection duplicates no message. Raises
         Refused, Disconnected.
         """
         return await self.begin(
@@ -174,7 +174,7 @@ class Client:
         before: str | None = None,
         leaf: str | None = None,
     ) -> Page:
-        """Return the newest messages of a conversation, or those `before` one, oldest first.
+        """Return the newest messages of a conversation, or those before the message `before`; oldest first.
 
         A `leaf` activates its branch. Raises Refused (`not_found`, `busy`), Disconnected.
         """
@@ -183,7 +183,7 @@ class Client:
         return Page(page["messages"], has_more=page["has_more"])
 
     async def conversations(self, *, limit: int = 50, before: str | None = None) -> Page:
-        """Return the owner's conversations, newest first, or those after `before`, the last id of the previous page.
+        """Return the owner's conversations, newest first. `before`: the last id of the previous page.
 
         Raises Refused, Disconnected.
         """
@@ -191,9 +191,9 @@ class Client:
         return Page(page["conversations"], has_more=page["has_more"])
 
     async def search(self, query: str, *, limit: int = 20, before: str | None = None) -> Found:
-        """Return the conversations with the words of a query, newest first, or those after `before`, the `next` of the previous page.
+        """Return the conversations with the words of a query, newest first. `before`: the `next` of the previous page.
 
-        A page may have fewer than `limit`, or none, and still a `next`. Raises Refused, Disconnected.
+        A page may have fewer hits than `limit`, or none, and still a `next`. Raises Refused, Disconnected.
         """
         page = await self.request({"type": "search", "query": query, "limit": limit} | _given(before=before))
         return Found(page["hits"], next=page.get("next"))
@@ -221,9 +221,9 @@ class Client:
     ) -> AsyncIterator[Frame]:
         """Yield all frames of a conversation, no matter who causes them, until it is deleted.
 
-        It begins with the newest `history`. With the last seen `epoch` and `seq` it begins with `resumed` and the missed
-        events, or `gap` and `snapshot`. Lost connections are resumed in the same way. Raises Refused (`not_found`),
-        Disconnected.
+        The first frame is the newest `history`. With `epoch` and `after_seq`, the last that were seen, the first are `resumed`
+        and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way.
+        Raises Refused (`not_found`), Disconnected.
         """
         with self._live.following(conversation_id) as follower:
             query: Frame = {"type": "history", "conversation_id": conversation_id}
@@ -238,7 +238,7 @@ class Client:
                     return
 
     async def rejoin(self, conversation_id: str = "default") -> Reply | None:
-        """Return the reply of a conversation that runs, or whose calls are open, with what came of it so far.
+        """Return the unfinished reply of a conversation (running, or with open calls), with what came of it so far.
 
         None if there is none. Raises Refused (`not_found`), Disconnected.
         """
@@ -274,7 +274,7 @@ class Client:
     ) -> Frame:
         """Allow or deny a call that needs approval, with the arguments that were shown, or with `args` instead.
 
-        It also answers a question of a running call: `args_sha256` is its `sha256`, `args` the answer.
+        It also answers a question of a running call: `args_sha256` is the question's `sha256`, `args` the answer.
 
         Return the `tool_ack` frame. Raises Refused (`conflict` if it was decided otherwise, `not_found`), Disconnected.
         """
@@ -294,9 +294,9 @@ class Client:
         rollback: bool = False,
         seen_off: int | None = None,
     ) -> Frame:
-        """Stop all turns of a conversation, or one of them. `Reply.cancel` keeps what was read here.
+        """Stop all turns of a conversation, or the one with `turn_id`. `Reply.cancel` keeps what was read here.
 
-        `seen_off` says how much of the reply was seen; `rollback` removes its exchange. Return the `cancelled` frame. Raises
+        `seen_off` says how much of the reply was seen; `rollback` removes the exchange. Return the `cancelled` frame. Raises
         Refused, Disconnected.
         """
         frame = {
@@ -431,7 +431,7 @@ class Client:
         return self._line
 
     async def _left(self, line: ServerConnection) -> None:
-        """Wait until a lost connection is noticed."""
+        """Wait until `line` is no longer the connection in use."""
         while self._line is line:
             await self._changed.wait()
 
@@ -461,7 +461,7 @@ class Client:
         return line
 
     async def _reopened(self, lost: Disconnected) -> ServerConnection:
-        """Raise Disconnected, or why the server refuses this client."""
+        """Return a new connection. Raises Disconnected, or the Refused of a server that no longer admits this client."""
         if lost.final:
             raise lost
         try:
@@ -520,9 +520,9 @@ class Client:
         return bool(answer["type"] == "resumed")
 
     async def _send_again(self, conversation_id: str) -> None:
-        """Send a message again: the server knows it by its id, and sends the reply from the beginning. Raises Refused, Disconnected.
+        """Send messages again: the server knows them by their ids, and sends each reply from its beginning.
 
-        That does not work for a reply that called, or that follows calls.
+        A reply that called tools, or that follows calls, fails instead. Raises Refused, Disconnected.
         """
         for reply in self._live.of(conversation_id):
             if reply.sent is None or reply.done is not None:
@@ -532,7 +532,7 @@ class Client:
 
 
 def _given(**fields: Any) -> Frame:
-    """Return the fields that are set."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -570,7 +570,7 @@ TURN_FRAMES = frozenset({"status", "delta", "reasoning", "tool_call", "tool_stat
 EVENTS = frozenset({"accepted", "delta", "reasoning", "source", "tool_call", "tool_state", "done", "removed"})
 _ALWAYS = EVENTS | {"status", "gap", "snapshot", "deleted"}
 _ANSWERS = frozenset({"history", "resumed"})
-"""Answers: only those to the follower's requests, and a history that nobody asked for (of a new active branch)."""
+"""Of these frames, a follower takes those that answer its own request, and those without `ref`: a new active branch's history."""
 
 
 @dataclass(slots=True)
@@ -610,12 +610,12 @@ class LiveReplies:
 
     @property
     def has_any(self) -> bool:
-        """Return whether a reply is unfinished."""
+        """Whether a reply is unfinished."""
         return bool(self._replies)
 
     @property
     def positions(self) -> dict[str, Position]:
-        """Return the conversations that are followed, and those of unfinished replies."""
+        """Where to resume, by conversation: those that are followed, and those with unfinished replies."""
         positions = dict(self._positions)
         for follower in self._followers:
             conversation_id, seen = follower.conversation_id, follower.position
@@ -650,7 +650,7 @@ class LiveReplies:
 
     @contextmanager
     def rejoining(self) -> Iterator[str]:
-        """Return a `ref` for a history, which may have an unfinished reply."""
+        """Yield the `ref` with which to request a history that may have an unfinished reply."""
         ref = uuid.uuid4().hex
         self._rejoining.add(ref)
         try:
@@ -660,7 +660,7 @@ class LiveReplies:
 
     @contextmanager
     def following(self, conversation_id: str) -> Iterator[Follower]:
-        """Return a follower of a conversation."""
+        """Yield a follower of a conversation."""
         follower = Follower(conversation_id, uuid.uuid4().hex)
         self._followers.append(follower)
         try:
@@ -680,17 +680,17 @@ class LiveReplies:
             self.spoken = None
 
     def lost(self) -> None:
-        """The connection is lost; another one may come."""
+        """Note that the connection is lost; another one may come."""
         if self.spoken is not None:
             self.spoken.lost()
 
     def rejoined(self, page: Frame) -> Reply | None:
-        """Return the unfinished reply of such a history, or None."""
+        """Return the unfinished reply of a history that was requested by `rejoining`, or None."""
         unfinished = _unfinished(page)
         return self._replies.get(unfinished["turn_id"]) if unfinished else None
 
     def take(self, frame: Frame) -> None:
-        """Take a frame; those of other clients' replies only count as seen."""
+        """Take a frame; frames of other clients' replies only count as seen."""
         kind, conversation_id = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
@@ -717,7 +717,7 @@ class LiveReplies:
         self._forget(reply)
 
     def fail_in(self, conversation_id: str, error: ClientError) -> None:
-        """Fail all of a conversation."""
+        """Fail all replies and followers of a conversation."""
         for reply in self.of(conversation_id):
             self.fail(reply, error)
         for follower in self._followers:
@@ -743,7 +743,7 @@ class LiveReplies:
         self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
 
     def _accept_spoken(self, frame: Frame) -> None:
-        """Begin the reply to what was said here: only its speaker gets a `ref`."""
+        """Begin the reply to what was said here: only the speaker's frame has a `ref`."""
         if (
             "ref" in frame
             and self._speaks_in(frame["conversation_id"])
@@ -765,7 +765,7 @@ class LiveReplies:
         self._forget(before)
 
     def _take_up(self, page: Frame) -> None:
-        """Take up the unfinished reply of a page: its frames are taken from here on."""
+        """Take up the unfinished reply of a page: from here on, its frames are passed to it."""
         message = _unfinished(page)
         if message is None or message["turn_id"] in self._replies:
             return
@@ -789,7 +789,7 @@ class LiveReplies:
 
 
 def _unfinished(page: Frame) -> Frame | None:
-    """Return the reply of a page that runs, or whose calls are open; queued messages may follow it."""
+    """Return the unfinished reply on a page: it runs, or its calls are open; queued messages may follow it."""
     return next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
 
 
@@ -816,11 +816,11 @@ class Follower:
         return frame
 
     def begin(self, epoch: str, after_seq: int) -> None:
-        """Note that everything up to here was seen before."""
+        """Note that all events up to `after_seq` were seen."""
         self.position = Position(epoch, after_seq)
 
     def take(self, frame: Frame) -> None:
-        """Take a frame. Frames before the answer to the request are skipped: the answer has them, or they come again."""
+        """Take a frame. Frames before the answer to the request are skipped: they are in the answer, or come again after it."""
         kind, ref = frame["type"], frame.get("ref")
         self._is_begun |= ref == self.ref
         if not self._is_begun or (kind not in _ALWAYS and not (kind in _ANSWERS and ref in (None, self.ref))):

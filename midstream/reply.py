@@ -20,7 +20,7 @@ _OPEN = frozenset({"waiting", "running"})
 class Question:
     """A question of a running call. `schema`: the answer's JSON Schema, as text; the answer is a flat object.
 
-    `Client.tool_decision` answers it, with its `sha256` as `args_sha256` and the text of a JSON object as `args`.
+    To answer, give `Client.tool_decision` its `sha256` as `args_sha256`, and the text of a JSON object as `args`.
     `expires_at`: Unix milliseconds.
     """
 
@@ -35,8 +35,8 @@ class Call:
     """A call of a tool, as far as it is known. `args` is the text of a JSON object, `args_sha256` the hash of that text.
 
     `where` says who runs it: `client` or `server`. `needs` is `approval` if somebody has to allow it. `off` is the length of
-    the reply's text before it; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress` (0
-    to 1) and `message` are the server's progress; `question` is what it asks meanwhile.
+    the reply's text before the call; `expires_at` is in Unix milliseconds. `content`, or else `error`, is its result. `progress`
+    (0 to 1) and `message` are the server's progress; `question` is what the call asks meanwhile.
     """
 
     call_id: str
@@ -78,7 +78,7 @@ class Call:
         return self.state == "waiting" and self.needs == "approval"
 
     def take(self, frame: Frame) -> None:
-        """Take its new state from a `tool_state` frame or the history."""
+        """Take the call's new state from a `tool_state` frame."""
         self.state = frame["state"]
         self.content, self.error = frame.get("content"), frame.get("error")
         self.args = frame.get("args", self.args)
@@ -90,7 +90,7 @@ class Call:
         self.progress, self.message = status.get("progress"), status.get("message", "")
 
     def cancel(self) -> None:
-        """Cancel it: its turn ended for another reason, so no answer will come."""
+        """Mark an open call as cancelled: its turn has ended, so no answer will come."""
         if self.is_open:
             self.state = "cancelled"
         self.question = None
@@ -141,8 +141,8 @@ class Reply:
     """A running reply. Iterate it for its text; `text`, `reasoning`, `calls`, `status` and `done` hold what came so far.
 
     It outlives lost connections: missed events come after a reconnection. A reply that called tools has `done["reason"] ==
-    "tools"`; once its calls are settled another one follows: see `following`. A reply that continues a cut message has the text
-    after the first `off` code points.
+    "tools"`; once its calls are settled another one follows: see `following`. If the reply continues a cut message, `text` has
+    what follows the message's first `off` code points.
     """
 
     def __init__(self, server: Server, accepted: Frame, *, sent: Frame | None) -> None:
@@ -190,7 +190,7 @@ class Reply:
         return cast("Frame", self.done)
 
     async def following(self) -> Reply | None:
-        """Wait until its calls are settled; return the reply that follows them, or None if it had no calls.
+        """Wait until its calls are settled; return the reply that follows them, or None if none follows.
 
         Raises Disconnected, ClientError.
         """
@@ -203,7 +203,7 @@ class Reply:
         self._frames.put_nowait(frame)
 
     def begin_with(self, message: Frame) -> None:
-        """Take its part in the history: it began before this client attached."""
+        """Take what the history has of a reply that began before this client attached."""
         self.text, self.reasoning = message["content"], message.get("reasoning", "")
         self.calls = [Call.of(call) for call in message.get("calls", ())]
         if message["status"] != "running":
@@ -213,7 +213,7 @@ class Reply:
         return self._texts()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Read to the end: yields text, and between it every `Status`, `Reasoning`, and new or changed `Call`.
+        """Read to the end; yield text and, between its pieces, every `Status`, `Reasoning`, and new or changed `Call`.
 
         A reply with calls ends when all of them are settled, which the caller or others have to do. Raises Disconnected, ClientError.
         """
@@ -262,7 +262,7 @@ class Reply:
                 return new or None
 
     def _end(self, done: Frame) -> None:
-        """Cut it to what is kept. Unless the reply ended by its calls, these are cancelled."""
+        """Cut the reply to what is kept. Unless it ended with calls to be settled, its calls are cancelled."""
         self.done = done
         self.text = self.text[: max(0, done["chars"] - self.off)]
         kept = done.get("reasoning_chars", 0) - self._thought_off
@@ -287,7 +287,7 @@ class Reply:
         return call
 
     def _moved(self, frame: Frame) -> Event:
-        """Raise ClientError if the call is not known."""
+        """Return the call with its new state. Raises ClientError if it is not known."""
         if (call := self._call(frame["call_id"])) is None:
             raise ClientError("a call of the reply is missing")
         call.take(frame)
@@ -305,7 +305,7 @@ def _new(piece: Frame, known: int) -> str:
 
 
 class Interpretation:
-    """Iterate it for the translation, which is never revised. `reply` has what came so far.
+    """A live translation. Iterate it for its text, which is never revised. `reply` has what came so far.
 
     `append` adds to the source. Words end with a space: an unfinished word is not translated.
     """
@@ -317,7 +317,7 @@ class Interpretation:
         self._server = server
 
     async def append(self, text: str, *, final: bool = False) -> Frame:
-        """Add to the source; return the `source_ack` frame. A lost connection doubles nothing.
+        """Add to the source; return the `source_ack` frame. A lost connection duplicates nothing.
 
         Refused text is not part of the source, and may be sent again. Raises Refused, Disconnected.
         """

@@ -29,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 Frame = dict[str, Any]
 """A frame of the protocol, decoded."""
 _FINAL = frozenset({1000, 1008, 4401, 4403})
-"""Close codes after which another connection would end the same way: bye, policy, unauthenticated, forbidden."""
+"""Close codes after which another connection would end the same way: normal, policy, unauthenticated, forbidden."""
 
 
 class ClientError(Exception):
@@ -69,8 +69,8 @@ _BARE = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(?:/.*)?")
 def socket_url(address: str) -> str:
     """Return the WebSocket URL for the URL of the page, or for `host:port`. Anything else is returned unchanged.
 
-    `host:port` means TLS unless it is this machine: keys and client ids are no business of the network between.
-    A `ws` or `wss` URL with a path is the WebSocket's own.
+    `host:port` means TLS unless it is this machine: keys and client ids must not cross a network unencrypted.
+    A `ws` or `wss` URL with a path is already the WebSocket's.
     """
     if _BARE.fullmatch(address):
         address = f"ws://{address}" if is_here(urlsplit(f"ws://{address}").hostname) else f"wss://{address}"
@@ -92,7 +92,7 @@ def is_here(host: str | None) -> bool:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a WebSocket's URL. All names of this machine are one."""
+    """Return scheme, host and port of a WebSocket's URL. All names of this machine become `localhost`."""
     parts = urlsplit(url)
     host = "localhost" if is_here(parts.hostname) else parts.hostname
     return f"{parts.scheme}://{host}:{parts.port or _PORTS.get(parts.scheme)}"
@@ -102,7 +102,7 @@ SUBPROTOCOL = "midstream.v1"
 QUIET_S = 2.5
 """Silence after which the server is pinged while it owes something: an answer, or more of a reply."""
 IDLE_S = 20.0
-"""The same while it owes nothing."""
+"""The same silence while the server owes nothing."""
 ANSWER_S = 3.5
 """Further silence after which the connection is given up."""
 
@@ -110,7 +110,7 @@ ANSWER_S = 3.5
 class ServerConnection:
     """A socket that is read until it ends.
 
-    `on_frame` gets every frame, before the request that it may answer; of errors those that answer none.
+    `on_frame` gets every frame, before the request that it answers, if any, gets it; but no errors that answer a request.
     `is_waiting`: whether more of a reply is to come.
     """
 

@@ -16,17 +16,17 @@ from midstream.reply import Reply, Server
 from midstream.server_connection import ClientError, Frame, Refused, sound_message
 
 MESSAGE_BYTES = 16_384
-"""Of samples in one message: whole ones, and less than a server takes in a frame."""
+"""The most bytes of samples in one message: a whole number of samples, and less than a server accepts in a frame."""
 END_S = 2.0
 """Seconds that the end of a spoken conversation may wait for the server."""
 _WIDTH = 2
 _EPSILON_MS = 1e-6
-"""Sums of parts fall short of whole milliseconds by less."""
+"""Rounding makes sums of parts fall short of whole milliseconds by less than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """The speaker began or stopped at this time of the sound that was sent."""
+    """The speaker began or stopped at `at_ms`, in the time of the sound that was sent."""
 
     state: Literal["started", "stopped"]
     at_ms: int
@@ -34,7 +34,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The speaker's words. Until `final`, each text begins with the one before. `utterance_id`: of the words between two silences."""
+    """The speaker's words. Until `final`, each text begins with the one before. An utterance: the words between two silences."""
 
     text: str
     final: bool
@@ -90,7 +90,7 @@ class SpokenReply(Reply):
         )
 
     def spoken(self, ms: float) -> str:
-        """Return the text up to the word that is being spoken at this time; all of it if no times are known."""
+        """Return the text up to the word that is being spoken at this time; all of it at the end, or if no times are known."""
         if self.done is not None or not self.rate:
             return self.text
         if not self.marks:
@@ -100,18 +100,18 @@ class SpokenReply(Reply):
         return self.text[: last.off + (last.len if begun else 0)]
 
     def ended_ms(self, ms: float) -> int:
-        """Return where the last word ends that was heard by this time; 0 if none was."""
+        """Return when the last word that was heard by this time ended; 0 if none was."""
         ended = bisect_right(self.marks, ms, key=lambda mark: mark.end_ms)
         return self.marks[ended - 1].end_ms if ended else 0
 
     def begin_sound(self, frame: Frame) -> None:
-        """Take its `audio.reply`: its sound begins, or continues over a new connection."""
+        """Take the reply's `audio.reply`: its sound begins, or continues over a new connection."""
         self.rate, self._stream, self.from_ms = frame["rate"], frame["stream"], frame["from_ms"]
         self._at_ms = float(self.from_ms)
         self.marks.clear()
 
     def mark(self, frame: Frame) -> None:
-        """Take `marks`."""
+        """Add the words of a `marks` frame."""
         self.marks += [Mark(**{name: one[name] for name in Mark.__slots__}) for one in frame["marks"]]
 
     def take_sound(self, frame: Frame) -> Sound | None:
@@ -134,7 +134,7 @@ class Sound:
 
     @property
     def end_ms(self) -> float:
-        """Where it ends."""
+        """When it ends, in milliseconds like `at_ms`."""
         return self.at_ms + len(self.samples) / _WIDTH * 1000 / self.reply.rate
 
 
@@ -165,7 +165,7 @@ class SpokenConversation:
         self._stream: int | None = None
         self._seq = 0
         self._running: dict[str, SpokenReply] = {}  # by turn: those that were accepted and are not done
-        self._hidden: set[str] = set()  # of these, those that were not yielded yet: they may be taken back
+        self._hidden: set[str] = set()  # turns of those not yielded yet: they may be taken back
         self._sounding: SpokenReply | None = None
         self._is_active = False
         self._events: asyncio.Queue[SpokenEvent | _End] = asyncio.Queue()
@@ -199,7 +199,7 @@ class SpokenConversation:
                 await self._server.send_audio(sound_message(self._stream, self._seq, piece))
 
     async def commit(self) -> None:
-        """Make a message of the words so far, for a conversation that does not detect the end by itself."""
+        """Make a message of the words so far, where the server does not detect the end of speech by itself."""
         await self._send_control("audio.commit")
 
     async def clear(self) -> None:
@@ -285,7 +285,7 @@ class SpokenConversation:
             case "audio.reply":
                 reply.begin_sound(frame)
                 self._sounding = reply
-                # One that began before the connection was lost was not accepted here.
+                # A reply that began before the connection was lost had no `accepted` on this one.
                 self._running[reply.turn_id] = reply
                 self._hidden.add(reply.turn_id)
                 self._show(reply)

@@ -41,7 +41,7 @@ TICKET = "mst_"
 TICKET_S = 30
 """How long a ticket is valid."""
 TICKET_GROUP = "/tickets"
-"""Whose calls of the store these are: who shows a ticket is not known before."""
+"""The group for which calls about tickets count at the store: who shows one is not known before."""
 _encode_identity = msgspec.json.Encoder().encode
 _decode_identity = msgspec.json.Decoder(Identity).decode
 Identify = Callable[[str], Awaitable[Identity]]
@@ -75,7 +75,7 @@ class AccessControl:
     async def identify(self, *, authorization: str | None, token: str | None = None) -> Identity:
         """Return the identity of the handshake's `Authorization` header, or else of a token. A ticket is void afterwards.
 
-        Raises Unauthenticated; JwkSetUnavailable or StoreDown if it can't be verified now.
+        Raises Unauthenticated; JwkSetUnavailable or StoreDown if the token can't be verified now.
         """
         self.reload_if_changed()
         shown = bearer(authorization)
@@ -125,18 +125,18 @@ class AccessControl:
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
-        """Return all API keys, for operators."""
+        """All API keys, for operators."""
         return () if self._keys is None else self._keys.keys
 
     def allowance_of(self, principal: str) -> Allowance:
-        """Return the allowance of a principal by its key's terms."""
+        """Return the allowance that a principal's key grants."""
         if self._keys is None or not principal.startswith(KEY):
             return NO_ALLOWANCE
         key = self._keys.named(principal.removeprefix(KEY))
         return NO_ALLOWANCE if key is None else key.policy.allowance
 
     async def ticket(self, *, authorization: str | None, admit: Callable[[Identity], None]) -> str:
-        """Return a single-use ticket for a key or a JWT. Raises as `identify` and `admit` do."""
+        """Return a single-use ticket for a key or a JWT. Raises as `identify_without_ticket` and `admit` do, and StoreDown."""
         identity = await self.identify_without_ticket(authorization=authorization)
         admit(identity)
         return await self._tickets.issue(identity)
@@ -214,7 +214,7 @@ def bearer(authorization: str | None) -> str | None:
 
 
 class SessionValidity:
-    """Whether one open connection may stay, as its JWT expires or its key is revoked."""
+    """Ends one open connection when its JWT expires or its key is revoked."""
 
     def __init__(
         self, identity: Identity, peer: AuthenticatedPeer, *, identify: Identify, refresh_s: float
@@ -229,7 +229,7 @@ class SessionValidity:
     async def refresh(self, token: str, *, ref: str | None) -> bool:
         """Take a new token of the same principal; return whether it is valid. An invalid one ends the connection.
 
-        Raises JwkSetUnavailable, StoreDown if it can't be verified now; the old token stays in force.
+        Raises JwkSetUnavailable, StoreDown if the new token can't be verified now; the old one stays in force.
         """
         try:
             identity = await self._identify(token)
@@ -278,7 +278,7 @@ class SessionValidity:
 
 
 class AuthenticatedPeer(Protocol):
-    """The connection."""
+    """The connection, as `SessionValidity` needs it."""
 
     def push(self, frame: Frame) -> None:
         """Take a frame for delivery."""
@@ -309,7 +309,7 @@ class Tickets:
         return ticket
 
     async def redeem(self, ticket: str) -> Identity:
-        """Return the ticket's identity; it is void from now on. Raises Unauthenticated, StoreDown."""
+        """Return the ticket's identity; the ticket is void from now on. Raises Unauthenticated, StoreDown."""
         with on_behalf_of(TICKET_GROUP), store_errors():
             kept = await self._client.getdel(_ticket_key(ticket))
         if kept is None:

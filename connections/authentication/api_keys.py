@@ -1,8 +1,8 @@
 """API keys: the identity that a token proves, the keys that are valid now, and their list.
 
 Each line of the list has a name, the SHA-256 of the key, its kind and its policy. A key has 256 random bits, so its plain SHA-256
-can't be reversed by search. A slow, salted hash, made for passwords that people choose, would add no protection, but its time to
-every connection.
+can't be reversed by search. A slow, salted hash, made for passwords that people choose, would add its time to every
+connection, but no protection.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who a token stands for. `expires_at`: Unix seconds; `key`, `kind`, `grant`: the digest, the kind and the rights of the API key that it rests on.
 
-    Tickets are kept as this in the store, where those of an older version name no kind: their keys are applications'.
+    The store keeps a ticket's identity in this form. One of an older version names no kind: its key is an application's.
     """
 
     principal: str
@@ -107,7 +107,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The principal's name for its operator: a key's name."""
+        """The principal's name as the operator knows it: a key's name, without its prefix."""
         return self.principal.removeprefix(KEY)
 
     def client(self, client_id: str) -> Client:
@@ -129,7 +129,7 @@ def of_key(key: ApiKey) -> Identity:
 
 
 def of_subject(subject: str, *, expires_at: float) -> Identity:
-    """Whom a JWT names. Raises Unauthenticated where the name can't be one.
+    """Return the identity that a JWT names. Raises Unauthenticated if `subject` can't be a name.
 
     A subject may hold anything, and goes into names of the store: all but letters, digits and `_.-~@:|` is percent-encoded,
     so that no two subjects share a name and none closes a hash tag. The prefix keeps them apart from keys.
@@ -159,7 +159,7 @@ class ApiKeyStore:
         self._emptied: tuple[FileState, float] | None = None
         self._by_digest: dict[str, ApiKey] = {}
         self._by_name: dict[str, ApiKey] = {}
-        self._expiries: list[float] = []  # in the future, the next one last
+        self._expiries: list[float] = []  # those in the future; the next one is last
         if self._path is None:
             self._take(parse_keys(source.split(",")))
         else:
@@ -174,7 +174,7 @@ class ApiKeyStore:
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
-        """Return all keys, expired ones included."""
+        """All keys, expired ones included."""
         return tuple(self._by_digest.values())
 
     def named(self, name: str) -> ApiKey | None:
@@ -195,9 +195,9 @@ class ApiKeyStore:
         return None if key.policy.grant == identity.grant else "The key's permissions have changed."
 
     def reload_if_changed(self) -> bool:
-        """Reread the file if its time, size or inode changed; return whether it did, or a key expired.
+        """Reread the file if its time, size or inode changed; return whether the file changed or a key expired.
 
-        Otherwise it costs a `stat`.
+        An unchanged file costs a `stat`.
         """
         self._looked_at = self._clock()
         expired = False

@@ -30,7 +30,7 @@ _UNIDENTIFIED = f"{CLIENT}/-"
 SECRET_CHARS = 22
 """Least length of a token that names an owner: 128 random bits in base64."""
 _SECRET_DISTINCT = 8
-"""Least number of different characters in it; random base64 has fewer once in trillions."""
+"""Least number of different characters in such a token; random base64 has fewer once in trillions."""
 _LOOPBACK = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 """Addresses of this machine's own clients. A local proxy's clients have others, or none that is known."""
 _UNKNOWN = "unknown"

@@ -42,7 +42,7 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """Required claims of a token beside `exp` and `sub`; None: any value."""
+    """Required claims of a token besides `exp` and `sub`; None: any value."""
 
     audience: str | None = None
     issuer: str | None = None
@@ -156,7 +156,7 @@ class JwkSet:
 
 
 def parse_jwk_set(content: bytes) -> Keys:
-    """Return the keys of a set that verify RS256 and ES256, by id and algorithm; also by None if there is only one.
+    """Return the keys of a set that verify RS256 and ES256, by id and algorithm; an algorithm's only key also by None.
 
     A key's use follows from the key alone. Symmetric and private keys, keys for encryption, other curves and short RSA keys
     are skipped.
@@ -222,8 +222,8 @@ def download(url: str) -> bytes:
 def fetch_jwk_set(issuer: str) -> bytes:
     """Download an issuer's key set from the address in its configuration. Raises OSError, HTTPException, ValueError.
 
-    The configuration must name exactly this issuer (section 4.3), or somebody else's keys could pass for its own. Keys come
-    over https, unless the issuer itself does not use it.
+    The configuration must name exactly this issuer (OpenID Connect Discovery, 4.3), or somebody else's keys could pass for its
+    own. Keys come over https, unless the issuer itself does not use it.
     """
     try:
         config = json.loads(download(issuer.rstrip("/") + WELL_KNOWN))

@@ -80,7 +80,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
         await self._serve(socket, hello, identity, ready_fields, scope=handshake_info.scope)
 
     async def _ready_fields(self, grant: Grant) -> ReadyFields:
-        """Return the `ready` frame. Raises Close."""
+        """Return the fields of `ready`. Raises Close."""
         try:
             return await self._server_info.ready_fields(grant)
         except EngineError as error:
@@ -89,7 +89,7 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
     async def _identify(
         self, transport: WebSocketTransport, hello: Hello, authorization: str | None
     ) -> Identity:
-        """Return the client that says hello. Raises Close, Disconnected."""
+        """Return the identity of the client that says hello. Raises Close, Disconnected."""
         try:
             if not self.access.allows_anonymous:
                 _check_same(hello.token, bearer(authorization))
@@ -178,7 +178,7 @@ async def _refresh(
 
 
 def _check_same(token: str | None, shown: str | None) -> None:
-    """Raise Unauthenticated if a client's `hello` has another token than its handshake, which may be that of somebody else."""
+    """Raise Unauthenticated if a client's `hello` has another token than its handshake: one of them may be somebody else's."""
     if None not in (token, shown) and token != shown:
         raise Unauthenticated(
             "The token in hello differs from that in the Authorization header.", why="two tokens"

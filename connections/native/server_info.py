@@ -59,11 +59,11 @@ class ServerInfo:
 
     @property
     def models(self) -> tuple[ServedModel, ...]:
-        """Return the served models, the default first."""
+        """The served models, the default first."""
         return self._models.models
 
     def models_for(self, grant: Grant) -> tuple[ServedModel, ...]:
-        """Return those that this client may use."""
+        """Return the models that this client may use."""
         if not grant.models:
             return self.models
         allowed = [self._models.find(name) for name in grant.models]
@@ -74,7 +74,7 @@ class ServerInfo:
         return self._models.default if name is None else self._models.find(name)
 
     async def ready_fields(self, grant: Grant = EVERYTHING) -> ReadyFields:
-        """Return the greeting; waits a moment for a loading model, but not once one was loaded. Raises EngineError."""
+        """Return the fields of `ready`; waits a moment as long as no model has been loaded. Raises EngineError."""
         facts = self._models.facts or await self._models.ready(LOADING_S)
         advertised, models = self._advertised, self.models_for(grant)
         return ReadyFields(
@@ -88,7 +88,7 @@ class ServerInfo:
         )
 
     async def limits(self, model: ServedModel) -> Limits:
-        """Return a model's abilities; waits a moment while none is loaded. Raises EngineError."""
+        """Return a model's limits; waits a moment as long as no model has been loaded. Raises EngineError."""
         if self._models.facts is None:
             await self._models.ready(LOADING_S)
         facts = model.engine.facts

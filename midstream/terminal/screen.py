@@ -93,7 +93,7 @@ class Screen(UserInterface):
     def clear_input(self) -> bool:
         """Clear the typed line; return whether there was one.
 
-        While something is printed above the prompt, also completions, prompt-toolkit restores the terminal's
+        While something (also completions) is printed above the prompt, prompt-toolkit restores the terminal's
         own mode: then Ctrl-C is a signal, and not a key.
         """
         app = self._lines.app
@@ -157,7 +157,7 @@ class Screen(UserInterface):
             return None
 
     def _keep_typed(self) -> None:
-        """Take typed keys that were not read yet: they are used after the reply."""
+        """Keep typed keys that were not read yet, for the prompt after the reply."""
         fd = sys.stdin.fileno()
         typed = "".join(key.data for key in get_typeahead(self._lines.input)) + _waiting(fd)
         *lines, rest = re.split(r"[\r\n]", _ESCAPES.sub("", typed))
@@ -187,7 +187,7 @@ class Screen(UserInterface):
 
 @contextmanager
 def cbreak(fd: int) -> Iterator[None]:
-    """Keys are neither echoed nor gathered into lines, but Ctrl-C is a signal still."""
+    """While the block lasts, keys are neither echoed nor gathered into lines; Ctrl-C still sends a signal."""
     before = termios.tcgetattr(fd)
     tty.setcbreak(fd, termios.TCSANOW)
     try:
@@ -294,7 +294,7 @@ class LiveRows:
         self._stream.flush()
 
     def _change(self, rows: list[str]) -> str:
-        """Return what changes the live rows to these, from the first that differs."""
+        """Return the output that changes the live rows to `rows`, from the first that differs."""
         old = self._shown
         same = next((at for at, (a, b) in enumerate(zip(old, rows, strict=False)) if a != b), None)
         at = min(len(old), len(rows)) if same is None else same
@@ -310,7 +310,7 @@ class LiveRows:
         return _BEGIN + back + "\r\n".join(f"{row}\x1b[K" for row in rows[at:]) + "\x1b[J" + _END
 
     def _height(self, rows: list[str]) -> int:
-        """Return the rows that these take now: a terminal that became narrower has wrapped them."""
+        """Return how many rows of the terminal `rows` take now: one that became narrower has wrapped them."""
         columns = self._size().columns
         if columns >= self._columns:
             return len(rows)
@@ -325,7 +325,7 @@ _PARSER = (
 )
 _BLOCK_PARSER = MarkdownIt("commonmark").enable("table").disable(["html_block", "inline", "reference"])
 _LIVE_CHARS = 4096
-"""Characters of the open block that are shown at least, if it has them: more than a screen."""
+"""At least the last so many characters of the open block are shown: more than fit on a screen."""
 
 
 class MarkdownPage:
@@ -378,7 +378,7 @@ class MarkdownPage:
         self._rows.settle(settled, self._live(whole[end:]))
 
     def _live(self, text: str) -> list[str]:
-        """Return the rows of the open block; of a long one those of its end."""
+        """Return the rows of the open block; of a long block, those of its end."""
         if not text.strip():
             return []
         skipped = max(0, len(text) // _LIVE_CHARS - 1) * _LIVE_CHARS

@@ -417,7 +417,7 @@ def new_id() -> str:
 
 
 class Conversations:
-    """The open one, by its id, and the listed ones, by their numbers."""
+    """The open conversation, by its id, and the listed ones, by their numbers."""
 
     def __init__(self, client: Client, ui: UserInterface, open_id: str) -> None:
         self._client = client

@@ -53,7 +53,7 @@ def status_text(status: Status) -> str:
 
 
 def is_whole(reason: str) -> bool:
-    """Return whether a reply that ended in this way, or stands so in the history, is complete."""
+    """Return whether a reply with this reason, or this status in the history, is complete."""
     return reason in _WHOLE
 
 
@@ -63,7 +63,7 @@ def end_text(reason: str) -> str:
 
 
 def kept_up_to(text: str) -> str:
-    """Return the note of a reply of which less is kept than was shown: another device, or a filter, cut it."""
+    """Return the note that less of a reply is kept than was shown: another device, or a filter, cut it."""
     return f"[kept up to {quoted(text[-TITLE_CHARS:])}]" if text.strip() else "[nothing was kept]"
 
 
@@ -118,7 +118,7 @@ def model_named(ready: Frame, name: str) -> Frame:
 
 
 def requested_model(done: Frame) -> str | None:
-    """Return the model that was requested for an ended reply, to request it again: a fallback may have written it."""
+    """Return the model to request again after a reply: the one requested for it, even if a fallback wrote it."""
     model_row: str | None = done.get("requested_model") or done.get("model")
     return model_row
 
@@ -160,5 +160,5 @@ def escaped(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a text with line feeds as line ends, and with characters that change what is shown around as escapes."""
+    """Return a text with line feeds as line ends; characters that change how the text around them is shown are escaped."""
     return _STEERING.sub(lambda char: char[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))

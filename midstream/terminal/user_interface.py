@@ -56,7 +56,7 @@ class UserInterface(ABC):
 
     @abstractmethod
     def clear_input(self) -> bool:
-        """Clear the typed line; return whether there was one. Ctrl-C as a signal does that, too."""
+        """Clear the typed line; return whether there was one. Ctrl-C as a signal also calls this."""
 
     @abstractmethod
     def page(self, before: str) -> Page:
@@ -167,7 +167,7 @@ class Pipe(UserInterface):
 
 
 def print_error(line: str) -> None:
-    """Print a line to standard error, which is a terminal more often than not: a server may have chosen its words."""
+    """Print a line to standard error, escaped: that is usually a terminal, and a server may have chosen the words."""
     print(f"midstream: {clean(line)}", file=sys.stderr, flush=True)
 
 
@@ -376,7 +376,7 @@ class PlainPage:
 
 
 AGAIN_S = 1.0
-"""Pause, at least, before asking again about a call whose decision the server could not take."""
+"""Least pause before asking again about a call whose decision the server could not take."""
 QUIET_S = 0.3
 """Seconds without text before a question is asked: text may follow a call."""
 _ANSWERS: dict[str, Literal["allow", "deny"]] = {"y": "allow", "yes": "allow", "n": "deny", "no": "deny"}
@@ -392,7 +392,7 @@ class Decision:
 
 
 class CallPrompt(ABC):
-    """A question, a line at a time. `sha256`: of what a decision is about."""
+    """A question that is answered line by line. `sha256`: the hash of what is decided."""
 
     def __init__(self, call: Call, sha256: str) -> None:
         self.call = call
@@ -509,7 +509,7 @@ Read = Callable[[CallPrompt], Awaitable[str | None]]
 
 
 class CallPrompter:
-    """The questions to one reply's user. `fail` shows a line about a failure."""
+    """Asks the user about one reply's calls. `fail` shows a line about a failure."""
 
     def __init__(self, client: Client, reply: Reply, read: Read, fail: Callable[[str], None]) -> None:
         self._client = client
@@ -564,7 +564,7 @@ class CallPrompter:
             await asyncio.wait((line,))
 
     async def take(self) -> None:
-        """Take the typed line; ask again after an invalid one. A user who left allows nothing. Raises Disconnected."""
+        """Take the typed line; ask again after an invalid one. A user who left denies the call. Raises Disconnected."""
         line, self.line, open_prompt = self.line, None, self._open
         if line is None or open_prompt is None or not _is_still_open(open_prompt):
             self._open = None
