@@ -183,7 +183,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PublishPolicy = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are published: once three hypotheses agree, some words behind the source's, or never."""
+"""When words of an unfinished sentence are published: once three hypotheses agree, some words after the source, or never."""
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
@@ -253,11 +253,10 @@ class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored turn, which answers duplicates of its `client_msg_id`. `digest`: SHA-256 of the content.
 
-    `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them.
-    `follows`: the turn whose calls were settled before it; then `message_id` is the reply that made them.
-    `model`: the requested one; `fallback`: the one that answered instead. Both are empty if there is none, or
-    it has no name. `continues`: the state of the cut reply that it continued. `source`: its reply answers a
-    source that grows.
+    `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them. `follows`: the turn
+    whose calls were settled before it; then `message_id` is the reply that made them. `model`: the requested one; `fallback`: the
+    one that answered instead. Each is empty if there is none, or it has no name. `continues`: the state of the cut reply that it
+    continued. `source`: its reply answers a source that grows.
     """
 
     turn_id: str
@@ -278,7 +277,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last message of its branch until it ends: the user's, or the reply that it continues."""
+        """The last message of the turn's branch while it runs: the user's, or the continued reply."""
         return self.message_id if self.continues is None else self.reply_id
 
     def leaves_reply_unchanged(self, done: Done, calls: Sequence[CallRecord]) -> bool:
@@ -288,7 +287,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
 
     def accepted(self, conversation_id: str, epoch: str) -> Accepted:
-        """Return the turn's `accepted`, without what its message shows."""
+        """Return the turn's `accepted`, without its message's content."""
         return Accepted(
             conversation_id=conversation_id,
             client_msg_id=self.client_msg_id,
@@ -323,8 +322,8 @@ def with_model(done: Done, model: str, fallback: str) -> Done:
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a conversation. `seq`: of the last journalled event; `running`: the turn that has not ended.
 
-    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind it.
-    `model`: the last one that was named; empty: none was.
+    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait after `running`. `model`: the
+    last one that was named; empty: none was.
     """
 
     epoch: str
@@ -342,7 +341,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, epoch: str | None = None) -> Self:
-        """Return the facts of a conversation without messages, by default those of a new one."""
+        """Return the facts of a conversation without messages, by default in a new epoch."""
         return cls(
             epoch=secrets.token_hex(8) if epoch is None else epoch,
             seq=0,

@@ -64,11 +64,11 @@ MAX_WAITING_BYTES = 1024 * 1024
 
 
 class EphemeralReply:
-    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `Listener`.
+    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `ReplyListener`.
 
-    `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
-    one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
-    engine reports it; set with `done`.
+    `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this one can't
+    follow and that the operator lets it ignore. `stop`: the stop string that ended it, where one did and the engine reports it;
+    set with `done`.
 
     `streams`: its reader gets the text as it is written, and not at the end.
 
@@ -105,7 +105,7 @@ class EphemeralReply:
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text: the model's default if somebody reads it as it is written."""
+        """The pace of its text: the model's default if it `streams`, else none."""
         return None if self._streams else 0.0
 
     @property
@@ -284,7 +284,7 @@ class ReplyBuffer:
         self.bytes += _call_size(call)
 
     def take(self) -> Piece | None:
-        """Return the oldest piece, or None. A text with many tokens gives some of them later, perhaps without text."""
+        """Return the oldest piece, or None. Many log-probabilities of a text follow in later pieces, perhaps without text."""
         if not self._pieces:
             return None
         first = self._pieces[0]
@@ -323,7 +323,7 @@ def _call_size(call: ToolCall) -> int:
 
 
 MAX_REPLIES = 4
-"""The replies of one request."""
+"""Most replies of one request."""
 
 
 class ReplySet:
@@ -336,7 +336,7 @@ class ReplySet:
         self._reading: list[int] = []
 
     def add(self, reply: EphemeralReply) -> None:
-        """Add a reply, which shares `news`; before any is read."""
+        """Add a reply that shares `news`, before any is read."""
         self._reading.append(len(self._replies))
         self._replies.append(reply)
 
@@ -362,7 +362,7 @@ class ReplySet:
             reply.cut_off = cut_off
 
     def cancel(self) -> None:
-        """End all running ones."""
+        """Cancel all running replies."""
         for reply in self._replies:
             reply.cancel()
 
@@ -393,7 +393,7 @@ class ReplySet:
 
 MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096
-"""How much of each message tells chats apart: the event loop waits while it is read."""
+"""Characters of each message that tell chats apart: the event loop waits while they are read."""
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -402,11 +402,11 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
     """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
     `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
-    empty: it follows from the first messages. `user`: whom an application asks for; users share no cached prompts.
+    empty: it follows from the first messages. `user`: of the application that asks; users share no cached prompts.
 
-    `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
-    client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
-    `ignored`: fields that its endpoint passed over. `streams`: the text is sent as it is written.
+    `group`: its sender's key or address, for which it counts as well as for its owner; `client_id`: of the client whose tokens it
+    uses. `replies`: how many are written; if a seed is given, each reply uses the next one. `ignored`: fields that its endpoint
+    passed over. `streams`: the text is sent as it is written.
     """
 
     messages: tuple[Message, ...]
@@ -437,7 +437,7 @@ class _PreparedRequest(msgspec.Struct, frozen=True):
 
 
 class _RunningReply(msgspec.Struct, frozen=True):
-    """The caller of a turn, and its place."""
+    """The owner of a turn, and its slots."""
 
     owner: Owner
     admitted: Admitted
@@ -489,7 +489,7 @@ class EphemeralTurns:
 
     @contextmanager
     def reading_images(self, owner: Owner, group: str) -> Iterator[None]:
-        """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
+        """While images are read for a turn, count as one with the most that a prompt may show. Raises Refused."""
         admitted = self._admission.enter(Subject(str(owner), group), image_bytes=SHOWN_BYTES)
         try:
             yield
@@ -554,7 +554,7 @@ class EphemeralTurns:
         return self._admission.enter(Subject(str(owner), ask.group), image_bytes=ask.image_bytes)
 
     def _begin(self, reply: EphemeralReply, prepared: _PreparedRequest, number: int, client: Client) -> None:
-        """`number`: among the replies to one prompt."""
+        """Begin a turn. `number`: among the replies to one prompt."""
         reply.requested, reply.ignored = prepared.requested, prepared.ignored
         reply.model = prepared.request.model
         self._live[reply].admitted.end_acceptance()
@@ -630,7 +630,7 @@ class EphemeralTurns:
 
 
 def _numbered(request: Request, turn_id: str, number: int) -> Request:
-    """Return the request of one of several replies; a given seed becomes its own."""
+    """Return the request of one of several replies; each has its own seed if one is given."""
     params = request.params
     if params.seed is not None:
         params = msgspec.structs.replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
@@ -663,9 +663,9 @@ def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplyS
 
 
 def spec_in_round(policy: Policy, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
-    """Return the spec after a client's own messages: without tools if the limit of calling replies is reached.
+    """Return the spec after a client's own messages: `tool_choice` none at the limit of calling replies.
 
-    Raises BadParams if the reply has to call, or the operator refuses unsupported tools.
+    Raises BadParams if that reply has to call, or the operator refuses unsupported tools.
     """
     if not spec.shown_tools or _rounds(messages) < policy.tools.max_rounds:
         return spec
