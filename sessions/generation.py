@@ -150,7 +150,7 @@ class ReplyListener(Protocol):
 
     @property
     def engine(self) -> EngineWait:
-        """Its wait for the engine."""
+        """The turn's wait for the engine."""
         ...
 
     @property
@@ -455,7 +455,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def engine(self) -> EngineWait:
-        """Its wait for the engine."""
+        """The turn's wait for the engine."""
         return self.live.engine
 
     @property

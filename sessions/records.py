@@ -50,7 +50,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True):
-    """The client of a connection: a `client_id` of a principal, which is a person's device or an application's user."""
+    """The client of a connection: a person's device or an application's user, as a `client_id` of a principal."""
 
     principal: str
     client_id: str
@@ -242,7 +242,7 @@ class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
         return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
 
     def cut(self, reply: MessageRecord) -> MessageRecord:
-        """Return the reply with the text and reasoning that it had then."""
+        """Return the reply with the text and reasoning that it had before."""
         return msgspec.structs.replace(
             reply,
             content=reply.content[: self.chars],

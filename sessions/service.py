@@ -149,7 +149,7 @@ class Sessions:
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
     ) -> CallOutcome:
-        """Take a result or a decision for a call. Without a conversation: for the attached one that has the call.
+        """Take a result or a decision for a call. Without `conversation_id`: in the attached one that has the call.
 
         Raises Refused.
         """
@@ -196,7 +196,7 @@ class Sessions:
             conversation.ack(seq)
 
     async def conversation_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
-        """Return the conversation of a turn that runs anywhere, or is stored where `by` is attached. Raises Refused."""
+        """Return a turn's conversation, if the turn runs anywhere or `by` is attached there. Raises Refused."""
         if (running := await self.parts.forwarder.conversation_of(owner, turn_id)) is not None:
             return running
         for conversation in self.parts.directory.attached(by):

@@ -69,7 +69,7 @@ from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
 from sessions.turn.turn_state import TurnMessageIds
 
 COMEBACK_S = 60.0
-"""How long the dead replica's clients have to come back, whatever grace period they asked for."""
+"""How long a dead replica's clients have to reconnect, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
@@ -428,7 +428,7 @@ class ToolRunner:
         return partial(done, content=content), None
 
     async def _result(self, call: CallRecord) -> str:
-        """Raise ToolFailed, or return the result."""
+        """Return the result. Raises ToolFailed."""
         if self._live.tool_round.generation.offered(call.name) is None:
             raise ToolFailed(f'There is no tool "{call.name}".')
         try:

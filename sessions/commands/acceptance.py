@@ -94,7 +94,7 @@ class MessageAcceptor:
     async def take(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig
     ) -> Request | None:
-        """Accept a message and return what to run; None for a duplicate, which is answered here.
+        """Accept a message and return what to run; None: a duplicate, taken elsewhere, or cancelled in the queue.
 
         Raises Refused.
         """

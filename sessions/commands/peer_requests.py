@@ -66,7 +66,7 @@ class PeerRequestHandler:
         self._tasks = tasks
 
     def take(self, order: RpcRequest) -> None:
-        """Begin an order at once, so that the next one finds its effect; answer when it is done.
+        """Begin a request at once, so that the next one finds its effect; answer when it is done.
 
         Its tasks carry the id of the client's request at the other replica.
         """
@@ -93,7 +93,7 @@ class PeerRequestHandler:
                 self._answer(order, RpcResponse(number=order.number, body=self._gathering.respond(body)))
 
     def _send(self, order: RpcRequest, ask: SendRequest) -> None:
-        if self._turns.has(order.owner, ask.send):  # regardless of capacity: nothing begins
+        if self._turns.has(order.owner, ask.send):  # regardless of capacity: no turn begins
             self._answer(order, RpcResponse(number=order.number, already=True))
             return
         sender = _RemoteSubscriber()
@@ -142,7 +142,7 @@ class PeerRequestHandler:
         return self._directory.using(order.owner, order.conversation_id)
 
     def _later(self, order: RpcRequest, work: Coroutine[None, None, RpcResponse]) -> None:
-        """Answer an order when it is carried out; work that raises Refused is answered with the refusal."""
+        """Answer a request once it is carried out; work that raises Refused is answered with the refusal."""
 
         async def carry_out() -> None:
             try:

@@ -150,7 +150,7 @@ class HistoryRemover:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._storage.images.forget_uploads(
             conversation.owner, shown
-        )  # they would outlive it by up to an hour
+        )  # they would outlive the conversation by up to an hour
         await self._storage.index.forget(conversation.owner, conversation.conversation_id)
         await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)

@@ -53,7 +53,7 @@ async def resume(
 
 
 async def _current_state(history: History, conversation: Conversation, since: Since) -> Since:
-    """Return the conversation's state, with the running turn's text if it runs elsewhere: a local one is known here."""
+    """Return the conversation's state, with the running turn's text if it runs elsewhere: a local turn's is known here."""
     while True:
         live, running = conversation.live, since.running
         after_seq = since.seq if live is not None or running is None else running.accepted_seq

@@ -67,7 +67,7 @@ class TurnQueue:
         self._at_most = at_most
 
     async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
-        """Accept a message behind the running turn, or the next one if that is about to end; False if none runs.
+        """Accept a message behind the running turn, or behind the next one if that is about to end; False if none runs.
 
         Raises Refused, Duplicate.
         """

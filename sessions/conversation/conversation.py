@@ -512,7 +512,7 @@ class ConversationRegistry:
         return self._live.get((owner, conversation_id))
 
     def open(self, owner: Owner, conversation_id: str) -> Conversation:
-        """Return a conversation, live from here on; the caller uses it, or tidies up."""
+        """Return a conversation, live from here on; the caller uses it, or calls `drop_if_idle`."""
         key = (owner, conversation_id)
         if key not in self._live:
             self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)

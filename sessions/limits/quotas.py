@@ -176,7 +176,7 @@ class QuotaLimiter(Observer):
             return []
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                with with_heaviness(never_heavy):  # a wait behind others would lift the limits
+                with with_heaviness(never_heavy):  # a timeout behind other work would lift the limits
                     admitted, usages = await self._counts.take(gauges)
         except StoreFault:  # logged there; this sender's counts are unreadable, while the store works
             return []
@@ -385,7 +385,7 @@ class ConnectionLeases:
             self._held.setdefault(subject, set()).add(connection_id)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                with with_heaviness(never_heavy):  # a wait behind others would lift the limits
+                with with_heaviness(never_heavy):  # a timeout behind other work would lift the limits
                     await self._count(self._limits_of(client), connection_id)
         except (StoreDown, TimeoutError):
             self._write_at = 0.0  # counted with the next renewal that the store answers

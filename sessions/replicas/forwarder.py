@@ -108,7 +108,7 @@ class Forwarder:
     async def repeat(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig, *, runner: str
     ) -> None:
-        """Wait until the replica of a message's turn confirms it, has taken the message again, or is dead."""
+        """Wait until the replica of a message's turn confirms the turn, has taken the message again, or is dead."""
         await self._request(conversation, runner, _send_request(live, generation))
 
     async def _follow(self, conversation: Conversation) -> None:

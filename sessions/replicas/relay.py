@@ -203,7 +203,7 @@ class Subscriptions:
         self._directory = directory
 
     async def begin(self, conversation: Conversation) -> None:
-        """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
+        """Get every event of the conversation from now on. Raises NotFound, StoreDown."""
         keys = [conversation.keys.conversation]
         if self._channels is not None and not conversation.others.watching:
             await self._channels.joined(conversation.keys.conversation)  # may take a second: outside the lock
@@ -226,7 +226,7 @@ class Subscriptions:
                 raise
 
     async def end(self, conversation: Conversation) -> None:
-        """Leave a list when no connection is attached here. If the store does not answer, `reconcile` does it later."""
+        """Stop watching a conversation without connections here. If the store does not answer, `reconcile` does it later."""
         with suppress(StoreDown):
             await self._end(conversation)
 

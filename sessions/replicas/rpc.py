@@ -202,7 +202,7 @@ class Rpc:
         self._wake.set()
 
     async def run(self, take: Callable[[RpcRequest], None]) -> None:
-        """Take messages until cancelled. `take` is given each order once, and answers it by `answer`."""
+        """Take messages until cancelled. `take` is given each request once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -232,7 +232,7 @@ class Rpc:
             del self._pending[order.number]
 
     async def answer(self, order: RpcRequest, answer: RpcResponse) -> None:
-        """Answer an order. Raises StoreDown."""
+        """Answer a request. Raises StoreDown."""
         await self._post(order.sender, answer)
 
     async def _answered(self, answer: asyncio.Future[RpcResponse], replica: str) -> RpcResponse:

@@ -64,7 +64,7 @@ MAX_WAITING_BYTES = 1024 * 1024
 
 
 class EphemeralReply:
-    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `ReplyListener`.
+    """Iterates over a reply's pieces; `done` is its end, set before the iteration ends. It is the turn's `ReplyListener`.
 
     `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this one can't
     follow and that the operator lets it ignore. `stop`: the stop string that ended it, where one did and the engine reports it;
@@ -219,7 +219,7 @@ MAX_PIECE_LOGPROBS = 64
 """Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
 _LIKELY_BYTES = 192
 _CALL_BYTES = 256
-"""Memory of a piece besides its texts."""
+"""Memory of a call besides its texts."""
 
 
 class TextPiece(msgspec.Struct, frozen=True):
@@ -255,7 +255,7 @@ class _BufferedRun:
         self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
 
     def take(self) -> TextPiece | ReasoningPiece:
-        """Return all of the text, and as many tokens as a piece may have."""
+        """Return all of the text, and as many log-probabilities as a piece may have."""
         text, logprobs = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
         self.texts.clear()
         del self.logprobs[:MAX_PIECE_LOGPROBS]
@@ -327,7 +327,7 @@ MAX_REPLIES = 4
 
 
 class ReplySet:
-    """Iterate it for pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
+    """Iterates over pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
 
     def __init__(self) -> None:
         """Begin without replies. Each sets `news` when it has something."""
@@ -402,7 +402,7 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
     """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
     `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
-    empty: it follows from the first messages. `user`: of the application that asks; users share no cached prompts.
+    empty: it follows from the first messages. `user`: the application's user; users share no cached prompts.
 
     `group`: its sender's key or address, for which it counts as well as for its owner; `client_id`: of the client whose tokens it
     uses. `replies`: how many are written; if a seed is given, each reply uses the next one. `ignored`: fields that its endpoint
@@ -466,7 +466,7 @@ class EphemeralTurns:
         self._tasks = tasks
 
     async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
-        """Begin a turn; its reader cancels it when it leaves. Raises Refused."""
+        """Begin a turn; a reader that leaves has to cancel it. Raises Refused."""
         return (await self.answers(owner, [ask])).first
 
     async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
@@ -652,7 +652,7 @@ def _affinity_key(affinity: str, messages: Sequence[Message]) -> str:
 
 
 def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
-    """Return the spec for a model: without tools that it can't call, if the operator ignores those.
+    """Return the spec for a model: without tools if it can't call them and the operator has them ignored.
 
     A spec that requires a call keeps them, and is refused by its check.
     """
@@ -665,7 +665,7 @@ def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplyS
 def spec_in_round(policy: Policy, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
     """Return the spec after a client's own messages: `tool_choice` none at the limit of calling replies.
 
-    Raises BadParams if that reply has to call, or the operator refuses unsupported tools.
+    Raises BadParams if the reply then has to call, or the operator refuses unsupported tools.
     """
     if not spec.shown_tools or _rounds(messages) < policy.tools.max_rounds:
         return spec
