@@ -97,7 +97,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_with(self) -> str:
-        """The arguments that it runs with."""
+        """The arguments that the call runs with."""
         return self.args if self.allowed is None else self.allowed
 
     @classmethod
@@ -129,7 +129,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def call_event(self, *, conversation_id: str, turn_id: str) -> ToolCall:
-        """Return the event that published it."""
+        """Return the event that published the call."""
         return ToolCall(
             conversation_id=conversation_id,
             turn_id=turn_id,
@@ -147,7 +147,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def moved(self, *, conversation_id: str, turn_id: str) -> ToolState | None:
-        """Return its newest change of state as an event; None if there was none."""
+        """Return the call's newest change of state as an event; None if there was none."""
         if self.state_seq is None:
             return None
         return ToolState(
@@ -187,9 +187,9 @@ PublishPolicy = Literal["agreement", "wait", "segment"]
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
-    """The request and the progress of a turn that answers a growing source. `publish_policy`, `wait_words`: as in `interpret.start`.
+    """The request and the progress of a turn that answers a growing source.
 
-    The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
+    `publish_policy`, `wait_words`: as in `interpret.start`. The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
     """
 
     source: str

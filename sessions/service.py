@@ -40,9 +40,9 @@ from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Subscriber
 class SessionStatistics(msgspec.Struct, frozen=True):
     """Facts for metrics.
 
-    `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to
-    the journal; a repeated write counts again. `reaped`: orphaned turns that were closed or continued here. `store`: the memory of
-    each of its servers, as last measured.
+    `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to the journal; a
+    repeated write counts again. `reaped`: orphaned turns that were closed or continued here. `store`: the memory of each of its
+    servers, as last measured.
     """
 
     conversations: int

@@ -25,7 +25,7 @@ _WRITING = frozenset({"writelines", "drain"})
 _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|UNBLOCKED|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
-"""Codes of answers that mean that the server takes no writes, or is away, for now. Older servers put a script's name before them."""
+"""Error codes of a server that takes no writes, or is away, for now. Older servers put a script's name before them."""
 _IN_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"]", re.DOTALL)
 """What the client writes before such an answer: the command has words of users, which may look like a code."""
 _OUTAGES = (

@@ -58,9 +58,12 @@ _REFUSED = "This message was refused because the store did not answer; send it a
 
 ATTEMPTS = 3
 MAX_CONCURRENT = 8
-"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
+"""Messages that use the store at the same time. Others wait, fairly between keys and addresses.
+
+If all asked at once, many would time out waiting for a connection, and be refused after all that work.
+"""
 MAX_CONCURRENT_HEAVY = 3
-"""How many of them may be of heavy clients. More would not be accepted sooner: each step of each would wait for the steps of all."""
+"""How many may be of heavy clients. More would not be accepted sooner: each step of each would wait for the steps of all."""
 
 
 class MessageAcceptor:

@@ -595,7 +595,7 @@ class ConversationRegistry:
         return list(self._attached.get(subscriber, ()))
 
     def detach(self, subscriber: Subscriber) -> list[Conversation]:
-        """Detach a connection from all conversations; return them, to be tidied up."""
+        """Detach a connection from all conversations; return them, for `drop_if_idle`."""
         conversations = list(self._attached.pop(subscriber, ()))
         for conversation in conversations:
             conversation.leave(subscriber)

@@ -135,9 +135,9 @@ class Admission:
         chars: int = 0,
         image_bytes: int = 0,
     ) -> Admitted:
-        """Admit a turn. `may_call`: its calls may be open for long; `chars`: the length of its message; `image_bytes`: the size of its images.
+        """Admit a turn. Raises Draining, Overloaded.
 
-        Raises Draining, Overloaded.
+        `may_call`: its calls may be open for long; `chars`: the length of its message; `image_bytes`: the size of its images.
         """
         if self.draining:
             raise Draining("The server is shutting down; send again after reconnecting.")

@@ -64,7 +64,7 @@ class Forwarder:
         self._lookups: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def runner_of(self, conversation: Conversation) -> str | None:
-        """Return the other replica that runs a turn of the conversation, if any. Turns that should run here, and do not, are closed."""
+        """Return the other replica that runs a turn of the conversation, if any. Closes turns that should run here but do not."""
         meta = await self._history.load(conversation.keys)
         if meta is None or not (meta.running or meta.queue) or meta.runner is None:
             return None

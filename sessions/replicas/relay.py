@@ -297,8 +297,8 @@ class ShardMessage(msgspec.Struct, frozen=True):
 class ShardChannels:
     """The channels of one replica, with a connection to each node that has some, while `run` runs.
 
-    A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's slot:
-    the key's name, followed by the replica's.
+    A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's
+    slot: the key's name, followed by the replica's.
     """
 
     def __init__(self, cluster: RedisCluster, *, replica: str) -> None:

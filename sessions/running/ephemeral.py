@@ -367,7 +367,10 @@ class ReplySet:
             reply.cancel()
 
     def get_nowait(self) -> tuple[int, Piece | None] | None:
-        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits. Raises StopAsyncIteration after all ends."""
+        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits.
+
+        Raises StopAsyncIteration after all ends.
+        """
         if not self._reading:
             raise StopAsyncIteration
         for number in list(self._reading):
