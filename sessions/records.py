@@ -189,7 +189,8 @@ PublishPolicy = Literal["agreement", "wait", "segment"]
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
     """The request and the progress of a turn that answers a growing source.
 
-    `publish_policy`, `wait_words`: as in `interpret.start`. The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
+    `publish_policy`, `wait_words`: as in `interpret.start`. The reply's text before `off` answers the source before `src`.
+    `is_final`: the source does not grow any more.
     """
 
     source: str

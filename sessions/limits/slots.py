@@ -156,7 +156,7 @@ def on_behalf_of(group: str) -> AbstractContextManager[None]:
 
 
 def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
-    """Within the block, `is_heavy` decides whether calls and new tasks are."""
+    """Within the block, `is_heavy` decides whether calls and new tasks are heavy."""
     return _within(_is_heavy, is_heavy)
 
 
