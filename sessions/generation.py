@@ -460,7 +460,7 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; None: the model's default. A played reply has none by default."""
+        """The pace of its text; None: the model's default. A played reply is unpaced by default."""
         requested = self.live.tool_round.generation.chars_per_s
         return 0.0 if requested is None and self.live.player is not None else requested
 

@@ -129,7 +129,7 @@ class Reaper:
         return True
 
     async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
-        """Return whether the turn is the running one. The next of an idle queue becomes that."""
+        """Return whether the turn is the running one, which the next in the queue becomes if none runs."""
         if meta.running == orphan.turn_id:
             return True
         return meta.running is None and await self._history.start(keys, orphan.turn_id)

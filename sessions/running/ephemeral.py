@@ -105,7 +105,7 @@ class EphemeralReply:
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text: the model's default if it `streams`, else none."""
+        """The pace of its text: the model's default if it `streams`, else unpaced."""
         return None if self._streams else 0.0
 
     @property
