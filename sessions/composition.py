@@ -48,7 +48,7 @@ class ReplicaParts:
         priority_client: Redis | None,
         tools: ToolRegistry,
     ) -> None:
-        """`priority_client`: a separate client for running turns' writes, so that their ends do not wait."""
+        """`priority_client`: a separate client for running turns' writes, so that ends of turns do not wait."""
         self.client = client
         replica = replica or secrets.token_hex(8)
         self.storage = storage = Storage(

@@ -1,4 +1,4 @@
-"""Embeds texts. A request counts as a turn while it runs, passes the filters, and is not stored."""
+"""Embeds texts. While it runs, a request counts as a turn. Its texts are filtered, and not stored."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Refused(SessionError):
     code: str
     retryable: ClassVar[bool] = False
     retry_after_ms: int | None = None
-    """When it is worth trying again, if known."""
+    """Milliseconds until a retry is worthwhile."""
 
 
 class Busy(Refused):
@@ -99,7 +99,7 @@ class Forbidden(Refused):
 
 
 class BadParams(Refused):
-    """A parameter does not suit the model or the conversation. `field`: the field of the request, if it is one."""
+    """A parameter does not suit the model or the conversation. `field`: its name in the request, if it has one."""
 
     code = "bad_params"
 

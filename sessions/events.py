@@ -27,7 +27,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def image(self) -> Image:
-        """The image, before the message's text and without its bytes."""
+        """The image without bytes, placed before the message's text."""
         return Image(self.id, self.media_type, self.width, self.height)
 
     @classmethod
@@ -143,7 +143,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, refused: Refused) -> Self:
-        """Make one of a refusal that came too late to refuse the turn."""
+        """Make one from a refusal that came too late to refuse the turn."""
         return cls(code=refused.code, message=str(refused), retry_after_ms=refused.retry_after_ms)
 
 
@@ -410,7 +410,7 @@ def first_seq_of(event: Journalled) -> int:
 
 
 def covering(event: E, first_seq: int) -> E:
-    """Return the event so that it covers all seqs from `first_seq` on: the events between them are not sent."""
+    """Return a copy that covers all seqs from `first_seq` on, in place of events that are not sent."""
     if first_seq >= first_seq_of(event):
         return event
     return msgspec.structs.replace(event, first_seq=first_seq)
@@ -421,7 +421,7 @@ decode_journalled = msgspec.json.Decoder(Journalled).decode
 
 
 class KeptLength(msgspec.Struct, frozen=True):
-    """The kept part of a reply whose end is decided: lengths of text and reasoning, and its calls."""
+    """The kept part of a reply whose end is decided: lengths of text, with the calls in it, and of reasoning."""
 
     chars: int
     reasoning: int = 0

@@ -73,7 +73,7 @@ class OutputThrottle:
     async def release(
         self, add_text: Callable[[ReleasedText], Awaitable[None]], released: ReleasedText
     ) -> None:
-        """Return once `add_text` got all of it, or the reply has to stop."""
+        """Return once `add_text` got all of `released`, or the reply has to stop."""
         for part in parts_of(released, max(1, round(self._chars_per_s * SLICE_S))):
             await self._wait()
             if self._stopping.is_set():
@@ -89,7 +89,7 @@ class OutputThrottle:
 
 
 def parts_of(released: ReleasedText, chars: int) -> Iterator[ReleasedText]:
-    """Yield text in parts of about `chars` characters, without splitting one. Its tokens are spread over them."""
+    """Yield text in parts of about `chars` code points, without splitting a character. Tokens are spread over the parts."""
     text, start, sent_tokens = released.text, 0, 0
     while start < len(text):
         end = ceil_boundary(text, start + chars)
@@ -150,17 +150,17 @@ class ReplyListener(Protocol):
 
     @property
     def engine(self) -> EngineWait:
-        """Its wait for the engine."""
+        """The turn's wait for the engine."""
         ...
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; 0: as it is made; None: the default of the model that answers."""
+        """The reply's characters a second; 0: as generated; None: the default of the model that answers."""
         ...
 
     @property
     def paces_thoughts(self) -> bool:
-        """Whether its reasoning has that pace, too: text then waits for it."""
+        """Whether reasoning is paced, too: the text then waits behind it."""
         ...
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:
@@ -202,7 +202,7 @@ class SourceReplies(Protocol):
         source: SourceState,
         facts: ModelFacts | None,
     ) -> tuple[MessageRecord, GenerationConfig]:
-        """Return a request in place of a source that is still empty, to check the model. `facts`: the model's."""
+        """Return a trial message and options, to check the model while the source is empty. `facts`: the model's."""
         ...
 
     def open(self, source: SourceState, message: MessageRecord, text: str) -> Source:
@@ -210,14 +210,14 @@ class SourceReplies(Protocol):
         ...
 
     async def outcome(self, run: Generation, request: Request) -> Outcome:
-        """Answer the source of a run until that is complete; return how it ended. Raises OwnershipLost if the run does."""
+        """Answer a run's source until the source is complete; return how the reply ended. Raises OwnershipLost if `run` does."""
         ...
 
 
 class FilteredReplyStream:
     """A reply on its way to its listener: reasoning, text and each call's arguments pass all filters separately.
 
-    `filtered`: a filter ended the reply; everything after it is dropped. `chars_per_s`: its pace if the listener names none.
+    `filtered`: a filter ended the reply; everything after it is dropped. `chars_per_s`: the pace unless the listener names one.
     """
 
     def __init__(self, listener: ReplyListener, filters: Filters, *, chars_per_s: float = 0.0) -> None:
@@ -411,7 +411,7 @@ def outcome_of(turn: TurnState, finished: Finished) -> Outcome:
 
 
 def _failure(loss: EngineLost | EngineUnavailable) -> Failure:
-    """Return the end for an upstream that sheds load: that is no failure, and the client may retry."""
+    """Return the failure of a lost engine. An upstream that sheds load is overloaded: the client may retry."""
     if not isinstance(loss, EngineBusy):
         return Failure(code="engine_unavailable", message=str(loss), retry_after_ms=retry_after_ms(loss))
     after_ms = retry_after_ms(loss) or OVERLOAD_RETRY_MS
@@ -432,7 +432,7 @@ PROGRESS_DIGITS = 3
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """A running turn, as the `Listener` of its reply.
+    """A running turn, as the `ReplyListener` of its reply.
 
     `call_timeout_s`: seconds that its calls wait for a client.
     """
@@ -455,12 +455,12 @@ class Generation(msgspec.Struct, frozen=True):
 
     @property
     def engine(self) -> EngineWait:
-        """Its wait for the engine."""
+        """The turn's wait for the engine."""
         return self.live.engine
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text; None: the model's default. A player has a pace of its own."""
+        """The pace of its text; None: the model's default. A played reply is unpaced by default."""
         requested = self.live.tool_round.generation.chars_per_s
         return 0.0 if requested is None and self.live.player is not None else requested
 
@@ -487,7 +487,7 @@ class Generation(msgspec.Struct, frozen=True):
         self.publish("retrying")
 
     def fall_back(self, model: str) -> None:
-        """Publish that another model answers; the store gets it with the next text."""
+        """Publish that another model answers; the store gets its name with the next text."""
         self.live.choose(model)
         self.publish("fallback", model=model)
 
@@ -532,7 +532,7 @@ class Generation(msgspec.Struct, frozen=True):
             await self._publish_piece(call.call_event(conversation_id=conversation_id, turn_id=self.turn_id))
 
     def _call(self, called: ToolCallOutput, seq: int) -> CallRecord:
-        """Return a call as published. The server answers calls of unknown tools or without a JSON object, to tell the model."""
+        """Return a call as published. The server answers malformed calls and those of unknown tools, for the model to see."""
         generation = self.live.tool_round.generation
         offered = generation.offered(called.name)
         is_sound = offered is not None and is_object(called.arguments)
@@ -553,7 +553,7 @@ class Generation(msgspec.Struct, frozen=True):
         )
 
     async def _publish_piece(self, piece: Text | ToolCall) -> None:
-        """Publish it once it is journalled. Raises OwnershipLost, StoreFault."""
+        """Publish a piece once it is journalled. Raises OwnershipLost, StoreFault."""
         try:
             self._note(saved=await self.journal.write(piece, self._record_patch()))
         except StoreFault:

@@ -53,7 +53,7 @@ _KNOWN = {
     "vi": ("Vietnamese", "vie"),
     "zh": ("Chinese", "zho"),
 }
-"""Names, and NLLB's codes of three letters (ISO 639-3); for a language with several, that of the most spoken one."""
+"""Names, and NLLB's codes of three letters (ISO 639-3); for a language with several, its most spoken variety's."""
 
 
 def language_name(tag: str) -> str:
@@ -67,7 +67,8 @@ def language_name(tag: str) -> str:
 def language_code(tag: str, codes: Sequence[str]) -> str | None:
     """Return a model's code for a language, among `codes`; None if it has none.
 
-    The same code, else the first one of the same language: `zh` is `zho_Hans` in NLLB, `zh-Hant` is `zho_Hant`.
+    `tag` itself, else the code of its language and script, else the language's first: `zh` is `zho_Hans` in NLLB, `zh-Hant` is
+    `zho_Hant`.
     """
     if tag in codes:
         return tag
@@ -77,12 +78,12 @@ def language_code(tag: str, codes: Sequence[str]) -> str | None:
 
 
 def has_languages(known: Languages, source: str, target: str) -> bool:
-    """Return whether a model translates between two languages. `AUTO` as the source: from any of them."""
+    """Return whether a model translates between two languages. `AUTO` or empty: any of its languages."""
     sources = not source or source == AUTO or language_code(source, known.sources) is not None
     return sources and (not target or language_code(target, known.targets) is not None)
 
 
 def _parts(tag: str) -> tuple[str, str]:
-    """Return the language of a tag or a code, with three letters if they are known, and the rest of it."""
+    """Return the language of a tag or a code, as its three-letter code if known, and the rest."""
     primary, _, rest = tag.replace("_", "-").lower().partition("-")
     return (_KNOWN[primary][1] if primary in _KNOWN else primary), rest

@@ -10,7 +10,7 @@ class Observer:
     """Called on the event loop, synchronously; must not raise. This one measures nothing: derive from it."""
 
     def began(self, turn_id: str, model: str, accepted_at: float) -> None:
-        """A turn is about to ask the engine, in the task that runs it. `accepted_at`: by the monotonic clock."""
+        """A turn is about to ask the engine. Called in the turn's task. `accepted_at`: by the monotonic clock."""
 
     def first_token(self, seconds: float) -> None:
         """A turn's first delta was published this long after it was accepted."""

@@ -50,7 +50,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Client(msgspec.Struct, frozen=True):
-    """The client of a connection: a `client_id` of a principal, which is a person's device or an application's user."""
+    """The client of a connection: a person's device or an application's user, as a `client_id` of a principal."""
 
     principal: str
     client_id: str
@@ -97,7 +97,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_with(self) -> str:
-        """The arguments that it runs with."""
+        """The arguments that the call runs with."""
         return self.args if self.allowed is None else self.allowed
 
     @classmethod
@@ -129,7 +129,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def call_event(self, *, conversation_id: str, turn_id: str) -> ToolCall:
-        """Return the event that published it."""
+        """Return the event that published the call."""
         return ToolCall(
             conversation_id=conversation_id,
             turn_id=turn_id,
@@ -147,7 +147,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def moved(self, *, conversation_id: str, turn_id: str) -> ToolState | None:
-        """Return its newest change of state as an event; None if there was none."""
+        """Return the call's newest change of state as an event; None if there was none."""
         if self.state_seq is None:
             return None
         return ToolState(
@@ -183,13 +183,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PublishPolicy = Literal["agreement", "wait", "segment"]
-"""When words of an unfinished sentence are published: once three hypotheses agree, some words behind the source's, or never."""
+"""When words of an unfinished sentence are published: once three hypotheses agree, some words after the source, or never."""
 
 
 class SourceState(msgspec.Struct, frozen=True, array_like=True):
-    """The request and the progress of a turn that answers a growing source. `publish_policy`, `wait_words`: as in `interpret.start`.
+    """The request and the progress of a turn that answers a growing source.
 
-    The reply's text before `off` answers the source before `src`. `is_final`: the source does not grow any more.
+    `publish_policy`, `wait_words`: as in `interpret.start`. The reply's text before `off` answers the source before `src`.
+    `is_final`: the source does not grow any more.
     """
 
     source: str
@@ -242,7 +243,7 @@ class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
         return cls(reply.turn_id, len(reply.content), len(reply.reasoning))
 
     def cut(self, reply: MessageRecord) -> MessageRecord:
-        """Return the reply with the text and reasoning that it had then."""
+        """Return the reply with the text and reasoning that it had before."""
         return msgspec.structs.replace(
             reply,
             content=reply.content[: self.chars],
@@ -253,11 +254,10 @@ class ContinuedReply(msgspec.Struct, frozen=True, array_like=True):
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A stored turn, which answers duplicates of its `client_msg_id`. `digest`: SHA-256 of the content.
 
-    `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them.
-    `follows`: the turn whose calls were settled before it; then `message_id` is the reply that made them.
-    `model`: the requested one; `fallback`: the one that answered instead. Both are empty if there is none, or
-    it has no name. `continues`: the state of the cut reply that it continued. `source`: its reply answers a
-    source that grows.
+    `text_seq`, `reasoning_seq`: of its first delta and of its first reasoning, if it has ended and has them. `follows`: the turn
+    whose calls were settled before it; then `message_id` is the reply that made them. `model`: the requested one; `fallback`: the
+    one that answered instead. Each is empty if there is none, or it has no name. `continues`: the state of the cut reply that it
+    continued. `source`: its reply answers a source that grows.
     """
 
     turn_id: str
@@ -278,7 +278,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last message of its branch until it ends: the user's, or the reply that it continues."""
+        """The last message of the turn's branch while it runs: the user's, or the continued reply."""
         return self.message_id if self.continues is None else self.reply_id
 
     def leaves_reply_unchanged(self, done: Done, calls: Sequence[CallRecord]) -> bool:
@@ -288,7 +288,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
         return (done.chars, done.reasoning_chars) == (self.continues.chars, self.continues.reasoning)
 
     def accepted(self, conversation_id: str, epoch: str) -> Accepted:
-        """Return the turn's `accepted`, without what its message shows."""
+        """Return the turn's `accepted`, without its message's content."""
         return Accepted(
             conversation_id=conversation_id,
             client_msg_id=self.client_msg_id,
@@ -323,8 +323,8 @@ def with_model(done: Done, model: str, fallback: str) -> Done:
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a conversation. `seq`: of the last journalled event; `running`: the turn that has not ended.
 
-    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait behind it.
-    `model`: the last one that was named; empty: none was.
+    `runner`: the replica that ran the last turn, and runs `running`; `queue`: the turns that wait after `running`. `model`: the
+    last one that was named; empty: none was.
     """
 
     epoch: str
@@ -342,7 +342,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, epoch: str | None = None) -> Self:
-        """Return the facts of a conversation without messages, by default those of a new one."""
+        """Return the facts of a conversation without messages, by default in a new epoch."""
         return cls(
             epoch=secrets.token_hex(8) if epoch is None else epoch,
             seq=0,

@@ -88,7 +88,7 @@ class Replica:
         )
 
     async def _check_peers(self) -> None:
-        """Check from time to time for what lost messages were about, until cancelled."""
+        """Do periodically what lost messages would have prompted, until cancelled."""
         taken = 0
         while True:
             await asyncio.sleep(RENEW_S)
@@ -98,16 +98,16 @@ class Replica:
                     self._parts.relay.catch_up(late)
             except StoreDown:
                 continue
-            except Exception:  # noqa: BLE001 - a task's boundary: what one look does not find the next one does
+            except Exception:  # noqa: BLE001 - a task's boundary: the next check finds what this one missed
                 _log.exception("peer check failed")
             for conversation in self._parts.directory.with_turns():
                 runner.cancel_unattended(conversation)
 
     async def _drop_taken_over(self, taken: int) -> int:
-        """Give up waiting turns that others took over after the lease had expired. Raises StoreDown.
+        """Give up waiting turns that others took over after the lease expired; return the new `taken`. Raises StoreDown.
 
-        `taken`: the lease's count at the last check without a loss. It is checked again afterwards: a replica that saw the
-        lease expire may still be about to take over.
+        `taken`: how often the lease had been taken at the last check. The check waits first: a replica that saw the lease expire
+        may still be about to take over.
         """
         now = self._ownership.taken
         if taken != now:
@@ -116,7 +116,7 @@ class Replica:
         return now
 
     async def _leave(self) -> None:
-        with suppress(StoreDown):  # what it owes is counted when those conversations are weighed again
+        with suppress(StoreDown):  # unwritten charges are counted when those conversations are weighed again
             await self._parts.storage.ledger.settle()
         try:
             await self._ownership.release_lease()

@@ -40,9 +40,9 @@ from sessions.turn.turn import Cancel, Cancelled, OnCancelled, Subscriber
 class SessionStatistics(msgspec.Struct, frozen=True):
     """Facts for metrics.
 
-    `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to
-    the journal; a repeated write counts again. `reaped`: orphaned turns that were closed or continued here. `store`: the memory of
-    each of its servers, as last measured.
+    `unsaved`: turns with text or an end that the store has not taken yet. `journal_bytes`: of events given to the journal; a
+    repeated write counts again. `reaped`: orphaned turns that were closed or continued here. `store`: the memory of each of its
+    servers, as last measured.
     """
 
     conversations: int
@@ -72,7 +72,7 @@ class ExchangeIds(msgspec.Struct, frozen=True):
 class Sessions:
     """The requests to this replica. Use `running()` around everything else. `choice`: the models that may be asked.
 
-    `priority_client`: a separate client for running turns' writes, so that their ends do not wait behind requests.
+    `priority_client`: a separate client for running turns' writes, so that ends of turns do not wait behind requests.
     `tools`: the server tools; the caller keeps them running. `shares`: whether people may share conversations.
     `turns`: takes messages and cancels; `ephemeral`: replies without a conversation.
     """
@@ -136,7 +136,7 @@ class Sessions:
     async def cancel_elsewhere(
         self, owner: Owner, cancel: Cancel, *, on_cancelled: OnCancelled = lambda _: None
     ) -> Cancelled:
-        """Have the replica that runs a turn decide its end; `on_cancelled` is called before that is reported. Raises Refused."""
+        """Have the replica that runs a turn decide its end; `on_cancelled` runs before that is published. Raises Refused."""
         conversation_id = cancel.conversation_id
         if conversation_id is None and cancel.turn_id is not None:
             conversation_id = await self.parts.forwarder.conversation_of(owner, cancel.turn_id)
@@ -149,7 +149,7 @@ class Sessions:
     async def answer_call(
         self, owner: Owner, subscriber: Subscriber, conversation_id: str | None, answer: CallAnswer
     ) -> CallOutcome:
-        """Take a result or a decision for a call. Without a conversation: for the attached one that has the call.
+        """Take a result or a decision for a call. Without `conversation_id`: in the attached one that has the call.
 
         Raises Refused.
         """
@@ -171,9 +171,9 @@ class Sessions:
             return await self.parts.growing.grow(conversation, growth)
 
     def keep_calls(self, owner: Owner, conversation_id: str, turn_id: str, *, kept: bool) -> None:
-        """Set whether the turn that waits here for another turn's calls continues after its client has left.
+        """Set whether the turn that waits here for calls of `turn_id` continues after its client has left.
 
-        For a client whose response ends when it has to act, and that asks again then. Synchronous.
+        For clients whose response ends when they have to act, and who then ask again. Synchronous.
         """
         conversation = self.parts.directory.get(owner, conversation_id)
         for live in () if conversation is None else conversation.turns:
@@ -191,12 +191,12 @@ class Sessions:
         raise NotFound(f'No conversation that this connection is attached to has a call "{call_id}".')
 
     def ack(self, owner: Owner, conversation_id: str, seq: int) -> None:
-        """Note that a reader has all events of a conversation up to `seq`; counts for a turn that runs here."""
+        """Note that a reader has all events of a conversation up to `seq`; ignored unless a turn runs here."""
         if (conversation := self.parts.directory.get(owner, conversation_id)) is not None:
             conversation.ack(seq)
 
     async def conversation_of(self, owner: Owner, turn_id: str, *, by: Subscriber) -> str | None:
-        """Return the conversation of a turn that runs anywhere, or that a conversation of `by` has. Raises Refused."""
+        """Return a turn's conversation, if the turn runs anywhere or `by` is attached there. Raises Refused."""
         if (running := await self.parts.forwarder.conversation_of(owner, turn_id)) is not None:
             return running
         for conversation in self.parts.directory.attached(by):
@@ -205,7 +205,7 @@ class Sessions:
         return None
 
     async def exchange(self, owner: Owner, conversation_id: str, name: str) -> ExchangeIds | None:
-        """Return the exchange of a `client_msg_id`, or of the id of its turn or a message of it. Raises Refused."""
+        """Return the exchange whose `client_msg_id`, turn id or message id is `name`. Raises Refused."""
         history = self.parts.storage.history
         with self.parts.directory.using(owner, conversation_id) as conversation:
             keys = conversation.keys
@@ -232,7 +232,7 @@ class Sessions:
     ) -> PageWithStatus:
         """Return a page of the active branch, and attach the caller: events after `seq` follow.
 
-        `leaf`: a message; the branch through it becomes the active one, and all other attached connections are told.
+        `leaf`: a message; the branch through it becomes the active one, and all other attached connections get it.
         Raises Refused.
         """
         with self.parts.directory.using(owner, conversation_id) as conversation:
@@ -300,7 +300,7 @@ class Sessions:
         return await self.parts.storage.sharing.read(share_id, before=before)
 
     async def export(self, owner: Owner) -> AsyncIterator[ExportedConversation | ExportedMessage]:
-        """Yield what is stored of an owner: each conversation, then its messages, a few at a time. Raises Refused."""
+        """Yield what is stored for an owner: each conversation, then its messages, a few at a time. Raises Refused."""
         belongings = self.parts.storage.belongings
         async for one in belongings.conversations(owner):
             if (conversation := await belongings.conversation(one.holder, one.conversation_id)) is None:
@@ -330,7 +330,7 @@ class Sessions:
 
     @property
     def replicas(self) -> ScatterGather:
-        """The way in which the layer above asks its peers on all replicas."""
+        """How the layer above asks its peers on all replicas."""
         return self.parts.gathering
 
     async def rename(self, owner: Owner, conversation_id: str, title: str) -> Listed:
@@ -340,7 +340,7 @@ class Sessions:
     async def delete(
         self, owner: Owner, conversation_id: str, *, ref: str | None, subscriber: Subscriber
     ) -> None:
-        """Remove a conversation and its running turn; all attached connections are told. Raises Refused."""
+        """Remove a conversation and its running turn; notify all attached connections. Raises Refused."""
         using = self.parts.directory.using(owner, conversation_id)
         with using as conversation, conversation.deletion.requested_by(subscriber, ref):
             await self.parts.deleter.delete(owner, conversation_id)

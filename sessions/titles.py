@@ -1,4 +1,4 @@
-"""Has the model write the title of a new conversation when it is idle: after all turns, one at a time."""
+"""Has the model write titles of new conversations while it is idle: after all turns, one at a time."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TitleGenerator:
         self._is_stopped = False
 
     def consider(self, conversation: Conversation, live: Turn, request: Request) -> None:
-        """After a turn's end, queue its conversation for a title if the turn was its first one."""
+        """After a turn's end, queue its conversation for a title if no turn came before it."""
         if self._is_stopped or not _is_first_exchange(live) or len(self._waiting) >= MAX_WAITING:
             return
         self._waiting.append((conversation, live, request))
@@ -147,7 +147,7 @@ class TitleGenerator:
 
     async def _written(self, live: Turn, request: Request) -> str:
         """Return what the model wrote. Raises EngineError if it could not end."""
-        thought = THOUGHT_TOKENS if live.turn.reasoning else 0  # it may have no switch for that
+        thought = THOUGHT_TOKENS if live.turn.reasoning else 0  # the model may have no switch for reasoning
         title_request = msgspec.structs.replace(
             request,
             request_id=f"title_{secrets.token_urlsafe(12)}",
@@ -173,7 +173,7 @@ _WHOLE = {FinishReason.STOP, FinishReason.LENGTH}
 
 
 def _is_first_exchange(live: Turn) -> bool:
-    """Return whether a turn is its conversation's first exchange, as far as it knows, and ended normally."""
+    """Return whether a turn is its conversation's first exchange, by its own record, and ended normally."""
     record = live.record
     is_sent = (
         isinstance(live.send.place, Append) and not live.send.untitled

@@ -69,7 +69,7 @@ from sessions.turn.turn import NullSubscriber, Turn, WaitingTurn, first_of
 from sessions.turn.turn_state import TurnMessageIds
 
 COMEBACK_S = 60.0
-"""How long the dead replica's clients have to come back, whatever grace period they asked for."""
+"""How long a dead replica's clients have to reconnect, whatever grace period they asked for."""
 PROGRESS_DIGITS = 3
 _log = structlog.get_logger("midstream.turns")
 _tool_log = structlog.get_logger("midstream.tools")
@@ -80,7 +80,7 @@ Begin = Callable[[Conversation, Turn], None]
 class WaitingTurns:
     """Brings turns that follow calls to the point where they may run.
 
-    It can't be refused any more: if it can't run, its end says why. If its end is decided before, its open calls are
+    Such a turn can't be refused any more: if it can't run, its end says why. If its end is decided before, its open calls are
     cancelled first.
     """
 
@@ -253,9 +253,9 @@ def _entry(live: Turn, context_from: str | None) -> bytes:
 
 
 class Failover:
-    """Takes turns over. `on_takeover` is called first, with what continues them.
+    """Takes waiting turns over. Call `on_takeover` first, with what continues them.
 
-    The id fences its writes. So writes of the other replica are refused if it only stalled.
+    A new turn id fences writes: those of a replica that only stalled are refused.
     """
 
     def __init__(self, *, directory: ConversationRegistry, storage: Storage) -> None:
@@ -265,7 +265,7 @@ class Failover:
         self._begin: Begin | None = None
 
     def on_takeover(self, begin: Begin) -> None:
-        """Set what is called with each turn that waits here from now on."""
+        """Set what is called with each turn that was taken over."""
         self._begin = begin
 
     async def take_over(self, orphan: RunningTurn) -> bool:
@@ -307,7 +307,7 @@ class Failover:
             base = await self._history.base(conversation.keys, record)
             async with conversation.order_lock:
                 if live.journal is None or live.end is not None:
-                    return  # the reaper ends them after it
+                    return  # the reaper ends them after this turn
                 seq = conversation.next_seq()
                 ending = close_orphaned(conversation.conversation_id, record, (), seq=seq, base=base)
                 saved = await live.journal.write(ending.done, queue_exit(ending, " ".join(queue[place:])))
@@ -428,7 +428,7 @@ class ToolRunner:
         return partial(done, content=content), None
 
     async def _result(self, call: CallRecord) -> str:
-        """Raise ToolFailed, or return the result."""
+        """Return the result. Raises ToolFailed."""
         if self._live.tool_round.generation.offered(call.name) is None:
             raise ToolFailed(f'There is no tool "{call.name}".')
         try:
@@ -467,7 +467,7 @@ class ToolRunner:
 
 
 class Elicitations:
-    """Asks for the calls of one turn. A call asks one question at a time; a second one waits for the first.
+    """Asks the user what the calls of one turn need. A call asks one question at a time; a second one waits for the first.
 
     `wait_s`: seconds until a question expires.
 
@@ -541,7 +541,7 @@ class Elicitations:
                 waiting.set_result(Dismissed())
 
     def _question(self, elicitation: Elicitation) -> Question:
-        """Make a question. Its hash is unique: a late answer does not count for the same question if it is repeated."""
+        """Make a question. Its hash is unique: a late answer does not count for a repeated question."""
         message, schema = elicitation.message, elicitation.schema
         return Question(
             message=message,
@@ -576,7 +576,7 @@ class CallStates:
     ) -> AnswerOutcome | None:
         """Take a client's answer; None if the turn with the call is about to end: then look again after its end.
 
-        Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if it may or may not be stored: it may be sent again.
+        Raises Conflict, ContentTooLong, OwnershipLost; StoreDown if the answer may or may not be stored: it may be sent again.
         """
         term = self._history.term
         async with conversation.order_lock:
@@ -666,7 +666,7 @@ class CallStates:
 
 
 def _patch(call: CallRecord, live: Turn) -> bytes:
-    """Return what else the store changes: it has the calls of an ended reply, and the turn that waits for them."""
+    """Return what else the store changes: a call of an ended reply, and the options of the turn that waits for it."""
     fields = [f"call:{call.call_id}", encode_call(call).decode()]
     if live.tool_round.then is not None:
         fields += ["follow", live.following().encoded().decode()]

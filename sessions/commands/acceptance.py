@@ -58,9 +58,12 @@ _REFUSED = "This message was refused because the store did not answer; send it a
 
 ATTEMPTS = 3
 MAX_CONCURRENT = 8
-"""Messages that use the store at the same time. Others wait, fairly between keys and addresses. If all asked at once, many would time out waiting for a connection, and be refused after all that work."""
+"""Messages that use the store at the same time. Others wait, fairly between keys and addresses.
+
+If all asked at once, many would time out waiting for a connection, and be refused after all that work.
+"""
 MAX_CONCURRENT_HEAVY = 3
-"""How many of them may be of heavy clients. More would not be accepted sooner: each step of each would wait for the steps of all."""
+"""How many may be of heavy clients. More would not be accepted sooner: each step of each would wait for the steps of all."""
 
 
 class MessageAcceptor:
@@ -94,7 +97,7 @@ class MessageAcceptor:
     async def take(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig
     ) -> Request | None:
-        """Accept a message and return what to run; None for a duplicate, which is answered here.
+        """Accept a message and return what to run; None: a duplicate, taken elsewhere, or cancelled in the queue.
 
         Raises Refused.
         """
@@ -112,7 +115,7 @@ class MessageAcceptor:
     async def _confirmed(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig, record: TurnRecord
     ) -> TurnRecord:
-        """Answer with a turn that the store has; one at another replica counts once that replica confirms it. Raises Refused.
+        """Return a duplicate's turn; one at another replica counts once that replica confirms it. Raises Refused.
 
         Only that replica knows whether the message was refused and the turn will be withdrawn.
         """
@@ -124,7 +127,7 @@ class MessageAcceptor:
         try:
             await self._forwarder.repeat(conversation, live, generation, runner=runner)
         except RefusedElsewhere:
-            # the turn had ended, so it took the message for a new one and had no capacity for it
+            # the turn had ended, so that replica took the message for a new one and had no capacity for it
             known = await self._known_turn(conversation, live.send)
             if known.done is None:
                 raise
@@ -198,11 +201,11 @@ class MessageAcceptor:
         return record
 
     async def _repeat(self, conversation: Conversation, arrival: Turn, record: TurnRecord) -> None:
-        """Answer with a turn that does not run here: `accepted`, and if it has ended its text and `done`. Raises Refused."""
+        """Answer with a turn that does not run here: `accepted`, then its text and `done` if it has ended. Raises Refused."""
         refuse_other_content(record, arrival.send)
         if record.turn_id in self._unsettled or _is_withdrawn(conversation, record):
             raise StoreDown(_REFUSED)
-        # who wrote it may have died, or still wait, before it was durable enough
+        # the replica that wrote it may have died, or be waiting, before it was durable enough
         await self._history.confirm(conversation.keys, term=self._history.term)
         if record.done is None:
             await self._watching.begin(conversation)
@@ -228,7 +231,7 @@ class MessageAcceptor:
             _replay_ended(arrival.sender, msgspec.structs.replace(record, done=kept), reply)
 
     async def _validate(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> None:
-        """Raise Refused if a filter does, or if a message would interrupt although its place is missing, or there is no room for it."""
+        """Raise Refused for a bad option, source or text, and for an interrupting message without a place or room."""
         self._prompts.choice.requested(generation.model, only=generation.only)
         _refuse_bound(generation)
         if (source := live.send.source) is not None:
@@ -372,7 +375,7 @@ class MessageAcceptor:
         return meta
 
     async def _write(self, conversation: Conversation, live: Turn, beginning: Beginning) -> None:
-        """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes it."""
+        """Do the atomic write. If its outcome is not known, the turn stays listed for the reaper, which undoes the write."""
         try:
             others = conversation.others
             async with conversation.write_lock:
@@ -392,7 +395,7 @@ class MessageAcceptor:
 
 
 async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
-    """Check for a turn that waits for calls and was just taken over from a dead replica. Raises Busy."""
+    """Wait for the turns before; interrupt one that was just taken over and waits for calls, or raise Busy."""
     while (before := conversation.before(live)) is not None:
         if before.waits and not before.turn.is_over:
             if live.send.busy.ends is None:
@@ -402,7 +405,7 @@ async def _check_waiting_turn(conversation: Conversation, live: Turn) -> None:
 
 
 def _interrupt(conversation: Conversation, live: Turn, send: MessageRequest) -> None:
-    """End a turn at what the sender of a message saw of it. Of one that follows the turn that they saw, that is nothing."""
+    """End a turn at what the sender of `send` saw of it: nothing, if it follows the turn that they saw."""
     seen_off = send.seen_off if send.seen_turn_id in (None, live.turn.ids.turn_id) else None
     if send.seen_turn_id is not None and send.seen_turn_id == live.record.follows:
         seen_off = 0
@@ -441,7 +444,7 @@ def register_turn(
 
 
 def _is_withdrawn(conversation: Conversation, record: TurnRecord) -> bool:
-    """Return whether it was queued here and refused: its removal is not written yet."""
+    """Return whether a turn was queued here and refused, but its removal is not written yet."""
     runs_here = conversation.live is not None and conversation.live.journal is not None
     return record.done is None and runs_here and conversation.turn(record.turn_id) is None
 
@@ -453,7 +456,7 @@ def refuse_other_content(record: TurnRecord, send: MessageRequest) -> None:
 
 
 def _replay_local(conversation: Conversation, live: Turn, arrival: Turn) -> None:
-    """Answer a duplicate of a running turn. A connection that does not follow it yet gets its text so far as one delta."""
+    """Answer a duplicate of a running turn. A connection that does not follow the turn yet gets the text so far as one delta."""
     refuse_other_content(live.record, arrival.send)
     reader = arrival.sender
     event = accepted_event(
@@ -493,7 +496,7 @@ def _replay(
     until: int,
     sent: SentOffsets | None = None,
 ) -> None:
-    """Replay a running turn; its later events, after `until`, follow. `sent`: of a turn that runs here."""
+    """Replay a running turn; its later events, after `until`, follow. `sent`: what was sent of it, if it runs here."""
     events = covered(published_events, after)
     if events and isinstance(events[-1], Text):
         events[-1] = msgspec.structs.replace(events[-1], seq=until)

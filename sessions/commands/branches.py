@@ -96,18 +96,18 @@ async def _resolve(history: History, keys: Keys, placement: Placement, meta: Met
 
 
 def _whole_source(message: MessageRecord) -> SourceState | None:
-    """Return how a whole source is answered again, if the message is one."""
+    """Return how to answer a message again if it is a whole source."""
     if (languages := message.languages) is None:
         return None
     return SourceState(languages.source, languages.target, "segment", 0, is_final=True)
 
 
 _CUT = (Reason.CANCELLED, Reason.INTERRUPTED, Reason.LENGTH, Reason.TIMEOUT, Reason.ERROR)
-"""How a reply ended that can be continued."""
+"""Ends after which a reply can be continued."""
 
 
 async def _refuse_complete(history: History, keys: Keys, reply: MessageRecord) -> TurnRecord:
-    """Return the turn of a cut reply. Raises Conflict if it can't be continued: it is complete, empty, or followed."""
+    """Return the turn of a cut reply. Raises Conflict if it can't be continued: it is complete, empty, followed, or has calls."""
     if reply.calls:
         raise Conflict("This reply calls tools; it can't be continued.")
     record = await history.turn(keys, reply.turn_id)
@@ -145,7 +145,7 @@ class BranchSwitcher:
         self._history = history
 
     async def activate(self, conversation: Conversation, message_id: str, *, by: Subscriber) -> None:
-        """Activate the branch through a message, and from it along the newest children; `by` asked for it.
+        """Activate the branch through a message and on along the newest children, as `by` requested.
 
         Tells all other connections, here and on other replicas. Waits for turns whose end is decided.
         """
@@ -159,7 +159,7 @@ class BranchSwitcher:
             await self.publish(conversation, but=by)
 
     async def publish(self, conversation: Conversation, *, but: Subscriber | None = None) -> None:
-        """Send the newest page of the new active branch to all connections attached here."""
+        """Send the newest page of the new active branch to attached connections except `but`."""
         conversation.forget()
         if not conversation.subscribers - {but}:
             return

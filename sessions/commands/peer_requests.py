@@ -1,4 +1,4 @@
-"""Carries out the orders of other replicas, since this one runs the conversation's turn."""
+"""Carries out requests of other replicas, where this one runs the conversation's turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GrowHere = Callable[[Conversation, Growth], Awaitable[Grown]]
 
 
 class PeerRequestHandler:
-    """Carries out orders in their sequence. `grow_here` takes more of a source; it may raise Refused."""
+    """Carries out requests in their order. `grow_here` takes more of a source; it may raise Refused."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PeerRequestHandler:
         self._tasks = tasks
 
     def take(self, order: RpcRequest) -> None:
-        """Begin an order at once, so that the next one finds its effect; answer when it is done.
+        """Begin a request at once, so that the next one finds its effect; answer when it is done.
 
         Its tasks carry the id of the client's request at the other replica.
         """
@@ -93,7 +93,7 @@ class PeerRequestHandler:
                 self._answer(order, RpcResponse(number=order.number, body=self._gathering.respond(body)))
 
     def _send(self, order: RpcRequest, ask: SendRequest) -> None:
-        if self._turns.has(order.owner, ask.send):  # regardless of capacity: nothing begins
+        if self._turns.has(order.owner, ask.send):  # regardless of capacity: no turn begins
             self._answer(order, RpcResponse(number=order.number, already=True))
             return
         sender = _RemoteSubscriber()
@@ -110,7 +110,7 @@ class PeerRequestHandler:
     async def _taken(
         self, order: RpcRequest, turn_id: str, taking: asyncio.Task[Refused | None], sender: _RemoteSubscriber
     ) -> RpcResponse:
-        """Return the answer once it is accepted: a message may be queued for longer than its sender waits."""
+        """Return the answer once the message is accepted: it may be queued for longer than its sender waits."""
         if not await self._turns.accepted(turn_id) and (refused := await asyncio.shield(taking)) is not None:
             raise refused
         return RpcResponse(number=order.number, already=sender.saw_a_duplicate)
@@ -120,7 +120,7 @@ class PeerRequestHandler:
             with (
                 suppress(StoreDown),
                 self._conversation(order) as conversation,
-            ):  # the next one tries it again
+            ):  # the next cancel tries it again
                 await self._forwarder.runner_of(conversation)
             outcome = Cancelled(cancel.turn_id, already=True)
         return RpcResponse(number=order.number, turn_id=outcome.turn_id, already=outcome.already)
@@ -142,7 +142,7 @@ class PeerRequestHandler:
         return self._directory.using(order.owner, order.conversation_id)
 
     def _later(self, order: RpcRequest, work: Coroutine[None, None, RpcResponse]) -> None:
-        """Answer an order when it is carried out; work that raises Refused is answered with the refusal."""
+        """Answer a request once it is carried out; work that raises Refused is answered with the refusal."""
 
         async def carry_out() -> None:
             try:
@@ -166,7 +166,7 @@ def _refusal(order: RpcRequest, refused: Refused) -> RpcResponse:
 
 
 class _RemoteSubscriber(NullSubscriber):
-    """The sender of a message at another replica, which delivers to its connection: nothing is delivered here."""
+    """Stands for a sender at another replica, which delivers to its connection: nothing is delivered here."""
 
     def __init__(self) -> None:
         self.saw_a_duplicate = False
@@ -177,5 +177,5 @@ class _RemoteSubscriber(NullSubscriber):
         made_at: float | None = None,  # noqa: ARG002 - no text is delivered
         sent: SentOffsets | None = None,  # noqa: ARG002 - as above
     ) -> None:
-        """Note that the message was known."""
+        """Note whether the message was known."""
         self.saw_a_duplicate = self.saw_a_duplicate or (isinstance(event, Accepted) and event.duplicate)

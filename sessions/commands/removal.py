@@ -19,9 +19,9 @@ from sessions.store.storage import Storage
 from sessions.turn.turn import Turn
 
 ATTEMPTS = 5
-"""How often a turn that began meanwhile is ended first; the next one loses its conversation."""
+"""Attempts to delete while new turns begin; the last one deletes those, too."""
 ROUNDS = 3
-"""Rounds that look for new conversations; a client that keeps sending makes further ones."""
+"""Rounds that look for new conversations, which a client may keep making."""
 
 
 def cancel_all(conversation: Conversation) -> list[Turn]:
@@ -52,7 +52,7 @@ class ConversationDeleter:
         self._changes = changes
 
     async def delete(self, owner: Owner, conversation_id: str) -> None:
-        """Cancel its turns at once; return when it is gone and all attached connections were told. Raises Refused."""
+        """Cancel its turns at once; return when it is gone and attached connections are notified. Raises Refused."""
         conversation = self._directory.open(owner, conversation_id)
         cancelled_turns = cancel_all(conversation)
         await self._changes.complete(conversation, self._delete(conversation, cancelled_turns))
@@ -102,7 +102,7 @@ class HistoryRemover:
             conversation.forget()
             if conversation.published.seq == removed.seq - 1:
                 conversation.publish_removed(removed)
-        # Else what other replicas wrote before it is still on its way here, or they were asked the same and told it.
+        # Otherwise earlier events of other replicas are still on their way here, or one published this one first.
         await catch_up_to(self._history, conversation, meta.epoch, removed.seq)
         if record.continues is not None:
             await self._brancher.publish(conversation, but=None)
@@ -133,7 +133,7 @@ class HistoryRemover:
     async def delete(
         self, conversation: Conversation, cancelled_turns: list[Turn], *, epoch: str, is_last: bool = True
     ) -> None:
-        """Remove a conversation when its turns have ended, and tell all attached connections.
+        """Remove a conversation once `cancelled_turns` ended, and notify attached connections.
 
         `epoch`: the one it had when this was requested, or empty. Raises StaleFacts if another turn has begun, unless this is the
         last attempt.
@@ -150,7 +150,7 @@ class HistoryRemover:
                 raise NotFound(f'There is no conversation "{conversation.conversation_id}".')
         await self._storage.images.forget_uploads(
             conversation.owner, shown
-        )  # they would outlive it by up to an hour
+        )  # they would outlive the conversation by up to an hour
         await self._storage.index.forget(conversation.owner, conversation.conversation_id)
         await self._storage.compaction.forget(conversation.keys)
         conversation.publish_deleted(epoch)

@@ -53,7 +53,7 @@ async def resume(
 
 
 async def _current_state(history: History, conversation: Conversation, since: Since) -> Since:
-    """Return the conversation's state, with the running turn's text if it runs elsewhere: a local one is known here."""
+    """Return the conversation's state, with the running turn's text if it runs elsewhere: a local turn's is known here."""
     while True:
         live, running = conversation.live, since.running
         after_seq = since.seq if live is not None or running is None else running.accepted_seq
@@ -65,7 +65,7 @@ async def _current_state(history: History, conversation: Conversation, since: Si
 async def read_consistent(
     history: History, conversation: Conversation, after_seq: int, *, most_bytes: int | None = None
 ) -> Since:
-    """Return the journal after a seq, `most_bytes` at most, at a moment when no turn here begins or ends, and all its events are published."""
+    """Return the journal after a seq, up to `most_bytes`, when no turn here begins or ends and all events are published."""
     while True:
         version = conversation.known.version
         if (live := conversation.live) is not None and live.turn.is_over:
@@ -93,7 +93,7 @@ def _is_gap(conversation: Conversation, since: Since, position: ReaderPosition) 
 async def _renew_if_lost(
     history: History, conversation: Conversation, since: Since, position: ReaderPosition
 ) -> None:
-    """Begin a new epoch if the reader saw more than the store has, with no running turn whose events may be ahead of the store."""
+    """Begin a new epoch if the reader saw more than the store has, and no running turn may be ahead of the store."""
     is_ahead = position.epoch == since.epoch and position.seq > since.seq
     if is_ahead and since.running is None and not conversation.turns:
         await history.renew(conversation.keys, since.epoch)

@@ -1,4 +1,4 @@
-"""Takes what clients say to the calls of a running exchange: results and decisions."""
+"""Takes clients' answers to the calls of a running exchange: results and decisions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CALL_MOVES = "The call is moving to another server; send it again in a moment."
 class ToolResultHandler:
     """Handles answers for one replica. Methods raise Refused.
 
-    A repeated answer gets the same reply. One that is too late, or contradicts the stored one, is refused.
+    A repeated answer has the same outcome. One that is too late, or contradicts the stored one, is refused.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ToolResultHandler:
     async def answer_all(
         self, conversation: Conversation, answers: Sequence[CallAnswer]
     ) -> list[AnswerOutcome]:
-        """Return the outcomes of answers to the calls of one reply. None is taken where one would be refused."""
+        """Return the outcomes of answers to the calls of one reply. None is taken if one would be refused."""
         for answer in answers:
             await self._check(conversation, answer)
         calls = ToolCalls(await self._calls(conversation, answers))
@@ -63,7 +63,7 @@ class ToolResultHandler:
     async def _calls(
         self, conversation: Conversation, answers: Sequence[CallAnswer]
     ) -> tuple[CallRecord, ...]:
-        """The calls of answers, with all others of their reply where that is known here."""
+        """The answered calls, with all others of their reply if that is live here."""
         found: dict[str, CallRecord] = {}
         for answer in answers:
             live = conversation.calling(answer.call_id)
@@ -92,7 +92,7 @@ class ToolResultHandler:
         return await self._here(conversation, answer) or await self._known(conversation, answer)
 
     async def _here(self, conversation: Conversation, answer: CallAnswer) -> AnswerOutcome | None:
-        """Return None if no turn here has the call or waits for it."""
+        """Return the outcome; None if no turn here has the call or waits for it."""
         while (live := conversation.calling(answer.call_id)) is not None:
             try:
                 if (outcome := await self._call_states.answer(conversation, live, answer)) is not None:
@@ -129,7 +129,7 @@ class ToolResultHandler:
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """What became of what a client said to a call. `already`: it was said before."""
+    """The outcome of a client's answer to a call. `already`: it was sent before."""
 
     conversation_id: str
     state: CallState

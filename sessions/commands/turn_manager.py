@@ -75,7 +75,7 @@ class TurnManager:
     ) -> asyncio.Task[Refused | None]:
         """Take a message; once this returns, a cancel finds it.
 
-        Its events are published. The task returns the refusal, if any; cancelling the wait changes nothing. `names`: ids of its
+        Its events are published. The task returns the refusal, if any; await it shielded. `names`: ids of its
         turn and messages, if another replica chose them; `player`: plays the reply. Raises Refused if the server takes
         no messages at all.
         """
@@ -88,7 +88,7 @@ class TurnManager:
             waits=waits,
             may_call=bool(generation.tools),
             chars=len(send.content),
-            image_bytes=len(send.images),  # how much it shows is known, and counted, with its prompt
+            image_bytes=len(send.images),  # the size of all images that it shows is counted with its prompt
         )
         conversation = self._directory.open(owner, send.conversation_id)
         arrival = register_turn(
@@ -153,7 +153,7 @@ class TurnManager:
             self._directory.drop_if_idle(conversation)
 
     def _pass_on(self, conversation: Conversation, live: Turn, following: Turn) -> None:
-        """Start to wait for the open calls of an ended turn: the next one has its place."""
+        """Start to wait for the open calls of an ended turn, whose place `following` takes."""
         _, admitted = self._by_turn.pop(live.turn.ids.turn_id)
         admitted.call()
         self._wait_for_calls(conversation, following, admitted)
@@ -172,7 +172,7 @@ class TurnManager:
         runner.cancel_unattended(conversation)
 
     async def _wait(self, conversation: Conversation, live: Turn) -> None:
-        """Wait until its calls are settled, then run it. A cancelled wait leaves the store's state to another replica."""
+        """Wait until the calls are settled, then run the turn. A cancelled wait leaves the store's state to another replica."""
         request: Request | None = None
         try:
             request = await self._waiting.next(conversation, live)
@@ -272,7 +272,7 @@ class TurnManager:
                 await self._all_ended()
         except TimeoutError:
             _log.warning("turns without an end", turns=len(self._directory.unfinished()))
-        self._cancel_waits()  # a turn that was just ending may have called
+        self._cancel_waits()  # a turn that was just ending may have called tools
 
     async def _all_ended(self) -> None:
         while unfinished := self._directory.unfinished():

@@ -1,8 +1,8 @@
 """Messages that wait behind a running reply (`on_busy: enqueue`): accepted at once, run one after the other.
 
-While a turn runs, all seqs come from this replica's memory, and only that turn's journal writes to the store. So changes of the
-queue are written there, as events with their side effects. A message is accepted once that write is confirmed and durable
-enough. The running reply waits meanwhile, since its next seqs come after it.
+While a turn runs, all seqs come from this replica's memory, and only that turn's journal writes to the store. So that journal
+writes changes of the queue, too, as events with their side effects. A message is accepted once that write is confirmed and
+durable enough. The running reply waits meanwhile, since its next seqs come after it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_QUEUE = "`on_busy` can't be enqueue for a translation: wait for the running 
 class TurnQueue:
     """Queues messages behind running turns, at most `at_most` in a conversation.
 
-    `unsettled` takes turns that were refused although the store may have them.
+    `storage.unsettled` takes turns that were refused although the store may have them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TurnQueue:
         self._at_most = at_most
 
     async def accept(self, conversation: Conversation, live: Turn, generation: GenerationConfig) -> bool:
-        """Accept a message behind the running turn, or the next one if that is about to end; False if none runs.
+        """Accept a message behind the running turn, or behind the next one if that is about to end; False if none runs.
 
         Raises Refused, Duplicate.
         """
@@ -115,7 +115,7 @@ class TurnQueue:
         return False
 
     async def _resolve_placement(self, conversation: Conversation, live: Turn) -> ResolvedPlacement:
-        """Return its place: behind the message before it, whose reply is not known yet, unless the sender named another one."""
+        """Return a message's place; without a parent if it follows the reply before it, which is not known yet."""
         if live.send.place == Append():
             return ResolvedPlacement(parent_id=None)
         if live.send.place in [Continue(one.record.reply_id) for one in _accepted(conversation)]:
@@ -174,13 +174,13 @@ class TurnQueue:
         """Wait until an event is in the store and durable enough. Raises StoreDown, OwnershipLost."""
         term = self._history.term
         if not await journal.write(event, patch):
-            if conversation.live is not None:  # while it waits for calls, it has nothing else to write
+            if conversation.live is not None:  # a turn that waits for calls has nothing else to write
                 conversation.live.tool_round.news.set()
             raise StoreDown(LATE)
         await self._history.confirm_in_time(conversation.keys, term=term)
 
     async def _take_back(self, conversation: Conversation, live: Turn, journal: TurnJournal) -> None:
-        """Undo a message that was not published, after its own writes: it may be sent again under the same id."""
+        """Undo an unpublished message, after its own writes, so that it may be sent again under the same id."""
         self._unsettled.add(live.record.turn_id)
         seq = live.record.accepted_seq
         removed = Removed(
@@ -195,7 +195,7 @@ class TurnQueue:
     async def next(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig
     ) -> Request | None:
-        """Return what is to run once all before it has ended; None if it was cancelled. Raises OwnershipLost."""
+        """Return what is to run once all earlier turns have ended; None if it was cancelled. Raises OwnershipLost."""
         if not await self._begin(conversation, live):
             return None
         conversation.forget()
@@ -249,7 +249,7 @@ class TurnQueue:
         return None
 
     async def _begin(self, conversation: Conversation, live: Turn) -> bool:
-        """Wait for its turn; False if it was cancelled before, and has ended. Raises OwnershipLost."""
+        """Wait for all turns before it; False if it was cancelled meanwhile, and has ended. Raises OwnershipLost."""
         while (before := conversation.before(live)) is not None:
             await first_of(before.released, live.engine.stopping)
             if live.turn.is_over and conversation.before(live) is not None:
@@ -259,7 +259,7 @@ class TurnQueue:
         return True
 
     async def _start(self, conversation: Conversation, live: Turn, *, named: str, context_from: str) -> None:
-        """Start it. `named`: the conversation's system prompt. Raises OwnershipLost."""
+        """Start a queued turn. `named`: the conversation's system prompt. Raises OwnershipLost."""
         turn_id = live.record.turn_id
         start = partial(
             self._history.start, conversation.keys, turn_id, system=named, context_from=context_from
@@ -332,7 +332,7 @@ async def _has_head(conversation: Conversation) -> bool:
 
 
 async def _accepted_before(conversation: Conversation, live: Turn) -> None:
-    """Wait until the fate of all earlier messages is known: their order is that of the seqs."""
+    """Wait until the fate of all earlier messages is known: seqs follow their order."""
     for before in conversation.turns[: conversation.turns.index(live)]:
         await asyncio.shield(before.accepted)
 
@@ -342,7 +342,7 @@ def _ids(conversation: Conversation) -> str:
 
 
 def _entry(conversation: Conversation, live: Turn, message: MessageRecord | None, named: str) -> bytes:
-    """Return what else the store changes when a message enters the queue. None: it was there before. `named`: its model."""
+    """Return what else a queued message changes in the store. `message`: None if stored before. `named`: its model."""
     record = live.record
     fields = {
         f"sent:{record.client_msg_id}": record.turn_id,

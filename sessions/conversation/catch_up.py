@@ -48,7 +48,7 @@ async def with_running_turn(history: History, keys: Keys) -> Since | None:
 
 
 def gap(conversation: Conversation, since: Since, *, ref: str | None = None) -> list[Event]:
-    """Return a gap and a snapshot. `since` is after the running turn's `accepted`."""
+    """Return a gap and a snapshot. `since`: read from the running turn's `accepted` on."""
     live, conversation_id = conversation.live, conversation.conversation_id
     if live is None:
         turn_id = since.running.turn_id if since.running is not None else None
@@ -125,7 +125,7 @@ async def _store_lost_data(history: History, conversation: Conversation, seq: in
     if published_seq <= seq:
         return False
     meta = await history.load(conversation.keys)
-    if meta is None or meta.seq >= published_seq:  # its events came here faster than its answer
+    if meta is None or meta.seq >= published_seq:  # events came here faster than the store's answer
         return False
     await history.renew(conversation.keys, meta.epoch)
     return True

@@ -64,9 +64,9 @@ class StoredState:
 
 
 class PublishedState:
-    """What attached connections got: all events up to `seq`, of the `epoch`, if it is `followed`.
+    """What attached connections got: all events up to `seq`, of the `epoch`, if `followed`.
 
-    `calls`: the ids of the newest ones.
+    `calls`: the ids of the newest calls.
     """
 
     __slots__ = ("calls", "epoch", "followed", "seq")
@@ -79,7 +79,7 @@ class PublishedState:
 
 
 class PeerState:
-    """The other replicas of one conversation. What is known of them may be outdated; the store knows better."""
+    """What is known of a conversation's other replicas. It may be outdated; the store knows better."""
 
     __slots__ = ("_cancels", "announced_seq", "news", "sent", "watched", "watching")
 
@@ -87,7 +87,7 @@ class PeerState:
         self.announced_seq = 0  # the newest event that one of them announced
         self.watching = False  # the store sends this replica their events: connections are attached here
         self.watched = False  # they have connections attached
-        self.news = 0  # how often the store reported that without being asked
+        self.news = 0  # how often the store reported `watched` unasked
         self.sent: dict[str, Turn] = {}  # messages that one of them is accepting, by client_msg_id
         self._cancels: list[Callable[[Done], None]] = []
 
@@ -176,7 +176,7 @@ class DeletionNotice:
                 self._requesters.remove(requester)
 
     def publish(self, epoch: str, event: Deleted, attached: set[Subscriber]) -> bool:
-        """Tell attached connections and requesters; False if that was done before."""
+        """Notify attached connections and requesters; False if that was done before."""
         if epoch == self.known:
             return False
         self.known = epoch
@@ -201,23 +201,23 @@ class Conversation:
         self.users = 0
         self.known = StoredState()
         self.published = PublishedState()
-        self.claim_lock = asyncio.Lock()  # arrivals that take their places
-        self.order_lock = asyncio.Lock()  # a seq from memory, from its reservation until it is published
+        self.claim_lock = asyncio.Lock()  # guards the order of arrivals
+        self.order_lock = asyncio.Lock()  # guards a seq from memory, from reservation to publication
         self.write_lock = (
             asyncio.Lock()
-        )  # what takes a seq, but for the running turn's events; the list of watchers
+        )  # guards what takes a seq, except the running turn's events; and the list of watchers
         self.others = PeerState()
         self.deletion = DeletionNotice()
         self.resumes = PendingResumes()
 
     @property
     def idle(self) -> bool:
-        """Whether it is not needed here."""
+        """Whether the conversation is not needed here."""
         return self.is_unused and not self.turns and not self.accepting and not self.others.watching
 
     @property
     def is_unused(self) -> bool:
-        """Whether no connection is attached here, or about to be."""
+        """Whether no connection is attached here or about to be."""
         return not self.subscribers and not self.users
 
     @property
@@ -227,7 +227,7 @@ class Conversation:
 
     @property
     def live(self) -> Turn | None:
-        """The turn that runs here or waits for calls, once it has its place."""
+        """The turn that runs here or waits for calls, once it is in the history."""
         return next((live for live in self.turns if live.is_in_history), None)
 
     def know(self, meta: Meta) -> None:
@@ -276,7 +276,7 @@ class Conversation:
             self.known.newest_reply = reply
 
     def continue_turn(self, live: Turn, *, seq: int, watched: bool) -> None:
-        """Add a turn that waited on a dead replica, before all others. Attached connections know all up to `seq`."""
+        """Add a turn that waited on a dead replica, before all others. Attached connections know all events up to `seq`."""
         self.turns.insert(0, live)
         self.known.meta = None
         self.known.seq = seq
@@ -316,7 +316,7 @@ class Conversation:
         return self.turns[place - 1] if place else None
 
     def cancel(self, live: Turn, cause: Cause, *, seen_off: int | None, now: float) -> bool:
-        """Decide the cut and withdraw what waits beyond it; False if the end was decided before."""
+        """Decide the cut and withdraw waiting text beyond it; False if the end was decided before."""
         turn_id = live.turn.ids.turn_id
         sent_off, reasoning_off = live.sent.text, live.sent.reasoning
         if self.others.watched:  # published text has reached other replicas and their connections
@@ -365,7 +365,7 @@ class Conversation:
         self.published.epoch = epoch
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Detach a connection; what it was handed still counts."""
+        """Detach a connection; what it was sent still counts."""
         for live in self.turns:
             live.followers.discard(subscriber)
             if live.sender is subscriber and subscriber.closed:
@@ -445,7 +445,7 @@ class Conversation:
         self.advance_to(event.seq)
 
     def publish_done(self, done: Done) -> None:
-        """Publish the end of a turn; it covers the seqs of deltas that nobody was given."""
+        """Publish the end of a turn; it covers the seqs of deltas that nobody was sent."""
         if (live := self.turn(done.turn_id)) is not None:
             live.record = msgspec.structs.replace(live.record, done=done)
             live.ended.set()
@@ -478,7 +478,7 @@ def accepted_event(
     *,
     duplicate: bool = False,
 ) -> Accepted:
-    """Return a turn's `accepted`; `ref` is for a duplicate, which goes to one connection."""
+    """Return a turn's `accepted`; that of a `duplicate` has a `ref`, since it goes to one connection."""
     event = record.accepted(conversation.conversation_id, epoch)
     return msgspec.structs.replace(event, ref=send.ref, duplicate=True) if duplicate else event
 
@@ -512,7 +512,7 @@ class ConversationRegistry:
         return self._live.get((owner, conversation_id))
 
     def open(self, owner: Owner, conversation_id: str) -> Conversation:
-        """Return a conversation, live from here on; the caller uses it, or tidies up."""
+        """Return a conversation, live from here on; the caller uses it, or calls `drop_if_idle`."""
         key = (owner, conversation_id)
         if key not in self._live:
             self._live[key] = new = Conversation(owner, conversation_id, attached=self._attached)
@@ -595,14 +595,14 @@ class ConversationRegistry:
         return list(self._attached.get(subscriber, ()))
 
     def detach(self, subscriber: Subscriber) -> list[Conversation]:
-        """Detach a connection from all conversations; return them, to be tidied up."""
+        """Detach a connection from all conversations; return them, for `drop_if_idle`."""
         conversations = list(self._attached.pop(subscriber, ()))
         for conversation in conversations:
             conversation.leave(subscriber)
         return conversations
 
     def readers(self) -> set[Subscriber]:
-        """Return the connections that expect the end of a turn of `unfinished`."""
+        """Return the connections that expect the end of an `unfinished` turn."""
         return {
             subscriber
             for conversation, live in self.unfinished()
@@ -630,7 +630,7 @@ class BackgroundTasks:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Accept tasks while the context lasts; it ends when they have."""
+        """Accept tasks while the context lasts; leaving it waits for them."""
         async with asyncio.TaskGroup() as self._group:
             yield
 
@@ -672,7 +672,7 @@ def incident() -> InternalError:
 
 
 async def refusal_of(work: Awaitable[object]) -> Refused | None:
-    """Run it; return the refusal, which for a defect has the number of a log entry."""
+    """Run `work`; return the refusal, which for a defect has the number of a log entry."""
     try:
         await work
     except Refused as refusal:

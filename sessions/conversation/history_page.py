@@ -63,9 +63,9 @@ class TurnReader:
     async def path(
         self, owner: Owner, conversation_id: str, message_id: str | None = None, *, most_bytes: int
     ) -> tuple[list[MessageRecord], bool]:
-        """Return the messages up to one, oldest first, and whether there are older ones. None: up to the active leaf.
+        """Return the messages up to one, oldest first, and whether there are older ones.
 
-        The first message is the one that exceeds `most_bytes`.
+        `message_id` None: up to the active leaf. The first message is the one that exceeds `most_bytes`.
         """
         branch = await self._history.branch(
             Keys.of(owner, conversation_id), leaf=message_id, most_bytes=most_bytes
@@ -81,7 +81,7 @@ class TurnReader:
     async def describe(
         self, owner: Owner, conversation_id: str, text: bytes, *, new: bool = False, group: str = ""
     ) -> bool:
-        """Describe a conversation, a `new` one without messages or one that exists; False if a new one exists, or an old one does not."""
+        """Describe an existing conversation, or a `new` one without messages; False if that exists, or the other does not."""
         return await self._notes.describe(owner, conversation_id, text, new=new, group=group)
 
     async def is_empty(self, owner: Owner, conversation_id: str) -> bool:
@@ -100,7 +100,7 @@ class TurnReader:
 
 MAX_PAGE_BYTES = 256 * 1024
 RUNNING = "running"
-_FRAME_BYTES = 2048  # the rest of a frame beside its messages: ids of at most 128 code points
+_FRAME_BYTES = 2048  # a frame without its messages: ids of at most 128 code points
 
 
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,12 +218,12 @@ def page_of(
     limit: int,
     ref: str | None = None,
 ) -> PageWithStatus:
-    """Return a page with the running reply in its place; its reader follows the text from there."""
+    """Return a page with the running reply in its place; `reader` follows the text from there."""
     branch, live = reading.branch, conversation.live
     messages, seq = _shown(branch), branch.seq
     if live is not None:
         seq = conversation.published.seq
-        # otherwise its end was in the store when that was read
+        # otherwise its end was in the store when the branch was read
         if not live.waits and not _has_ended(branch, live.record):
             _put_reply(RunningReply(live.record, _local_reply(live)), messages, branch.pending)
     elif reading.elsewhere is not None and not _has_ended(branch, reading.elsewhere.record):
@@ -276,7 +276,7 @@ def _message(message: MessageRecord, siblings: Siblings) -> ShownMessage:
 
 
 def _put_reply(reply: RunningReply, messages: list[ShownMessage], pending: dict[str, Siblings]) -> None:
-    """Put the reply as published behind its message: running, or ended and not saved yet."""
+    """Insert a published reply after its message: one that runs, or has ended and is not saved yet."""
     record, done = reply.record, reply.record.done
     if record.continues is not None:
         _extend_reply(reply, messages)
@@ -305,7 +305,7 @@ def _put_reply(reply: RunningReply, messages: list[ShownMessage], pending: dict[
 
 
 def _extend_reply(reply: RunningReply, messages: list[ShownMessage]) -> None:
-    """Do the same for a continued reply, which has its place and its first part."""
+    """Update a continued reply, whose first part is in `messages`."""
     record, done = reply.record, reply.record.done
     place = next((n for n, one in enumerate(messages) if one.message_id == record.reply_id), None)
     if place is None or (done is not None and record.leaves_reply_unchanged(done, reply.reply.calls)):
@@ -329,7 +329,7 @@ def _has_ended(branch: Branch, record: TurnRecord) -> bool:
 
 
 def _first_that_fits(messages: list[ShownMessage]) -> int:
-    """Return the first message of a page of at most MAX_PAGE_BYTES; one message always fits."""
+    """Return the index of a page's first message, within MAX_PAGE_BYTES; one message always fits."""
     left = MAX_PAGE_BYTES - _FRAME_BYTES
     for place in range(len(messages) - 1, -1, -1):
         left -= len(msgspec.json.encode(messages[place])) + 1

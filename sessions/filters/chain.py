@@ -24,7 +24,7 @@ class Passed(msgspec.Struct, frozen=True):
 class ReplyFilter(Protocol):
     """Reads one reply as it is written. It runs on the event loop: it never waits, and does little at a time.
 
-    The joined output is always a beginning of the joined input.
+    The joined output is always a prefix of the joined input.
     """
 
     def feed(self, text: str) -> Passed:
@@ -32,7 +32,7 @@ class ReplyFilter(Protocol):
         ...
 
     def finish(self) -> Passed:
-        """End the reply: return the rest, or end it there."""
+        """End the reply: return the rest, unless it is filtered."""
         ...
 
 
@@ -42,7 +42,7 @@ class Filter:
     async def refuses(self, message: str) -> bool:  # noqa: ARG002 - for those who derive from it
         """Return whether to refuse a whole text for the prompt: a message, or a tool's name, description or schema.
 
-        It may wait, as for a service that judges it.
+        It may wait, as for a service that judges the text.
         """
         return False
 
@@ -82,8 +82,8 @@ class ReleasedText(msgspec.Struct, frozen=True):
 class FilteredReply:
     """Takes a reply's chunks, and returns what may leave. A chunk's tokens count once its first character leaves.
 
-    A token's log-probability, which names the token, waits for its last character: nothing that is held back
-    is revealed. Each filter reads what the one before it passed.
+    A token's log-probability, which names the token, waits for the token's last character: nothing that is held back is revealed.
+    Each filter reads what the one before it passed.
     """
 
     __slots__ = ("_logprobs", "_marks", "_published", "_stages", "_waiting")
@@ -95,7 +95,7 @@ class FilteredReply:
             deque()
         )  # where chunks begin in the waiting text, and their tokens
         self._logprobs = LogprobQueue()
-        self._published = 0  # characters at the beginning that were passed on before
+        self._published = 0  # characters at the beginning that were published before
 
     async def begin(self, text: str) -> None:
         """Read the published text of a continued reply, since matches may begin in it. Raises FilterContractError."""
@@ -118,7 +118,7 @@ class FilteredReply:
         return self._release(*self._through(text, ends=False))
 
     def finish(self) -> ReleasedText:
-        """End the reply: return the rest, or end it there by a filter. Raises FilterContractError."""
+        """End the reply: return the rest, unless a filter drops it. Raises FilterContractError."""
         return self._release(*self._through("", ends=True))
 
     def _through(self, text: str, *, ends: bool) -> tuple[str, bool]:
@@ -147,7 +147,7 @@ class FilteredReply:
 
 
 UNREAD = frozenset(("role", "tool_choice", "tool_name", "images"))
-"""Fields without text that a client wrote: choices of a few words, names of listed tools, and bytes."""
+"""Fields without free text of a client: enumerations, names of listed tools, and bytes."""
 
 
 class Filters:
@@ -176,7 +176,7 @@ NO_FILTERS = Filters()
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts of a value: every field of a struct counts that is neither listed above nor at its default."""
+    """Yield all texts of a value: every field of a struct counts unless it is in `UNREAD` or at its default."""
     match value:
         case str():
             yield value

@@ -41,7 +41,7 @@ _compiler: Any = re._compiler  # type: ignore[attr-defined] # noqa: SLF001 - nor
 
 
 class FilterLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The lists of one direction."""
+    """The lists for messages, or those for replies."""
 
     words: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def filters_from(table: Any) -> Filters:
 
 
 def _lists(name: str, listed: FilterLists, max_chars: int) -> MatchLists:
-    """Return one direction's lists. Raises InvalidFilters, with the place of the entry."""
+    """Return the lists of `name` (`input`, `output`). Raises InvalidFilters, with the place of the entry."""
     for number, word in enumerate(listed.words):
         try:
             WordList([word])
@@ -101,7 +101,7 @@ def _hook(name: str) -> Filter:
 
 
 class ListFilter(Filter):
-    """Refuses messages with listed words or patterns, and ends such replies."""
+    """Refuses messages with listed words or patterns, and ends replies with such."""
 
     def __init__(self, *, incoming: MatchLists, outgoing: MatchLists) -> None:
         self._incoming = incoming
@@ -385,7 +385,7 @@ class PatternSet:
         self._known: dict[tuple[int, Before, str], Transition] = {}
 
     def move(self, state: int, before: Before, char: str) -> Transition:
-        """Return what the next character, after `before`, does in a state; an empty one is the end of the text."""
+        """Return what the next character, after `before`, does in a state; an empty `char` is the end of the text."""
         if not self._has_guards[state]:
             before = Before.OTHER
         return self._known.get((state, before, char)) or self._learn(state, before, char)
@@ -533,7 +533,7 @@ _LINE_GUARDS: dict[str, Guard] = _GUARDS | {
     "AT_BEGINNING": lambda before, _: before in (Before.NOTHING, Before.NEWLINE),
     "AT_END": lambda _, char: char in ("", "\n"),
 }
-"""The same, with the flag `m`."""
+"""The guards with the flag `m`."""
 
 
 def _guard(name: str, flags: int) -> Guard:

@@ -33,7 +33,7 @@ LUA = Path(__file__).parent / "lua"
 TIMEOUT_S = 0.25
 RETRY_S = 1.0
 BACKOFF_S = 1.0
-"""How long a sender's counts are not read after a failure; nobody's are read after `MAX_FAILING_CLIENTS` such senders."""
+"""How long a sender's counts are not read after a failure; nobody's, once `MAX_FAILING_CLIENTS` senders failed."""
 MAX_FAILING_CLIENTS = 16
 """Failures of senders without a success in between: then the whole store is taken to be away."""
 MAX_BACKED_OFF_CLIENTS = 1024
@@ -44,7 +44,7 @@ _log = structlog.get_logger("midstream.limits")
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's own limits, in place of those of the settings; None: those of the settings."""
+    """A key's own limits; None: that of the settings."""
 
     messages_per_minute: int | None = None
     messages_per_day: int | None = None
@@ -60,7 +60,7 @@ class QuotaKind(StrEnum):
     MESSAGES = "messages"
     TODAY = "today"
     REPLIES = "replies"
-    """These have no limit: they are an API key's usage."""
+    """Counted without a limit, as an API key's usage."""
     TOKENS = "tokens"
 
 
@@ -90,12 +90,12 @@ class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> int | None:
-        """Return the most messages a minute that any client may send; None: there is no bound."""
+        """Return how many messages a client may send per minute; None: no bound."""
         numbers = (self.messages_per_minute, self.key_messages_per_minute)
         return min((number for number in numbers if number is not None), default=None)
 
     def of(self, allowance: Allowance) -> QuotaSettings:
-        """Return the limits for a key with terms of its own."""
+        """Return the limits for a key with an allowance of its own."""
         return msgspec.structs.replace(
             self,
             key_messages_per_minute=allowance.messages_per_minute or self.key_messages_per_minute,
@@ -103,7 +103,7 @@ class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def gauges(self, client: Client, allowance: Allowance = NO_ALLOWANCE) -> tuple[Quota, ...]:
-        """Return the limits of a client whose key has such terms.
+        """Return the limits of a client whose key has `allowance`.
 
         Messages of a day are counted together with those of a minute, which recognise a repeated request.
         """
@@ -129,7 +129,7 @@ def quota_subjects(client: Client) -> tuple[str, str]:
 
 
 def usage_quotas(client: Client) -> tuple[Quota, ...]:
-    """Return the usage that is counted for an API key even without limits: replies and tokens of the day. None for others."""
+    """Return the usage that is counted for an API key even without limits: replies and tokens of the day. Others have none."""
     if not client.principal.startswith(KEY):
         return ()
     _, key = quota_subjects(client)
@@ -158,7 +158,7 @@ class QuotaLimiter(Observer):
         self._all_backed_off_until = 0.0
 
     def shown(self, client: Client) -> int | None:
-        """Return the messages per minute of a client."""
+        """Return how many messages `client` may send per minute; None: no bound."""
         return self.quotas.of(self._allowance_of(client.principal)).shown
 
     def limits(self, client: Client) -> bool:
@@ -176,7 +176,7 @@ class QuotaLimiter(Observer):
             return []
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                with with_heaviness(never_heavy):  # a wait behind others would lift the limits
+                with with_heaviness(never_heavy):  # a timeout behind other work would lift the limits
                     admitted, usages = await self._counts.take(gauges)
         except StoreFault:  # logged there; this sender's counts are unreadable, while the store works
             return []
@@ -265,7 +265,7 @@ class RedisCounters:
     async def take(
         self, quota_list: Sequence[Quota], *, message: str | None = None
     ) -> tuple[bool, list[QuotaUsage]]:
-        """Count a message if every limit has room. Raises StoreDown.
+        """Count a message if every limit has room; return whether, and all counts. Raises StoreDown.
 
         `message`: its number, which identifies a repeated call.
         """
@@ -288,7 +288,7 @@ class RedisCounters:
         return bool(is_admitted), dict(zip(quota_list, usages, strict=True))
 
     async def _take_back(self, taken: Iterable[Quota], message: str) -> None:
-        """Only keys have limits of messages of a day, and a key is counted last: they are never undone."""
+        """Undo counts of the minute. Those of the day need no undoing: only keys have them, and a key is counted last."""
         for quota in taken:
             if quota.kind is QuotaKind.MESSAGES:
                 with store_errors():
@@ -385,7 +385,7 @@ class ConnectionLeases:
             self._held.setdefault(subject, set()).add(connection_id)
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                with with_heaviness(never_heavy):  # a wait behind others would lift the limits
+                with with_heaviness(never_heavy):  # a timeout behind other work would lift the limits
                     await self._count(self._limits_of(client), connection_id)
         except (StoreDown, TimeoutError):
             self._write_at = 0.0  # counted with the next renewal that the store answers
@@ -395,7 +395,7 @@ class ConnectionLeases:
             raise
 
     def release(self, client: Client, connection_id: str) -> None:
-        """Stop counting it, as soon as the store answers."""
+        """Stop counting a connection, as soon as the store answers."""
         for subject in self._limits_of(client):
             held = self._held.get(subject, set())
             held.discard(connection_id)
@@ -415,7 +415,7 @@ class ConnectionLeases:
             self._wake.clear()
 
     async def renew(self) -> None:
-        """Do one round. Raises StoreDown."""
+        """Renew and remove once. Raises StoreDown."""
         with store_errors():
             alive = await self._renew_script(keys=[_REPLICAS], args=[self._replica, int(LEASE_S * 1000)])
         self._others = [name.decode() for name in alive if name.decode() != self._replica]
@@ -426,12 +426,12 @@ class ConnectionLeases:
             self._write_at = now + KEPT_S / 2
 
     async def end(self) -> None:
-        """Remove all sets of this replica. Raises StoreDown."""
+        """End the lease: this replica's sets no longer count. Raises StoreDown."""
         with store_errors():
             await self._client.zrem(_REPLICAS, self._replica)
 
     def _limits_of(self, client: Client) -> dict[str, tuple[str, int]]:
-        """Return what a connection counts for, by its name in the store: a client or a key, and its limit."""
+        """Return what a connection counts for, by subject: whether that is a client or a key, and its limit."""
         named = zip(("client", "key"), quota_subjects(client), self._limits, strict=True)
         return {subject: (whose, limit) for whose, subject, limit in named if limit is not None}
 

@@ -1,8 +1,8 @@
 """Slots that are shared fairly, so that nobody's share leaves none for others; and the admission of turns by them. Pure.
 
-A subject may hold a number that is a part of the free slots. The fuller it is, the smaller is each share, and some slots stay
-free for newcomers (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998). Alone, an owner
-gets a quarter of all slots, a key three quarters, and an address a third: without keys, one address can have many names.
+A subject may hold a fraction of the free slots. The fewer are free, the smaller is each share, and some slots stay free for
+newcomers (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6.2, 1998). Alone, an owner gets a quarter
+of all slots, a key three quarters, and an address a third: without keys, one address can have many names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ADDRESS = "address:"
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A subject of counts: an owner, and its key or address. Empty: no group."""
+    """What slots are counted for: an owner, and its key or address as `group`; empty: no group."""
 
     owner: str
     group: str = ""
@@ -54,9 +54,9 @@ class FairShare:
         return self._held
 
     def has_capacity_for(self, subject: Subject, weight: int = 1) -> bool:
-        """Return whether a subject may take one more of this size: one that holds none may, while a slot is free.
+        """Return whether a subject may take `weight` more slots. One that holds none may, while a slot is free.
 
-        What takes several slots must leave half of what is free.
+        Several slots must leave half of what is free.
         """
         free = self._slots - self._held
         return (
@@ -67,14 +67,14 @@ class FairShare:
         )
 
     def take(self, subject: Subject, weight: int = 1) -> None:
-        """Take one of this size, even without room: what was admitted elsewhere continues."""
+        """Take `weight` slots, even without room: what was admitted elsewhere continues."""
         self._held += weight
         self._owners[subject.owner] += weight
         if subject.group:
             self._groups[subject.group] += weight
 
     def give_back(self, subject: Subject, weight: int = 1) -> None:
-        """Give one back; a subject without any is removed."""
+        """Give `weight` slots back; a subject without any is removed."""
         self._held -= weight
         for counts, name in ((self._owners, subject.owner), (self._groups, subject.group)):
             counts[name] -= weight
@@ -97,7 +97,7 @@ def _fits(held: int, weight: int, most: int) -> bool:
 
 
 AGAIN_MS = 1000
-"""When it is worth trying again after a refusal for load."""
+"""When to retry after a refusal for load."""
 _BUSY = "The server is busy; try again in a moment."
 _CALLS = "You have too many open calls of tools; settle some, or try again in a moment."
 _IMAGES = "The server holds too many images for you already; try again in a moment."
@@ -105,9 +105,9 @@ _SHARE = "You have too many replies running for the server's load; try again in 
 
 
 class Admission:
-    """Admits turns of all kinds, decided before the store or the engine is asked, so that a shed turn costs almost nothing.
+    """Admits turns of all kinds before the store or the engine is asked, so that a shed turn costs almost nothing.
 
-    It counts turns that run, those that are queued, and those with open calls: there are `at_most` of each.
+    It counts turns that run, those that are queued, and those with open calls: `at_most` of each.
     """
 
     def __init__(self, *, at_most: int) -> None:
@@ -135,9 +135,9 @@ class Admission:
         chars: int = 0,
         image_bytes: int = 0,
     ) -> Admitted:
-        """Admit a turn. `may_call`: its calls may be open for long; `chars`: the length of its message; `image_bytes`: the size of its images.
+        """Admit a turn. Raises Draining, Overloaded.
 
-        Raises Draining, Overloaded.
+        `may_call`: its calls may be open for long; `chars`: the length of its message; `image_bytes`: the size of its images.
         """
         if self.draining:
             raise Draining("The server is shutting down; send again after reconnecting.")
@@ -159,7 +159,7 @@ class Admission:
 
 
 class Admitted:
-    """One admitted turn: being accepted, then queued or running, and between that waiting for its calls."""
+    """One admitted turn: being accepted, then queued, running, or waiting for calls."""
 
     __slots__ = ("_admission", "_held", "_image_slots", "_subject", "_weight")
 
@@ -192,7 +192,7 @@ class Admitted:
         self._move(self._admission.running)
 
     def call(self) -> None:
-        """Note that it has ended with open calls: it takes no place of running turns."""
+        """Note that it has ended with open calls: it takes no slot of running turns."""
         self._move(self._admission.calling)
 
     def hold(self, image_bytes: int) -> None:
@@ -203,7 +203,7 @@ class Admitted:
         self.show(image_bytes)
 
     def show(self, image_bytes: int) -> None:
-        """Change the bytes of images that it holds. It is always admitted: what was accepted is run."""
+        """Set the bytes of images that it holds, even without room: what was accepted is run."""
         if self._held is not None:
             self._admission.images.give_back(self._subject, self._image_slots)
             self._image_slots = _slots(image_bytes)
@@ -234,8 +234,8 @@ Address = IPv4Address | IPv6Address
 class HandshakeLimit:
     """Connections that are not admitted yet: their `hello` is awaited, or their token is being verified.
 
-    One address has an eighth of the slots at most, and so have all clients whose address is not known, together. Clients of
-    this machine have no such share.
+    One address has an eighth of the slots at most, and so have all clients whose address is not known, together. Clients on this
+    machine have no such limit.
     """
 
     def __init__(self, *, slots: int) -> None:
@@ -247,11 +247,11 @@ class HandshakeLimit:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next one has to be refused."""
+        """Whether the next connection has to be refused."""
         return self._free <= 0
 
     def is_full_for_address(self, address: Address | None) -> bool:
-        """Return whether this address has its share. None: addresses that a proxy did not name; they have one share together."""
+        """Return whether this address has used its share. None: all addresses that a proxy did not name share one."""
         return self._taken[site_of(address)] >= self._share and not (address and address.is_loopback)
 
     @contextmanager

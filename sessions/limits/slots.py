@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 GROUPS_PART = 2
-"""Beside others a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
+"""Among others, a group may hold half of what is free, which is a third of all. Alone it may hold half of all."""
 OWN = ""
 """The group of the replica's own work, for everybody: it may hold all slots."""
 IsHeavy = Callable[[], bool]
@@ -33,10 +33,10 @@ class Slot(NamedTuple):
 class FairSlots:
     """A number of slots. Callers bound how many wait. The group is the caller's, unless it is named.
 
-    A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, and the event
-    loop and the store have little of its work before theirs. A group with no slot and no waiter goes first, then the groups take
-    turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights).
-    `heavy_slots`: how many of them heavy clients may hold, whatever is free: the others have less work to wait for.
+    A group alone holds at most as much as is free, among others half of that. So some slots are free for newcomers, whose work
+    waits for little of the group's in the event loop and the store. A group with no slot and no waiter goes first, then the
+    groups take turns (the lists of new and old flows of RFC 8290, section 4.2, with equal weights). `heavy_slots`: how many of
+    them heavy clients may hold, whatever is free: the others have less work to wait for.
     """
 
     def __init__(self, slots: int, *, heavy_slots: int | None = None) -> None:
@@ -71,7 +71,7 @@ class FairSlots:
         return slot
 
     def take_nowait(self) -> Slot | None:
-        """Take a slot for the caller's group, if nobody of it has to wait for one, and the caller is not heavy."""
+        """Take a slot for the caller's group; None if the group has to wait for one, or the caller is heavy."""
         group = caller_group()
         if (self._heavy is not None and is_heavy_caller()) or not self._may_take_now(group):
             return None
@@ -116,11 +116,11 @@ class FairSlots:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self.release(Slot(group))  # it was granted at the same moment
+                self.release(Slot(group))  # the slot was granted at the same moment
             raise
 
     def _fill(self) -> None:
-        # where none is free, each of the waiting groups would be looked at in vain
+        # without a free slot, each of the waiting groups would be looked at in vain
         while self._free and (group := next(filter(self._may_take, self._waiting), None)) is not None:
             waiters = self._waiting.pop(group)
             turn = waiters.popleft()
@@ -146,7 +146,7 @@ def caller_group() -> str:
 
 
 def is_heavy_caller() -> bool:
-    """Return whether this task works for one of those whose work holds up others now."""
+    """Return whether this task works for a client whose work now holds up others."""
     return _is_heavy.get()()
 
 
@@ -156,7 +156,7 @@ def on_behalf_of(group: str) -> AbstractContextManager[None]:
 
 
 def with_heaviness(is_heavy: IsHeavy) -> AbstractContextManager[None]:
-    """Within the block, this decides whether calls and new tasks are heavy."""
+    """Within the block, `is_heavy` decides whether calls and new tasks are heavy."""
     return _within(_is_heavy, is_heavy)
 
 

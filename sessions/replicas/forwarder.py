@@ -44,7 +44,7 @@ class RunsElsewhere(SessionError):
 class Forwarder:
     """Finds the replica that runs a conversation, and asks it.
 
-    Methods raise StoreDown, also if the other replica does not answer, and RefusedElsewhere.
+    Methods raise RefusedElsewhere, and StoreDown, also if the other replica does not answer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Forwarder:
         self._lookups: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def runner_of(self, conversation: Conversation) -> str | None:
-        """Return the other replica that runs a turn of the conversation, if any. Turns that should run here, and do not, are closed."""
+        """Return the other replica that runs a turn of the conversation, if any. Closes turns that should run here but do not."""
         meta = await self._history.load(conversation.keys)
         if meta is None or not (meta.running or meta.queue) or meta.runner is None:
             return None
@@ -108,7 +108,7 @@ class Forwarder:
     async def repeat(
         self, conversation: Conversation, live: Turn, generation: GenerationConfig, *, runner: str
     ) -> None:
-        """Wait until the replica of a message's turn confirms it, has taken the message again, or is dead."""
+        """Wait until the replica of a message's turn confirms the turn, has taken the message again, or is dead."""
         await self._request(conversation, runner, _send_request(live, generation))
 
     async def _follow(self, conversation: Conversation) -> None:
@@ -142,11 +142,11 @@ class Forwarder:
         return Cancelled(answer.turn_id, answer.already)
 
     async def answer(self, conversation: Conversation, runner: str, answer: CallAnswer) -> RpcResponse | None:
-        """Forward a call's result or decision; None if that replica is dead: then another one waits for it."""
+        """Forward a call's result or decision; None if that replica is dead: then another one has the call."""
         return await self._request(conversation, runner, CallAnswerRequest(answer=answer))
 
     async def grow(self, conversation: Conversation, runner: str, growth: Growth) -> Grown | None:
-        """Forward more of a source; None if that replica is dead: then its translation has ended."""
+        """Forward more of a source; None if that replica is dead: then the translation has ended."""
         answer = await self._request(conversation, runner, GrowRequest(growth=growth))
         return None if answer is None else answer.grown
 
@@ -163,7 +163,7 @@ class Forwarder:
         return turn.conversation_id if turn is not None and turn.owner == owner else None
 
     async def lookups_done(self, owner: Owner) -> None:
-        """Wait until earlier requests have found their place: a message after a cancel stays after it."""
+        """Wait until earlier requests have found their conversations: a message after a cancel stays after it."""
         if (lookup := self._lookups.get(owner)) is not None:
             async with lookup:
                 pass
@@ -192,6 +192,6 @@ def _send_request(live: Turn, generation: GenerationConfig) -> SendRequest:
 
 
 def _takes_in(conversation: Conversation, cancel: Cancel) -> str | None:
-    """Return the replica that is accepting the message: between the previous reply and its own no turn runs."""
+    """Return the replica that is accepting a message that `cancel` matches: no turn runs there yet."""
     meant = (live for live in conversation.turns if cancel.matches(live))
     return next((live.forwarded for live in meant if live.forwarded), None)

@@ -21,7 +21,7 @@ from sessions.store.storage import Storage
 from sessions.tool_round import Failover
 
 REAP_S = 1.0
-"""Together with a dead replica's lease, less than ten seconds."""
+"""Pause between rounds. With a dead replica's lease, less than ten seconds."""
 SLOW_S = 1.0
 FAULTS = 3
 """Attempts to close a turn whose conversation can't be read, before it is left as it is."""
@@ -45,7 +45,7 @@ class Reaper:
         self._relay = relay
         self._failover = failover
         self.closed = 0
-        """Turns that nobody ran any more, closed or gone on with here."""
+        """Turns that nobody ran any more, closed or continued here."""
 
     async def watch(self) -> None:
         """Reap until cancelled."""
@@ -62,8 +62,8 @@ class Reaper:
         """Close every orphaned turn; return their number.
 
         Raises StoreDown, also if the store takes longer than `within_s` to list them: when a store stalls, leases of living
-        replicas expire. Calls wait for each other: a turn that is being taken over looks like an orphan, since it is listed and
-        does not run yet.
+        replicas expire. Concurrent calls wait for each other: a turn that is being taken over looks like an orphan, since it is
+        listed and does not run yet.
         """
         async with self._reaping:
             with as_service():
@@ -79,7 +79,7 @@ class Reaper:
         return len(orphans)
 
     async def _close_in_order(self, orphans: Sequence[RunningTurn]) -> None:
-        """A queued turn is closed after the one before it."""
+        """Close turns, each queued one after the one before it."""
         while orphans:
             left = [orphan for orphan in orphans if not await self._close(orphan)]
             if len(left) == len(orphans):
@@ -129,7 +129,7 @@ class Reaper:
         return True
 
     async def _is_next(self, keys: Keys, meta: Meta, orphan: RunningTurn) -> bool:
-        """Return whether it runs here, or at least may not run elsewhere."""
+        """Return whether the turn is the running one, which the next in the queue becomes if none runs."""
         if meta.running == orphan.turn_id:
             return True
         return meta.running is None and await self._history.start(keys, orphan.turn_id)

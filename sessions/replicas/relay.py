@@ -42,8 +42,8 @@ class Relay:
 
     `branched` is called when another branch became active.
 
-    These are events of conversations with connections here, and changes of who watches. Messages can be lost while the channel
-    reconnects. A gap shows by its seq, and is filled from the journal.
+    Messages are mainly events of conversations with connections here, and changes of who watches. They can be lost while the
+    channel reconnects. A gap shows by its seq, and is filled from the journal.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Relay:
             conversation.publish_deleted(body.decode())
 
     def deliver(self, conversation: Conversation, events: Sequence[Journalled]) -> None:
-        """Send attached connections an event that no turn of this replica journalled.
+        """Send attached connections events that no turn of this replica journalled.
 
-        If there is a gap before it, or the store lost it after it was published, the store is read.
+        If there is a gap before them, or the store has lost published ones, the store is read.
         """
         conversation.forget()
         conversation.others.note_announced(events[-1].seq)
@@ -203,7 +203,7 @@ class Subscriptions:
         self._directory = directory
 
     async def begin(self, conversation: Conversation) -> None:
-        """Get every event of the conversation from here on. Raises NotFound, StoreDown."""
+        """Get every event of the conversation from now on. Raises NotFound, StoreDown."""
         keys = [conversation.keys.conversation]
         if self._channels is not None and not conversation.others.watching:
             await self._channels.joined(conversation.keys.conversation)  # may take a second: outside the lock
@@ -226,7 +226,7 @@ class Subscriptions:
                 raise
 
     async def end(self, conversation: Conversation) -> None:
-        """Leave: no connection is attached here. If the store does not answer, `reconcile` does it later."""
+        """Stop watching a conversation without connections here. If the store does not answer, `reconcile` does it later."""
         with suppress(StoreDown):
             await self._end(conversation)
 
@@ -288,7 +288,7 @@ WAITING = 1024
 
 
 class ShardMessage(msgspec.Struct, frozen=True):
-    """A message about a key; None: the channel is established now, and earlier messages may be lost."""
+    """A message about a key; `message` None: the channel is established now, and earlier ones may be lost."""
 
     key: str
     message: bytes | None
@@ -297,8 +297,8 @@ class ShardMessage(msgspec.Struct, frozen=True):
 class ShardChannels:
     """The channels of one replica, with a connection to each node that has some, while `run` runs.
 
-    A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's slot:
-    the key's name, followed by its own.
+    A script may publish only in slots of its own node. So a replica has a channel for each key that it watches, in the key's
+    slot: the key's name, followed by the replica's.
     """
 
     def __init__(self, cluster: RedisCluster, *, replica: str) -> None:
@@ -334,7 +334,7 @@ class ShardChannels:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 await self._keep_subscribed()
-        finally:  # of a listener that was cancelled before its first step
+        finally:  # a listener that was cancelled before its first step closed nothing
             for pubsub in self._nodes.values():
                 await _close(pubsub)
 
@@ -363,7 +363,7 @@ class ShardChannels:
     async def _subscribe(self, channel: str) -> None:
         with store_errors():
             if channel in self._suspect:
-                await self._cluster.exists(channel)  # a slot that moved is found by any command
+                await self._cluster.exists(channel)  # any command finds a slot that moved
                 self._suspect.discard(channel)
             node = self._cluster.get_node_from_key(channel)
             if node is None:
@@ -432,7 +432,7 @@ class ShardChannels:
 
 
 async def _close(pubsub: PubSub) -> None:
-    """Close its connection, also one that is being opened: the pool would keep that."""
+    """Close the connection, also one that is being opened, which the pool would keep."""
     with suppress(StoreDown), store_errors():
         await pubsub.aclose()  # type: ignore[no-untyped-call]
         await pubsub.connection_pool.disconnect()

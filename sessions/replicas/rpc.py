@@ -76,7 +76,7 @@ class ScatterGather:
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True, tag="send"):
-    """Accept a message. `names`: the ids of its turn; `cancelled`: by its sender, on its way; `crowds`: is of a crowd."""
+    """Accept a message. `names`: the ids of its turn; `cancelled`: while on its way; `crowds`: its sender is heavy."""
 
     send: MessageRequest
     generation: GenerationConfig
@@ -140,7 +140,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class RpcResponse(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """The outcome of an order. `turn_id`, `already`: what a cancel found, or that a message was a duplicate. `state`: a call's; `grown`: a source's; `body`: the answer of the layer above."""
+    """The outcome of a request. `turn_id`, `already`: what a cancel found, or that a message was a duplicate.
+
+    `state`: a call's; `grown`: a source's; `body`: the answer of the layer above.
+    """
 
     number: str
     refusal: Refusal | None = None
@@ -168,9 +171,9 @@ decode_message = msgspec.json.Decoder(RpcRequest | RpcResponse).decode
 LOOK_S = 1.0
 AT_ONCE = 64
 ANSWER_S = 15.0
-"""How long an order may wait for its answer; a reader that finds it later, by the store's clock, ignores it."""
+"""How long a request may wait for its answer; a reader that finds it later, by the store's clock, ignores it."""
 KEPT_MS = int(2 * ANSWER_S * 1000)
-"""How long an inbox lives that nobody reads."""
+"""How long an unread inbox lives."""
 REMEMBERED = 1024
 
 _log = structlog.get_logger("midstream.rpc")
@@ -191,7 +194,7 @@ class Rpc:
         self._ownership = ownership
         self._pending: dict[str, asyncio.Future[RpcResponse]] = {}
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
-        self._read: list[bytes] = []  # they are still in the inbox
+        self._read: list[bytes] = []  # these are still in the inbox, too
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -199,7 +202,7 @@ class Rpc:
         self._wake.set()
 
     async def run(self, take: Callable[[RpcRequest], None]) -> None:
-        """Take messages until cancelled. `take` is given each order once, and answers it by `answer`."""
+        """Take messages until cancelled. `take` is given each request once, and answers it by `answer`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -229,7 +232,7 @@ class Rpc:
             del self._pending[order.number]
 
     async def answer(self, order: RpcRequest, answer: RpcResponse) -> None:
-        """Answer an order. Raises StoreDown."""
+        """Answer a request. Raises StoreDown."""
         await self._post(order.sender, answer)
 
     async def _answered(self, answer: asyncio.Future[RpcResponse], replica: str) -> RpcResponse:

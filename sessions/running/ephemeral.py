@@ -64,11 +64,11 @@ MAX_WAITING_BYTES = 1024 * 1024
 
 
 class EphemeralReply:
-    """Iterate it for its pieces; `done` is its end, set before the iteration ends. It is the turn's `Listener`.
+    """Iterates over a reply's pieces; `done` is its end, set before the iteration ends. It is the turn's `ReplyListener`.
 
-    `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this
-    one can't follow and that the operator lets it pass over. `stop`: the stop string that ended it, where one did and the
-    engine reports it; set with `done`.
+    `requested`: the model that was asked for; `model`: the one that answers. `ignored`: fields of the request that this one can't
+    follow and that the operator lets it ignore. `stop`: the stop string that ended it, where one did and the engine reports it;
+    set with `done`.
 
     `streams`: its reader gets the text as it is written, and not at the end.
 
@@ -105,7 +105,7 @@ class EphemeralReply:
 
     @property
     def chars_per_s(self) -> float | None:
-        """The pace of its text: the model's default if somebody reads it as it is written."""
+        """The pace of its text: the model's default if it `streams`, else unpaced."""
         return None if self._streams else 0.0
 
     @property
@@ -219,7 +219,7 @@ MAX_PIECE_LOGPROBS = 64
 """Most tokens of a piece: their log-probabilities may be twenty times as long as the text, and encoding them blocks others."""
 _LIKELY_BYTES = 192
 _CALL_BYTES = 256
-"""Memory of a piece besides its texts."""
+"""Memory of a call besides its texts."""
 
 
 class TextPiece(msgspec.Struct, frozen=True):
@@ -255,7 +255,7 @@ class _BufferedRun:
         self.bytes += sys.getsizeof(released.text) + sum(map(_size, released.logprobs))
 
     def take(self) -> TextPiece | ReasoningPiece:
-        """Return all of the text, and as many tokens as a piece may have."""
+        """Return all of the text, and as many log-probabilities as a piece may have."""
         text, logprobs = "".join(self.texts), tuple(self.logprobs[:MAX_PIECE_LOGPROBS])
         self.texts.clear()
         del self.logprobs[:MAX_PIECE_LOGPROBS]
@@ -284,7 +284,7 @@ class ReplyBuffer:
         self.bytes += _call_size(call)
 
     def take(self) -> Piece | None:
-        """Return the oldest piece, or None. A text with many tokens gives some of them later, perhaps without text."""
+        """Return the oldest piece, or None. Many log-probabilities of a text follow in later pieces, perhaps without text."""
         if not self._pieces:
             return None
         first = self._pieces[0]
@@ -323,11 +323,11 @@ def _call_size(call: ToolCall) -> int:
 
 
 MAX_REPLIES = 4
-"""The replies of one request."""
+"""Most replies of one request."""
 
 
 class ReplySet:
-    """Iterate it for pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
+    """Iterates over pieces, each with its reply's number from 0 on. Replies with waiting pieces take turns."""
 
     def __init__(self) -> None:
         """Begin without replies. Each sets `news` when it has something."""
@@ -336,7 +336,7 @@ class ReplySet:
         self._reading: list[int] = []
 
     def add(self, reply: EphemeralReply) -> None:
-        """Add a reply, which shares `news`; before any is read."""
+        """Add a reply that shares `news`, before any is read."""
         self._reading.append(len(self._replies))
         self._replies.append(reply)
 
@@ -362,12 +362,15 @@ class ReplySet:
             reply.cut_off = cut_off
 
     def cancel(self) -> None:
-        """End all running ones."""
+        """Cancel all running replies."""
         for reply in self._replies:
             reply.cancel()
 
     def get_nowait(self) -> tuple[int, Piece | None] | None:
-        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits. Raises StopAsyncIteration after all ends."""
+        """Return the next piece and its reply's number; at a reply's end without a piece. None: nothing waits.
+
+        Raises StopAsyncIteration after all ends.
+        """
         if not self._reading:
             raise StopAsyncIteration
         for number in list(self._reading):
@@ -393,7 +396,7 @@ class ReplySet:
 
 MAX_SEED = 2**63 - 1
 AFFINITY_CHARS = 4096
-"""How much of each message tells chats apart: the event loop waits while it is read."""
+"""Characters of each message that tell chats apart: the event loop waits while they are read."""
 
 _log = structlog.get_logger("midstream.turn")
 
@@ -402,11 +405,11 @@ class EphemeralRequest(msgspec.Struct, frozen=True):
     """The messages for the model, and how to generate the reply. Empty system messages are ignored.
 
     `model`: the requested one, by name or alias; None: the default. `affinity`: requests with the same one go to one engine;
-    empty: it follows from the first messages. `user`: whom an application asks for; users share no cached prompts.
+    empty: it follows from the first messages. `user`: the application's user; users share no cached prompts.
 
-    `group`: the key or the address that its sender came by, for which it is counted beside its owner; `client_id`: of the
-    client that asks, whom its tokens count for. `replies`: how many are written; where a seed is given, each has the next one.
-    `ignored`: fields that its endpoint passed over. `streams`: the text is sent as it is written.
+    `group`: its sender's key or address, for which it counts as well as for its owner; `client_id`: of the client whose tokens it
+    uses. `replies`: how many are written; if a seed is given, each reply uses the next one. `ignored`: fields that its endpoint
+    passed over. `streams`: the text is sent as it is written.
     """
 
     messages: tuple[Message, ...]
@@ -437,7 +440,7 @@ class _PreparedRequest(msgspec.Struct, frozen=True):
 
 
 class _RunningReply(msgspec.Struct, frozen=True):
-    """The caller of a turn, and its place."""
+    """The owner of a turn, and its slots."""
 
     owner: Owner
     admitted: Admitted
@@ -466,7 +469,7 @@ class EphemeralTurns:
         self._tasks = tasks
 
     async def answer(self, owner: Owner, ask: EphemeralRequest) -> EphemeralReply:
-        """Begin a turn; its reader cancels it when it leaves. Raises Refused."""
+        """Begin a turn; a reader that leaves has to cancel it. Raises Refused."""
         return (await self.answers(owner, [ask])).first
 
     async def answers(self, owner: Owner, requests: Sequence[EphemeralRequest]) -> ReplySet:
@@ -489,7 +492,7 @@ class EphemeralTurns:
 
     @contextmanager
     def reading_images(self, owner: Owner, group: str) -> Iterator[None]:
-        """Count as a turn while images are read for one, as many as a prompt may show. Raises Refused."""
+        """While images are read for a turn, count as one with the most that a prompt may show. Raises Refused."""
         admitted = self._admission.enter(Subject(str(owner), group), image_bytes=SHOWN_BYTES)
         try:
             yield
@@ -554,7 +557,7 @@ class EphemeralTurns:
         return self._admission.enter(Subject(str(owner), ask.group), image_bytes=ask.image_bytes)
 
     def _begin(self, reply: EphemeralReply, prepared: _PreparedRequest, number: int, client: Client) -> None:
-        """`number`: among the replies to one prompt."""
+        """Begin a turn. `number`: among the replies to one prompt."""
         reply.requested, reply.ignored = prepared.requested, prepared.ignored
         reply.model = prepared.request.model
         self._live[reply].admitted.end_acceptance()
@@ -630,7 +633,7 @@ class EphemeralTurns:
 
 
 def _numbered(request: Request, turn_id: str, number: int) -> Request:
-    """Return the request of one of several replies; a given seed becomes its own."""
+    """Return the request of one of several replies; each has its own seed if one is given."""
     params = request.params
     if params.seed is not None:
         params = msgspec.structs.replace(params, seed=(params.seed + number) % (MAX_SEED + 1))
@@ -652,7 +655,7 @@ def _affinity_key(affinity: str, messages: Sequence[Message]) -> str:
 
 
 def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplySpec:
-    """Return the spec for a model: without tools that it can't call, if the operator ignores those.
+    """Return the spec for a model: without tools if it can't call them and the operator has them ignored.
 
     A spec that requires a call keeps them, and is refused by its check.
     """
@@ -663,9 +666,9 @@ def spec_for_model(policy: Policy, spec: ReplySpec, facts: ModelFacts) -> ReplyS
 
 
 def spec_in_round(policy: Policy, spec: ReplySpec, messages: Sequence[Message]) -> ReplySpec:
-    """Return the spec after a client's own messages: without tools if the limit of calling replies is reached.
+    """Return the spec after a client's own messages: `tool_choice` none at the limit of calling replies.
 
-    Raises BadParams if the reply has to call, or the operator refuses unsupported tools.
+    Raises BadParams if the reply then has to call, or the operator refuses unsupported tools.
     """
     if not spec.shown_tools or _rounds(messages) < policy.tools.max_rounds:
         return spec

@@ -64,7 +64,7 @@ def client_of(owner: Owner, client_id: str) -> Client:
 
 
 def report_end(observer: Observer, done: Done, client: Client) -> None:
-    """Tell the observer and the log, once for each turn."""
+    """Report an end to the observer and the log, once for each turn."""
     observer.ended(done, client)
     _log.info(
         "turn ended",
@@ -232,7 +232,7 @@ class TurnRunner:
 
     @staticmethod
     async def _after_player(live: Turn, outcome: Outcome) -> Outcome:
-        """Wait until the reply was played to its end, or where it was cut, until it is known what was heard."""
+        """Wait until the reply was played to its end; if it was cut, until it is known what was heard."""
         if (player := live.player) is None:
             return outcome
         if not live.turn.is_over:
@@ -315,7 +315,7 @@ class TurnRunner:
             return
 
     async def _save(self, run: Generation, ending: Ending) -> None:
-        """Raise StoreDown, OwnershipLost, or StoreFault once a new journal did not help."""
+        """Save an end. Raises StoreDown, OwnershipLost, or StoreFault once a new journal did not help."""
         keys = run.conversation.keys
         try:
             if ending.follow is not None:
@@ -324,7 +324,7 @@ class TurnRunner:
                     conversation.owner, conversation.conversation_id, ending.follow.turn_id
                 )
             await run.journal.write_rest()
-            # listed early, to save a round trip: it is read only after the window anyway
+            # scheduled early, to save a round trip: the list is read only after the window anyway
             finished, _ = await asyncio.gather(
                 self._history.finish(keys, ending, group=run.live.send.group),
                 self._schedule(run),
@@ -359,7 +359,7 @@ class TurnRunner:
         raise fault
 
     async def _give_up_lost(self, conversation: Conversation, live: Turn) -> None:
-        """Stop a turn, and publish its end unless that was done. If the store has none, a reaper will close it."""
+        """Stop a lost turn, and publish its end unless that was done. If the store has none, a reaper will close it."""
         turn_id = live.record.turn_id
         _log.warning("turn lost", turn_id=turn_id)
         if live.engine.stream is not None:
@@ -403,7 +403,7 @@ class TurnRunner:
         publish_end(self._observer, conversation, live, done)
 
     async def _unconfirmed_events(self, conversation: Conversation, done: Done) -> list[Journalled]:
-        """Count what the store took of a turn without confirming it."""
+        """Return the unpublished events before `done`, which the store took without confirming them."""
         if done.seq <= conversation.published.seq + 1:
             return []
         events = await self._history.journal(conversation.keys, after_seq=conversation.published.seq)

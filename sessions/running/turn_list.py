@@ -12,7 +12,7 @@ from sessions.turn.turn_state import TurnPhase
 
 
 class ListedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """`conversation_id`: None if it has none. `chars`: length of its reply so far; `model`: empty if it has no name."""
+    """A turn. `conversation_id`: None if it has none. `chars`: length of its reply so far; `model`: empty if unnamed."""
 
     turn_id: str
     conversation_id: str | None
@@ -23,7 +23,7 @@ class ListedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed(directory: ConversationRegistry) -> Iterator[ListedTurn]:
-    """Return the turns of conversations."""
+    """Yield the turns of live conversations."""
     for conversation in directory.with_turns():
         for live in conversation.turns:
             yield ListedTurn(
