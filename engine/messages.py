@@ -470,12 +470,12 @@ class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     """Numbers for metrics. Counters only grow while the engine's process lives.
 
     `running` and `queued` count requests, `prompt_tokens` computed tokens, `cached_tokens` those with kept keys and values.
-    `kv_used_bytes` are held by running replies, `kv_cached_bytes` kept for later turns. Of an upstream alone: `failures`,
-    failed requests; `shed`, requests that it had no room for; `retries`, repeated requests; `fallbacks`, requests taken
-    over from another upstream; `circuit_open`, 1 while its circuit is open; `deliveries`, pieces of text that readers took,
-    and `delivery_seconds`, how long these had waited. Of an engine's process alone, as of the last time that anything
-    changed: `cpu_seconds`, of all its threads; `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA
-    device's memory, other processes' share included.
+    `kv_used_bytes` are held by running replies, `kv_cached_bytes` kept for later turns.
+    Of an upstream alone: `failures`, failed requests; `shed`, requests that it had no room for; `retries`, repeated requests;
+    `fallbacks`, requests taken over from another upstream; `circuit_open`, 1 while its circuit is open; `deliveries`, pieces of
+    text that readers took, and `delivery_seconds`, how long these had waited.
+    Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
+    `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
     """
 
     running: int = 0

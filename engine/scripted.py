@@ -62,7 +62,10 @@ def words_of(text: str) -> list[str]:
 
 
 def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
-    """Return the scripted tokenizer's count: the words of messages and tools, plus four for each of either; of a raw prompt, its words."""
+    """Return the scripted tokenizer's count: the words of messages and tools, plus four for each of either.
+
+    A raw prompt counts only its words.
+    """
     calls = [call for message in messages for call in message.calls]
     texts = [message.content for message in messages] + [message.reasoning for message in messages]
     texts += [f"{call.name} {call.arguments}" for call in calls]
