@@ -291,7 +291,7 @@ class Member(Engine, Protocol):
         ...
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id is open."""
+        """Whether a request with this id is open."""
         ...
 
 
@@ -354,7 +354,7 @@ class Fleet(Runnable, Generic[M]):
         return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()

@@ -94,7 +94,7 @@ class EngineClient(SingleEngine):
         return len(self._sent) + len(self._waiting)
 
     def has_open(self, request_id: str) -> bool:
-        """Return whether a request of this id is open."""
+        """Return whether a request with this id is open."""
         return request_id in self._sent or request_id in self._waiting
 
     async def count_tokens(
@@ -118,7 +118,7 @@ class EngineClient(SingleEngine):
                 self._send(pack(CancelCount(count_id)))
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         self._life.refuse_when_over()
         request_id = request.request_id
         if self.has_open(request_id):
@@ -368,7 +368,7 @@ class EngineOnDemand:
             return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         with self._awake() as engine:
             return engine.generate(request)
 
