@@ -429,7 +429,7 @@ def _try_and_end(compiler: GrammarCompiler, source: GrammarSource, writing: int)
 
 
 def _peak_bytes() -> int:
-    """Return the process's peak memory so far, in bytes. macOS reports bytes, other systems KiB."""
+    """Return the process's peak memory so far, in bytes: macOS reports these, other systems KiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

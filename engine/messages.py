@@ -212,11 +212,11 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     """Asks for one reply. `request_id` is unique among the open requests.
 
     `cache_salt`: a prompt only reuses cached keys and values of the same salt. `shares_system`: the system prompt is the
-    operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group its
-    name is the group's name, `GROUP_SEPARATOR` and its own. A higher `priority` leaves the queue first. `conversation`: of
-    several engines, the one that served this conversation last is preferred, since it has the keys and values. `model`:
-    empty for the default. `fallbacks`: models that serve now and can answer instead; so this request fails at once if it
-    can't be served at once. `trace`: its ids for logs.
+    operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group a
+    client's name is the group's name, `GROUP_SEPARATOR` and its own. A higher `priority` leaves the queue first.
+    `conversation`: of several engines, the one that served this conversation last is preferred, since it has the keys and
+    values. `model`: empty for the default. `fallbacks`: models that serve now and can answer instead; so this request fails
+    at once if it can't be served at once. `trace`: ids for logs and upstreams.
     """
 
     request_id: str
@@ -304,7 +304,7 @@ class ErrorCode(StrEnum):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """A token and the natural logarithm of its probability by the model, before penalties, temperature and limits.
+    """A token and the natural logarithm of its probability according to the model, before penalties, temperature and limits.
 
     `raw`: its bytes, which may be a part of a character; None if it has no text.
     """

@@ -216,7 +216,7 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def full(self) -> bool:
-        """Whether a further request waits for a place."""
+        """Whether a further request would wait for a place."""
         return self.open >= self.places
 
 

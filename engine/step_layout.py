@@ -198,7 +198,7 @@ def _sampled_rows(spans: Sequence[Span]) -> Tensor:
 
 
 def salted(salt: str, source: Sequence[int]) -> str:
-    """Return the salt of a translation, since keys and values depend on the whole source, even if it begins alike."""
+    """Return a salt made of both: a target's keys and values depend on its whole source, not only on how that begins."""
     return f"{salt}\x1f{sha256(' '.join(map(str, source)).encode()).hexdigest()}"
 
 

@@ -336,7 +336,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class TranslationConfig:
-    """The facts about a model that translates. `target_tokens`: the most of a translation, its start tokens included.
+    """The facts about a model that translates. `target_tokens`: the most tokens of a translation, its start tokens included.
 
     `source_vocabulary`: ids of sources are below it. `forced_end`: the last token of a translation of the greatest length
     is replaced by an end token.

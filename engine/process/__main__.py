@@ -89,7 +89,7 @@ def _load(
     from engine.vision.processor import ImageProcessor  # noqa: PLC0415 - as above
 
     machine.remove_library_handlers()
-    gc.freeze()  # with a little garbage of the imports
+    gc.freeze()  # along with a little garbage of the imports
     gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)

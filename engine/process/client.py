@@ -196,7 +196,7 @@ class EngineClient(SingleEngine):
             if trouble := self._heart.beat():
                 log.error("the engine's process is ended: %s", trouble)
                 child.kill()
-                # a process that waits for a broken driver may outlive even that; no turn waits for its end
+                # a process that waits for a broken driver may outlive the kill; no turn waits for its end
                 self._life.stalled(trouble)
                 self._disconnect(trouble)
                 return trouble

@@ -522,7 +522,7 @@ class ImageEncoder:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for pixels."""
+        """Whether the current image waits for its pixels."""
         return self._current is not None and self._current.pieces is None
 
     def forget(self, active: ActiveRequest) -> None:

@@ -341,12 +341,13 @@ class Segment:
 class ScheduledRequest:
     """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
 
-    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them that are known to be
-    numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
-    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
-    may have, prompt and reply together; None: any number. `in_flight`: further tokens, of launched steps, that only the
-    device knows. `source`: where the source of a translation lies; it is computed in one piece, or known as a whole.
-    `images_end`: the place after its last image; `waits_for_images`: nothing of it is computed until its next image is encoded.
+    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them whose keys and values are
+    known to be numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`:
+    how many of the first ones everyone may share. `slot`: its place among the running requests, while it runs. `most`:
+    tokens that it may have, prompt and reply together; None: any number. `in_flight`: further tokens, of launched steps,
+    that only the device knows. `source`: where the source of a translation lies; it is computed in one piece, or known as a
+    whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is computed until its next image
+    is encoded.
     """
 
     request_id: str

@@ -357,7 +357,7 @@ class UpstreamLogprobs:
             self._queue.put([ChosenToken(one.as_logprob(), top, self._chars)])
 
     def pass_over(self, text: str) -> None:
-        """Take text whose tokens must not be published, since they name more than the text, such as reasoning."""
+        """Take text whose tokens must not be published, since they spell more than the text: reasoning or a call."""
         size = len(text.encode(errors="surrogatepass"))
         self._named += size
         self._heard += size
@@ -390,7 +390,7 @@ class FunctionPart(msgspec.Struct, frozen=True):
 
 
 class CallPart(msgspec.Struct, frozen=True):
-    """More of a call. `index`: which one of the reply's; some servers leave it out and send calls whole."""
+    """More of a call. `index`: the call's place in the reply; some servers leave it out and send calls whole."""
 
     index: int | None = None
     id: str | None = None
@@ -441,7 +441,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether any of the reply is in it."""
+        """Whether the chunk has any of the reply."""
         return any(choice.news.has_content for choice in self.choices or ())
 
 

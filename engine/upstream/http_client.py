@@ -438,7 +438,7 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
 
 
 class _ResponseReader:
-    """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
+    """Reads an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
 
     def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
         self._name = options.name

@@ -37,23 +37,22 @@ Server = Literal[
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the upstream understands beyond OpenAI's own fields. What it does not understand is not sent.
 
-    `usage`: a last chunk with totals, asked for by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
+    `usage`: a last chunk with totals, requested by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
     `cache_salt`: prompts share keys and values only within one salt (vLLM, SGLang); a digest of ours is sent.
     `affinity_header`: the header by which an inference router keeps a conversation with one replica; a digest of owner and
     conversation is sent. `prompt_cache_key`: OpenAI's field for the same, with the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
-    `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
+    `tokenize`: the path that counts prompts exactly, relative to the URL (vLLM, SGLang: "../tokenize").
 
     `tools`: `auto` if only the model may choose, `all` if `tool_choice` is followed, too.
     `format`: the formats that are followed. `json_object`: any object. `json_schema`: schemas, too, as OpenAI's
-    `response_format`. The others add patterns and grammars, as vLLM's `structured_outputs` or its older `guided` fields, or
-    only patterns, as `sglang` has them.
+    `response_format`. `structured_outputs`, and `guided` of older vLLM: patterns and grammars, too. `sglang`: patterns, too.
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
     `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
     `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
-    `any_history`: messages may have any order of roles, with late system messages. Other upstreams get what strict
-    templates accept. `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no
+    `any_history`: messages may have any order of roles, with late system messages. Other upstreams get what strict templates
+    accept. `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no
     preset has it.
     """
 

@@ -211,7 +211,7 @@ SETTINGS_PREFIX = "MIDSTREAM_"
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][A-Za-z0-9_]+)*")
 
 _PATIENCE_S = 24 * 3600.0
-"""How long a request waits for a vLLM that is away. The launcher ends it or brings it back sooner."""
+"""How long a request waits for a vLLM that is away. The launcher ends or restarts vLLM sooner."""
 
 MOST_CHARS = 2000
 """The longest line that is passed on; the rest of it is dropped."""
@@ -282,7 +282,7 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
 
 
 def upstream_of(options: LaunchOptions) -> UpstreamOptions:
-    """Return the upstream's options of a vLLM that is started with these. Its port and its window are known later."""
+    """Return the upstream options for a vLLM that is started with `options`. Its port and its window are known later."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
     parsers = (_value(options, name) for name in ("enable-auto-tool-choice", "tool-call-parser"))
     return UpstreamOptions(
@@ -335,9 +335,9 @@ def _value(options: LaunchOptions, name: str) -> str | None:
 
 
 class LogLine(NamedTuple):
-    """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
+    """One line that vLLM wrote. `level` is None if the line belongs to no log record, such as a progress bar or a bare traceback.
 
-    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same.
+    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same `place`.
     """
 
     level: int | None
