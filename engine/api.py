@@ -1,4 +1,4 @@
-"""The interface of an engine for the layers above, and the stream of a reply's outputs. Imports neither torch nor transformers."""
+"""An engine's interface for the layers above, and the stream of a reply's outputs. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
@@ -252,11 +252,11 @@ class DeliveryTimes:
 class Streamer:
     """The outputs of one request, in order; then the iteration ends. One reader iterates, and may cancel.
 
-    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and `Finished`. Any but
-    the last may be missing. A preempted request is queued and started again; so is one that failed at an upstream before
-    the first text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or `Prefilling` is
-    superseded by the next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and
-    `EngineUnavailable` if an upstream refused the request.
+    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and
+    `Finished`. Any but the last may be missing. A preempted request is queued and started again; so is one that failed at
+    an upstream before the first text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or
+    `Prefilling` is superseded by the next output. After the outputs so far, iterating raises `EngineLost` if the engine's
+    process died, and `EngineUnavailable` if an upstream refused the request.
 
     The engine's side calls `put_nowait` and `fail`.
 

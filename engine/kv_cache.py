@@ -149,7 +149,7 @@ class BlockTable:
 
 
 class PagePool:
-    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; the caller makes them and clears the list.
+    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; the caller makes and clears them.
 
     If no page is free, one that only the cache holds is taken: the one that was released first.
     """

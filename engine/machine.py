@@ -1,4 +1,4 @@
-"""Engine options, and what all processes need from the machine: free memory, an environment without secrets, logs without content.
+"""Engine options, and what all processes need of the machine: memory, an environment without secrets, logs without content.
 
 Knows no torch.
 """

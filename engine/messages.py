@@ -441,8 +441,8 @@ class Languages(msgspec.Struct, frozen=True):
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has a value for every field of `Params` that the model defines.
 
-    `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `effort`, `template`, `format`, `continue`, `raw`,
-    `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some formats are.
+    `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `effort`, `template`, `format`, `continue`,
+    `raw`, `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some are.
 
     `context_tokens`: the most tokens of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
     `languages`: of a model that only translates.

@@ -221,7 +221,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Chooses an engine for each request, and remembers its choice. The conversation that was silent for longest is forgotten first.
+    """Chooses an engine for each request, and remembers its choice. The conversation silent for longest is forgotten first.
 
     A conversation without a remembered home goes to the idlest engine, or, if engines have names, to the one that its
     id ranks first. So other replicas, and this one after a restart, choose alike, and a new engine moves few conversations.

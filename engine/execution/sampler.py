@@ -417,7 +417,7 @@ class LogitsProcessors:
         )
 
     def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
-        """Return scores, (rows, vocabulary) of float32, with the changes. Overwrites the given ones; does not wait for the device."""
+        """Return scores, (rows, vocabulary) of float32, with the changes. Overwrites `scores`; does not wait for the device."""
         if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
             return self._guided(scores, changes.guides)  # this returns a new tensor
         scores = self._penalised(scores, changes)

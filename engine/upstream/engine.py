@@ -65,7 +65,8 @@ from engine.upstream.options import EmbedderOptions, UpstreamOptions
 class UpstreamEngine(SingleEngine):
     """Serves requests by one upstream.
 
-    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with EngineUnavailable.
+    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with
+    EngineUnavailable.
     A request that failed before its first text goes to another engine, if there is one; else it is retried `retries` times,
     then ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
     """

@@ -118,7 +118,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds. `unavailable_s`: how long a request waits for an upstream that is unreachable. `health_s`: between checks of it."""
+    """In seconds. `unavailable_s`: how long a request waits for an unreachable upstream. `health_s`: between health checks."""
 
     connect_s: Seconds = 5.0
     first_token_s: Seconds = 60.0
