@@ -1,4 +1,4 @@
-"""The interface of an engine for the layers above, and the stream of a reply's outputs. Imports neither torch nor transformers."""
+"""An engine's interface for the layers above, and the stream of a reply's outputs. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EngineState(StrEnum):
 
     @property
     def is_up(self) -> bool:
-        """Whether there is nothing to mend: requests are served, at once or after a start that they cause."""
+        """Whether nothing is wrong: requests are served at once, or after the start that they trigger."""
         return self in {EngineState.READY, EngineState.ASLEEP}
 
 
@@ -83,12 +83,12 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model, once it was loaded; stays known while the engine restarts."""
+        """Facts about the model, once it was loaded; they stay known while the engine restarts."""
         ...
 
     @property
     def parts(self) -> tuple[Engine, ...]:
-        """The engines behind this interface, always the same in the same order; itself if it is the only one."""
+        """The engines behind this interface, in a fixed order; the engine itself if there are no others."""
         ...
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
@@ -102,7 +102,7 @@ class Engine(Protocol):
     async def count_tokens(
         self, messages: Sequence[Message], *, client: str = "", spec: ReplySpec = PLAIN
     ) -> int:
-        """Return the prompt's length in tokens, counted to a little beyond the window; waits while the engine loads or restarts.
+        """Return the prompt's length in tokens, counted up to a little beyond the window. Waits out loads and restarts.
 
         `client`, `spec`: as in `Request`. Cancelling the wait cancels the count.
 
@@ -114,12 +114,12 @@ class Engine(Protocol):
     def generate(self, request: Request) -> Streamer:
         """Ask for a reply. A request made while the engine loads or restarts waits for it.
 
-        Raises EngineUnavailable if the engine has failed or is stopped, ValueError if a request of the same id is still open.
+        Raises EngineUnavailable if the engine has failed or is stopped, ValueError if a request with this id is still open.
         """
         ...
 
     def statistics(self) -> EngineStatistics:
-        """Return the latest numbers of the process; zeros before the first."""
+        """Return the engine's latest statistics; zeros before the first."""
         ...
 
     async def run(self) -> None:
@@ -138,11 +138,11 @@ _NEUTRAL: dict[str, object] = {
     "ignore_eos": False,
     "special_tokens": False,
 }
-"""The parameters' values that every engine can follow."""
+"""Parameters' values that change nothing, so every engine can follow them."""
 
 
 def not_served(params: Params, facts: ModelFacts) -> str | None:
-    """Return the first field that the engine can't follow, or None."""
+    """Return the first field of `params` that the engine can't follow, or None."""
     for name in facts.lacks:
         value = getattr(params, name)
         if value is not None and value != _NEUTRAL.get(name):
@@ -189,7 +189,7 @@ def messages_not_served(messages: Sequence[Message], facts: ModelFacts) -> str |
 
 
 class Runnable(ABC):
-    """Something that serves as long as its `run` runs: put that into a task group, or use `running`."""
+    """Serves as long as `run` runs: start `run` in a task group, or use `running`."""
 
     @abstractmethod
     async def run(self) -> None:
@@ -197,7 +197,7 @@ class Runnable(ABC):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Run it inside the block, and stop it at the end."""
+        """Keep `run` running inside the block, and cancel it at the end."""
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(self.run(), name=type(self).__name__)
             try:
@@ -220,7 +220,7 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    """The vectors as JSON, in the order of their texts. `tokens`: those of the texts; 0 if they were not counted."""
+    """The vectors as JSON, in the order of their texts. `tokens`: how many the texts have; 0 if not counted."""
 
     vectors: tuple[msgspec.Raw, ...]
     tokens: int
@@ -244,7 +244,7 @@ class DeliveryTimes:
     seconds: float = 0.0
 
     def note(self, seconds: float) -> None:
-        """Count one."""
+        """Count one piece, which waited `seconds`."""
         self.count += 1
         self.seconds += seconds
 
@@ -252,24 +252,24 @@ class DeliveryTimes:
 class Streamer:
     """The outputs of one request, in order; then the iteration ends. One reader iterates, and may cancel.
 
-    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and `Finished`. Any but
-    the last may be missing. A preempted request is queued and started again; so is one that an upstream failed before its first
-    text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or `Prefilling` is superseded by the
-    next output. After the outputs so far, iterating raises `EngineLost` if the engine's process died, and `EngineUnavailable`
-    if an upstream refused the request.
+    They are `Queued`*, `Started`, `Prefilling`*, then `Reasoning`, `Chunk` and `ToolCallOutput` in any order, and
+    `Finished`. Any but the last may be missing. A preempted request is queued and started again; so is one that failed at
+    an upstream before the first text (`Retried` says so). Chunks merge while their reader is late. A waiting `Queued` or
+    `Prefilling` is superseded by the next output. After the outputs so far, iterating raises `EngineLost` if the engine's
+    process died, and `EngineUnavailable` if an upstream refused the request.
 
     The engine's side calls `put_nowait` and `fail`.
 
     `deadline`: the loop's time by which an upstream's reply must have ended, retries included; None: none. `tried`: the
-    numbers of the upstreams that failed before its first text.
+    numbers of the upstreams that failed before the reply's first text.
     """
 
     def __init__(
         self, request_id: str, on_cancel: Callable[[str], None], deliveries: DeliveryTimes | None = None
     ) -> None:
-        """Make a stream. `on_cancel` is called with the id at the first cancel of an open request.
+        """Make a stream. `on_cancel` is called with `request_id` at the first cancel of an open request.
 
-        `deliveries`: counts how long pieces waited for their reader; merged ones, from the first on.
+        `deliveries`: records how long pieces waited for their reader; merged ones count from the oldest.
         """
         self.request_id = request_id
         self.deadline: float | None = None
@@ -280,7 +280,7 @@ class Streamer:
         self._pieces: deque[tuple[Piece, float]] = deque()  # and when they were made
         self._last: Queued | Prefilling | Finished | None = None
         self.made_at: float | None = None
-        """When the oldest token in the last taken piece was made, by `time.monotonic`; None if unknown."""
+        """When the oldest token in the last taken piece was made, by `time.monotonic`; None before the first piece."""
         self._wakeup: asyncio.Future[None] | None = None  # the reader waits for it
         self._closed = False
         self._cancelled = False
@@ -292,7 +292,7 @@ class Streamer:
         return self._closed
 
     def redirect(self, on_cancel: Callable[[str], None], deliveries: DeliveryTimes | None = None) -> None:
-        """Redirect the cancel, and what is measured: another engine answers from now on."""
+        """Redirect cancels and measurements: another engine answers from now on."""
         self._on_cancel = on_cancel
         self._deliveries = deliveries
 
@@ -327,7 +327,7 @@ class Streamer:
     def get_nowait(self) -> Output | None:
         """Take the next output; None if the reader has to wait.
 
-        Raises StopAsyncIteration after the end, EngineLost (or the error given to `fail`) after a loss, at every call.
+        After the end every call raises StopAsyncIteration, or the error given to `fail`.
         """
         output = self._take()
         if output is None and self._error is not None:
@@ -358,7 +358,7 @@ class Streamer:
             self._wakeup.set_result(None)
 
     def _take(self) -> Output | None:
-        """Take the oldest output, or None; neighbours of one kind are taken together."""
+        """Take the oldest output, or None; neighbours of one kind are merged."""
         if self._early:
             return self._early.pop(0)
         if self._pieces:
@@ -383,7 +383,7 @@ class Streamer:
                 assert_never(first)
 
     def _neighbours(self, first: T) -> list[T]:
-        """Take the following pieces of the same kind, up to a total length."""
+        """Take the pieces of the same kind that follow, up to `MERGED_CHARS`; return all, `first` included."""
         merged, chars = [first], len(first.text)
         while self._pieces and isinstance(piece := self._pieces[0][0], type(first)):
             chars += len(piece.text)

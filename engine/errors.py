@@ -3,7 +3,7 @@
 EngineError
 ├── EngineUnavailable   no engine can take the request now (starting, crashed too often, stopped)
 │   └── EngineBusy      an upstream is overloaded; a later attempt may succeed
-├── EngineLost          the engine's process died while it served this request
+├── EngineLost          the engine's process died, or an upstream failed, while it served this request
 ├── PromptRejected      the messages, or the spec of their reply, are refused: the sender's fault
 └── ModelNotUsable      the model can't be served with these settings: the operator's fault, reported at the start
 """
@@ -31,7 +31,7 @@ class EngineError(Exception):
 
 
 class EngineUnavailable(EngineError):
-    """No engine can take the request now. `retry_after_s`: when one might, if it said so."""
+    """No engine can take the request now. `retry_after_s`: how long until one might, if known."""
 
     def __init__(self, message: str | None = None, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class EngineBusy(EngineUnavailable):
 
 
 class EngineLost(EngineError):
-    """The engine's process died while it served this request."""
+    """The engine's process died, or an upstream failed, while it served this request."""
 
 
 class PromptRejected(EngineError):

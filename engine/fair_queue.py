@@ -1,4 +1,4 @@
-"""The fair orders of requests: by priority, then between groups, then between their clients. Pure.
+"""Fair orders of requests: by priority, then between groups, then between their clients. Pure.
 
 A client is named `GROUP` + `GROUP_SEPARATOR` + its own name, or only by its name. Groups come first, so that somebody with
 a thousand names at one address does not get ahead of others.
@@ -20,7 +20,7 @@ QueueOrder = tuple[int, int, int, int]
 
 
 class _Shares:
-    """When the next piece of each name begins, in the units that each had by now if all were served at once."""
+    """The virtual time at which each name's next piece begins: the cost that each has had by then, if all are served at once."""
 
     def __init__(self) -> None:
         self._begins: dict[str, float] = {}
@@ -30,15 +30,15 @@ class _Shares:
         return name in self._begins
 
     def come(self, name: str) -> None:
-        """Note that a name waits, which did not wait before."""
+        """Note that a name begins to wait."""
         self._begins[name] = max(self._begins.get(name, 0.0), self._now)
 
     def end(self, name: str, cost: int) -> float:
-        """Return when the next piece of a name that waits would be complete."""
+        """Return the virtual time at which the next piece of a waiting name ends."""
         return self._begins[name] + cost
 
     def serve(self, name: str, cost: int, waiting: set[str]) -> None:
-        """Note that a piece of a name was served. `waiting`: the names that wait behind it."""
+        """Note that a piece of a name was served. `waiting`: the names that still wait."""
         self._begins[name] += cost
         self._now += cost / len(waiting | {name})
         self._begins = {
@@ -73,7 +73,7 @@ class FairQueue(Generic[K, T]):
         return (one.work for one in self._waiting.values())
 
     def add(self, key: K, work: T, *, client: str = "", priority: int = 0, cost: int = 1) -> None:
-        """Put work into the queue. It replaces work under the same key, of the same client, and keeps what that waited."""
+        """Put work into the queue. It replaces work of the same client under the same key, whose waiting still counts."""
         group = client.partition(GROUP_SEPARATOR)[0]
         clients = self._clients.setdefault(group, _Shares())
         others = [one for one in self._waiting.values() if one.group == group]
@@ -117,7 +117,7 @@ class FairQueue(Generic[K, T]):
         return list({one.group: one for one in last_first}.values())
 
     def _of_group(self, one: _Waiting[K, T]) -> tuple[int, float, int]:
-        """Return its order among those of its group."""
+        """Return the sort key of a piece of work within its group."""
         return -one.priority, self._clients[one.group].end(one.client, one.cost), one.arrival
 
 
@@ -154,16 +154,16 @@ class Running:
         return self._clients.total()
 
     def of(self, client: str) -> tuple[int, int]:
-        """Return how many requests of a client's group run, and how many of its own."""
+        """Return how many requests of a client's group run, and how many of the client itself."""
         return self._groups[_group(client)], self._clients[client]
 
     def add(self, client: str) -> None:
-        """Count one more."""
+        """Count one more request of a client."""
         self._groups[_group(client)] += 1
         self._clients[client] += 1
 
     def remove(self, client: str) -> None:
-        """Count one less. A group or client that runs nothing is forgotten."""
+        """Count one request fewer of a client. A group or client that runs nothing is forgotten."""
         for counts, name in ((self._groups, _group(client)), (self._clients, client)):
             counts[name] -= 1
             if not counts[name]:
@@ -171,7 +171,7 @@ class Running:
 
 
 class WaitingQueue(Generic[W]):
-    """Decides who is next when there is room: the group with the fewest running requests, and in it such a client."""
+    """Decides whose request is next: of the group with the fewest running requests, its client with the fewest."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, W] = {}
@@ -183,7 +183,7 @@ class WaitingQueue(Generic[W]):
         return one.arrival in self._waiting
 
     def add(self, one: W) -> None:
-        """Put a request into the queue. One that was there before gets its old place."""
+        """Put a request into the queue. One that was there before gets its old place back."""
         self._waiting[one.arrival] = one
 
     def remove(self, one: W) -> None:
@@ -195,11 +195,11 @@ class WaitingQueue(Generic[W]):
         return min(self._waiting.values(), key=_queue_order(running))
 
     def first_of(self, running: Running, may: Callable[[W], bool]) -> W | None:
-        """Return the request to start next of those that may; None if none may."""
+        """Return the request to start next of those that `may` allows; None if there is none."""
         return min(filter(may, self._waiting.values()), key=_queue_order(running), default=None)
 
     def in_order(self, running: Running) -> Iterator[W]:
-        """Yield all requests, in the order in which they would start if nobody else came or went."""
+        """Yield all requests, in the order in which they would start if no request came or ended."""
         of_client: Counter[str] = Counter()
         within: list[tuple[int, int, int, W]] = []
         for one in sorted(self._waiting.values(), key=lambda one: (-one.priority, one.arrival)):

@@ -1,8 +1,8 @@
-"""Grammars as llguidance reads them: written from a reply's spec, tried in a process of their own, and compiled for a vocabulary.
+"""Grammars as llguidance reads them: written from a reply's spec, tried in a separate process, and compiled for a vocabulary.
 
-A reply's grammar is thoughts, then calls, an answer in a format, or text with calls in it. That frame is in Lark; each schema is a
-grammar of its own in it, so that its references stay valid. `docs/design/engine.md` says
-what the limits cost, and `tests/engine/grammar/test_bad_schemas.py` checks it.
+A reply is thoughts, then one of these: calls, an answer in a format, text with calls in it. This frame is in Lark; each
+schema is a separate grammar within it, so that its references stay valid. `docs/design/engine.md` says what the limits
+cost, which `tests/engine/grammar/test_bad_schemas.py` checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from engine.errors import PromptRejected
 from engine.messages import Format, Grammar, JsonObject, JsonSchema, Regex, ReplySpec, Tool
 
 MAX_BYTES = 256 * 1024
-"""The largest schema, pattern or grammar; also the most that the schemas of all tools have together."""
+"""The largest schema, pattern or grammar; also the limit for the schemas of all tools together."""
 
 MAX_DEPTH = 64
 """How deeply the brackets of a JSON Schema may be nested."""
@@ -44,7 +44,7 @@ _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _TRIED = '{"key": [1, "é 字 😀\\n"]}'
 
 _PANIC = "PanicException"
-"""The name of the error of a panic in a Rust library. Its class can't be imported."""
+"""The class name of a panic in a Rust library. The class can't be imported."""
 
 LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,
@@ -66,28 +66,28 @@ TOKEN_S = 0.1
 """CPU seconds for each token of a reply: to take it, and to make the next mask."""
 
 WHOLE_S = 0.5
-"""CPU seconds for the whole trial. Its process is killed then."""
+"""CPU seconds for the whole trial, after which its process is killed."""
 
 WALKS = ("{", "[", "", "")
-"""What the replies of a trial prefer: to open an object or a list wherever they may, or random tokens only."""
+"""The text that each reply of a trial prefers wherever it is allowed; empty: random tokens only."""
 
 TOKENS = 16
-"""The length of each of these replies."""
+"""Tokens of each of these replies."""
 
 MEMORY_BYTES = 32 * 2**20
 """The most memory of a matcher. Each running reply may have one."""
 
 TIMEOUT_S = 10.0
-"""Seconds until a trial is given up on a machine without a CPU to spare."""
+"""Seconds after which a trial is given up, as on a machine without a CPU to spare."""
 
 NICENESS = 5
 """Trials have a lower priority than whatever computes replies."""
 
 WAIT_S = 0.02
-"""How long a trial is waited for before others get their prompts. Most trials take less."""
+"""Seconds to wait for a trial before other prompts are made. Most trials take less."""
 
 OTHERS_WAIT_S = 0.001
-"""How long the trial of another grammar is waited for."""
+"""Seconds to wait for the trial of another grammar."""
 
 UNTOLD = 16
 """The most outcomes that are kept until somebody asks for them."""
@@ -123,7 +123,7 @@ def check_size(text: str, field: str) -> None:
 def read_schema(text: str, field: str) -> dict[str, msgspec.Raw]:
     """Return the keywords of a JSON Schema with their values as written. `true` has no keywords.
 
-    Raises PromptRejected if the text is too long, nested too deeply, or no schema.
+    Raises PromptRejected if the text is too long, nested too deeply, not a schema, or `false`.
     """
     check_size(text, field)
     if nesting(text) > MAX_DEPTH:
@@ -206,8 +206,8 @@ class NoGrammars(Exception):
 class Vocabulary:
     """The tokens of a model. `size`: how many ids it has. `ends`: the ids that end a reply.
 
-    `controls`: tokens that no text of a grammar matches. `specials`: the ids of those that have a name. `loose`: those that
-    models write amid their text, such as `<think>`; the tokenizer itself does not call them special.
+    `controls`: ids of tokens that no text of a grammar matches. `specials`: the named ones. `loose`: those that models
+    write within text, such as `<think>`; the tokenizer itself does not mark these special.
     """
 
     tokens: LLTokenizer
@@ -219,7 +219,7 @@ class Vocabulary:
 
 
 def vocabulary_of(tokenizer: Any, *, size: int | None = None, ends: Iterable[int] = ()) -> Vocabulary:
-    """Return the vocabulary of a transformers tokenizer. `size`: the model's, if it has more ids than tokens.
+    """Return the vocabulary of a transformers tokenizer. `size`: the model's number of ids, if larger than the tokenizer's.
 
     `ends`: the ids that end the model's replies, or else the tokenizer's own. Raises NoGrammars.
     """
@@ -309,8 +309,8 @@ class GrammarTrials:
     def __call__(self, source: GrammarSource) -> str:
         """Return what is wrong with a grammar, or an empty string. Raises TrialPostponed.
 
-        If a trial of another grammar still runs, its end comes first. Others are hardly kept waiting for that: many grammars in
-        a row would each take their while.
+        If a trial of another grammar still runs, that one has to end first. The caller hardly waits for it, since such
+        waits would add up over many grammars in a row.
         """
         digest = source.digest
         if self._running is not None and self._running.digest != digest:
@@ -358,7 +358,7 @@ class _Running:
         return self._reading
 
     def outcome(self) -> str | None:
-        """Return its outcome; None while it runs."""
+        """Return the trial's outcome; None while it runs."""
         with suppress(BlockingIOError):
             while some := os.read(self._reading, 65_536):
                 self._output += some
@@ -373,7 +373,7 @@ class _Running:
 
 
 def judge(compiler: GrammarCompiler, source: GrammarSource) -> str:
-    """Try a grammar in this process, and return what is wrong with it. Its cost is known only afterwards."""
+    """Try a grammar in this process, and return what is wrong with it. Its cost is only measured, not bounded."""
     clock, memory = time.process_time, _peak_bytes()
     began = clock()
     try:
@@ -429,7 +429,7 @@ def _try_and_end(compiler: GrammarCompiler, source: GrammarSource, writing: int)
 
 
 def _peak_bytes() -> int:
-    """Return the peak memory of the process so far. macOS counts bytes, other systems KiB."""
+    """Return the process's peak memory so far, in bytes: macOS reports these, other systems KiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
@@ -449,7 +449,7 @@ _COMPACT = {"item_separator": ", ?", "key_separator": ": ?", "whitespace_flexibl
 
 _OBJECT = '"object"'
 
-# With forcing, each mask has the tokenizer spell all forced bytes again: a constant of 200 KiB took 100 ms a token.
+# With forcing, the tokenizer encodes all forced bytes again for each mask: a constant of 200 KiB took 100 ms a token.
 _HEAD = '%llguidance {"no_forcing": true}'
 
 TRIED = 1024
@@ -482,7 +482,7 @@ def any_of(ids: Iterable[int]) -> str:
 
 
 def controls_in(frame: str) -> set[int]:
-    """Return the ids of the control tokens that rules name."""
+    """Return the ids of the control tokens that a frame's rules name."""
     return {int(id_) for ids in _CONTROLS.findall(frame) for id_ in ids.split(",")}
 
 
@@ -509,7 +509,7 @@ class GrammarWriter:
         calls: CallForm | None = None,
         thoughts: ThoughtForm | None = None,
     ) -> None:
-        """Take the ids of control tokens by their names, and the ids of those that may be amid text.
+        """`specials`: the ids of control tokens, by name. `loose`: the ids of those that may occur within text.
 
         `calls`: None if the form of the model's calls is unknown. Then no call can be forced, and calls are free text.
         """
@@ -519,7 +519,7 @@ class GrammarWriter:
         self._thoughts = thoughts
 
     def write(self, spec: ReplySpec, *, exact: bool = True) -> GrammarSource | None:
-        """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if there is no grammar of a spec.
+        """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if a spec has no grammar.
 
         `exact`: follow the schemas of all tools; else tools that are not strict take any object as arguments.
         """
@@ -573,7 +573,7 @@ class GrammarWriter:
         return f"({lead} body SPACE? | {own_text})"
 
     def _text(self, page: _RuleSet, opening: str) -> str:
-        """Return the symbol of any text, with the control tokens that models write amid text."""
+        """Return the symbol of any text, with the control tokens that models write within text."""
         page.rule("TEXT", f"/{ANY}+/")
         apart = {self._specials[opening]} if opening in self._specials else set()
         if self._thoughts is not None:
@@ -583,7 +583,7 @@ class GrammarWriter:
         return "text"
 
     def _no_thought(self) -> str:
-        """Return a condition that a lead does not begin with thoughts, so that a call inside of them is none."""
+        """Return a condition: a lead must not begin with thoughts, so that a call inside thoughts does not count."""
         thoughts = self._thoughts
         if thoughts is None or thoughts.opened or begins_special(thoughts.opening, self._specials):
             return ""
@@ -717,7 +717,7 @@ class GrammarMaker:
         """Return the grammar of a reply; None if the reply is free. Raises PromptRejected if its spec can't be followed.
 
         `opened`: the prompt has opened the thoughts.
-        Schemas of tools that are not strict are no reason: if they can't be followed, the arguments may be any object.
+        Schemas of tools that are not strict are no reason to refuse: if they can't be followed, the arguments may be any object.
         """
         writer = self._writers[opened]
         source = writer.write(spec)

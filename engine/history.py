@@ -1,7 +1,7 @@
-"""Makes any history valid for a chat template. Strict templates refuse what a stop, a model switch or a client leaves.
+"""Makes any history valid for a chat template. Strict templates refuse what a stop, a model switch or a client may leave.
 
-Only the prompt changes, never the stored history. Later messages leave the form of earlier ones alone where they can, so
-that the cached keys and values of a shorter history fit a longer one.
+Only the prompt changes, never the stored history. Where possible, later messages don't change how earlier ones are written,
+so that the cached keys and values of a shorter history fit a longer one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TemplateRules(NamedTuple):
 
 
 UNKNOWN = TemplateRules("first", repeats=False, user_after_tool=False, opens_with_any=False, empty=False)
-"""For the template of an upstream, which can't be tried: what the strictest ones accept."""
+"""For an upstream's template, which can't be tried: what the strictest templates accept."""
 
 
 def normalized(
@@ -49,7 +49,7 @@ def normalized(
 ) -> list[Message]:
     """Return a history that a template with these rules accepts. `continues`: the last message is continued.
 
-    Every call is followed by its result. Replies without text and calls are left out.
+    Every call is followed by its result. Replies with neither text nor calls are left out.
     """
     last = len(messages) - 1
     kept = [
@@ -75,10 +75,10 @@ def normalized(
 
 
 def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message]:
-    """Yield messages with the result of each call right after it, except the last one's if that `is_open`.
+    """Yield messages, each call followed by its result. `is_open`: except the calls of the last message.
 
-    Calls in a row with one id get its results in order, the last of them all that are left. A result without a call
-    becomes the user's message.
+    Calls in a row with the same id get its results in order, the last call all that are left. A result without a call
+    becomes a message of the user's.
     """
     pending: dict[str, list[tuple[int, int]]] = {}
     results: dict[tuple[int, int], list[str]] = {}
@@ -106,7 +106,7 @@ def _answered(messages: Sequence[Message], *, is_open: bool) -> Iterator[Message
 
 
 def _placed(messages: Iterable[Message], system: str) -> Iterator[Message]:
-    """Yield messages with system prompts only where they may be. Others begin the user's next message, or are one."""
+    """Yield messages, system prompts only where they may be: others open the user's next message, or become one."""
     waiting: list[Message] = []
     may_lead = system == "first"
     for message in messages:
@@ -128,13 +128,13 @@ def _placed(messages: Iterable[Message], system: str) -> Iterator[Message]:
 
 
 def _filled(message: Message) -> Message:
-    """Return a message of the user with words, if it was empty."""
+    """Return a message; an empty one of the user's gets the text `NO_MESSAGE`."""
     is_empty = message.role == "user" and not message.images and not message.content.strip()
     return Message("user", NO_MESSAGE) if is_empty else message
 
 
 def _as_text(message: Message) -> Message:
-    """Return calls as the assistant's text, and results as the user's."""
+    """Return a message, with calls as the assistant's text, or a result as the user's."""
     if message.role == "tool":
         return Message("user", message.content)
     if not message.calls:
@@ -162,7 +162,7 @@ def _opened(messages: list[Message]) -> list[Message]:
 
 
 def _alternating(messages: Iterable[Message], *, text_with_calls: bool) -> Iterator[Message]:
-    """Yield messages with neighbors of one role joined. Each result remains a message, and so do calls that hide text."""
+    """Yield messages with neighbors of one role joined. A result remains a message, and so do calls that would hide text."""
     for role, neighbors in groupby(messages, lambda message: message.role):
         if role == "tool":
             yield from neighbors

@@ -1,6 +1,6 @@
 """The KV cache: pages of keys and values, who holds them, which prefixes they keep, and the tensors that they are in.
 
-`PagePool` and `PrefixCache` are numbers alone. Any number of requests may hold a page, and so may the cache of prefixes.
+`PagePool` and `PrefixCache` handle page numbers alone. Any number of requests may hold a page, and so may the cache of prefixes.
 `free + used + cached == total` always: requests hold the used pages, and only the cache holds the cached ones. A page with
 another holder is copied before it is written.
 
@@ -29,24 +29,24 @@ from engine.errors import ModelNotUsable
 from engine.step_layout import StepLayout
 
 CPU_KV_SHARE = 0.25
-"""The share of the free memory that keys and values take after loading on a CPU, which everything else shares."""
+"""The share of the memory free after loading that keys and values take on a CPU, where all else needs memory, too."""
 
 CUDA_KV_SHARE = 0.95
-"""The same on CUDA, of the memory that the largest step leaves, which is measured. The rest is for recorded steps."""
+"""The same on CUDA, of the memory left beside the largest step, which is measured. The rest is for CUDA graphs."""
 
 KEPT_SHARE = 0.25
-"""Memory for prompts that are kept for later turns, relative to that of all replies at once. They also use what replies leave."""
+"""Memory for prompts kept for later turns, relative to that of all replies at once. They also use what replies leave free."""
 
 WORKING_BYTES = 64 << 20
 """Memory for requests, formats and what libraries allocate when they are first used."""
 
 STATES, INNER_STATES, LOGITS = 8, 4, 4
-"""How many float32 copies of its states, of those of its feed-forward part and of its logits a step has at once, at most."""
+"""The most float32 copies that a step has at once of its hidden states, of its feed-forward states, and of its logits."""
 
 CPU_PAGE = 64
 
 CUDA_PAGE = 256
-"""Tokens of a page. On a CPU this measured best; on CUDA attention was measured with it."""
+"""Tokens of a page: 64 measured best on a CPU; on CUDA attention was measured with 256."""
 
 SMALLEST_CONTEXT = 64
 """The fewest tokens of prompt and reply that make sense for a conversation."""
@@ -95,7 +95,7 @@ def kv_budget(
     page_size: int,
     is_limit: bool = False,
 ) -> KVBudget:
-    """Divide `size` bytes into pages. None: the free memory is unknown, so every reply gets its whole window.
+    """Divide `size` bytes into pages. `size` None: the free memory is unknown, so every reply gets its whole window.
 
     `is_limit`: no more is taken than the windows of `max_batch` replies and `KEPT_SHARE` of that: more is of little use.
     Raises ModelNotUsable if there is too little memory.
@@ -138,7 +138,7 @@ class PageCopy(NamedTuple):
 class BlockTable:
     """The pages of one request, in the order of its tokens. Only the pool changes it.
 
-    `writable`: nobody else holds the pages of the positions below it, from the start of the last `extend` on.
+    `writable`: from the start of the last `extend` to this position, nobody else holds the pages.
     """
 
     __slots__ = ("pages", "writable")
@@ -149,7 +149,7 @@ class BlockTable:
 
 
 class PagePool:
-    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; their maker clears the list.
+    """`total` pages of `size` tokens each. `copies` are due before the next step, in order; the caller makes and clears them.
 
     If no page is free, one that only the cache holds is taken: the one that was released first.
     """
@@ -165,7 +165,7 @@ class PagePool:
         self._holders = array("i", bytes(4 * total))
         self._kept = bytearray(total)
         self._free = list(range(total - 1, -1, -1))
-        self._cached: OrderedDict[int, int] = OrderedDict()  # and the number of sweeps at its release
+        self._cached: OrderedDict[int, int] = OrderedDict()  # page: sweeps before its release
         self._sweeps = 0
         self._stale: set[int] = set()
 
@@ -209,7 +209,7 @@ class PagePool:
         return table
 
     def extend(self, table: BlockTable, start: int, stop: int) -> bool:
-        """Make the positions from `start` to `stop` writable. False if there is too little room; nothing changes then."""
+        """Make the positions from `start` to `stop` writable. False if there is too little room; then nothing changes."""
         if stop <= table.writable:
             return True
         pages, first = table.pages, start // self.size
@@ -248,7 +248,7 @@ class PagePool:
             self.changes += 1
 
     def sweep(self) -> None:
-        """Have the cache forget the pages that only it has held since the sweep before this one."""
+        """Have the cache forget the pages that it alone has held since before the last sweep."""
         old = [page for page, sweeps in self._cached.items() if sweeps < self._sweeps]
         for page in old:
             if page in self._cached:  # it may have gone with the page that it continued
@@ -256,7 +256,7 @@ class PagePool:
         self._sweeps += 1
 
     def take_stale(self, most: int) -> list[int]:
-        """Return up to `most` free pages that were written to, in order; they count as unwritten from now on."""
+        """Return up to `most` free pages that were written to, in ascending order; they count as unwritten from now on."""
         pages = sorted(islice(self._stale, most))
         self._stale.difference_update(pages)
         return pages
@@ -329,10 +329,10 @@ class PrefixCache:
         pool.evict = self._evict
 
     def find(self, salt: str, prompt: Sequence[int], *, shared: int = 0) -> Match:
-        """Return what is known of a prompt. Its last token never is, since its logits have to be computed.
+        """Return what the cache has of a prompt: never its last token, whose logits have to be computed.
 
-        Pages of this salt count, and within the first `shared` tokens those of everyone. A request that shares none
-        must not find out by guessing what others share.
+        Only pages of this salt count, and within the first `shared` tokens everyone's. So a request that shares nothing
+        can't find out by guessing what others share.
         """
         tokens = array("q", prompt[:-1]).tobytes()
         node, pages, page_bytes = self._root, array("i"), self._pool.size * TOKEN_BYTES
@@ -419,7 +419,7 @@ def _begins(siblings: dict[bytes, _Node], tokens: bytes) -> bool:
 
 
 def _longest(node: _Node, salt: str, wanted: bytes) -> tuple[int | None, int]:
-    """Return the child page with the most tokens in common with `wanted` from its beginning on, and their number."""
+    """Return the child page that begins with the most tokens of `wanted`, and their number."""
     best: tuple[int | None, int] = None, 0
     for one in _newest(node.children.get(salt, {})):
         same = common_tokens(one.tokens, wanted)
@@ -546,8 +546,8 @@ class PagedCache(Cache):
     def get_seq_length(self, layer_idx: int | None = None) -> int | Tensor:  # type: ignore[override] # per row
         """Return the positions of a step's rows minus their row numbers, (rows,), for a layer; 0 without one.
 
-        Layers that scale queries by position, such as Llama 4's, add row numbers to this. Whole modules need no length,
-        since they always receive position ids.
+        Layers that scale queries by position, such as Llama 4's, add row numbers to this. Modules that ask for no layer
+        need no length, since they always receive position ids.
         """
         if layer_idx is None:
             return 0
@@ -570,7 +570,7 @@ def _reserved(like: Tensor, pages: int, size: int) -> Tensor:
     shape = pages, like.shape[1], size, like.shape[2]
     if like.device.type != "cpu":
         return like.new_empty(shape)
-    # It begins with a page of the system, so that pages can be given back without their neighbors.
+    # It begins at a page of the system, so that pages can be given back without their neighbors.
     length = math.prod(shape) * like.element_size()
     memory = like.new_empty(length + mmap.PAGESIZE, dtype=torch.uint8)
     start = -memory.data_ptr() % mmap.PAGESIZE
@@ -578,7 +578,7 @@ def _reserved(like: Tensor, pages: int, size: int) -> Tensor:
 
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first of neighboring pages, and the page after the last."""
+    """Yield the first page of each run of neighboring pages, and the page after its last."""
     first = 0
     for place in range(1, len(pages) + 1):
         if place == len(pages) or pages[place] != pages[place - 1] + 1:
@@ -590,7 +590,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def _give_back(start: int, stop: int) -> None:
-    """Return the whole pages of the system between two addresses. Locked memory stays."""
+    """Give the whole system pages between two addresses back. Locked memory stays."""
     start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop:
         _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)

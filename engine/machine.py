@@ -1,4 +1,4 @@
-"""Engine options, and what all processes need from the machine: free memory, an environment without secrets, logs without content.
+"""Engine options, and what all processes need of the machine: memory, an environment without secrets, logs without content.
 
 Knows no torch.
 """
@@ -40,7 +40,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     `kv_bytes` bounds the memory for keys and values. If it is None, this engine gets the share `memory_share` of what
     the loader would take. `kv_idle_s`: keys and values that nobody uses for so long are given up, on a CPU. `threads`:
     compute threads on the CPU; None: PyTorch's default. `pickled_weights`: also load weights that are not safetensors.
-    `reply_tokens`: the longest reply whose sender names no limit. `quantize`: the kind of the linear layers' weights.
+    `reply_tokens`: the longest reply if its sender names no limit. `quantize`: the kind of the linear layers' weights.
     """
 
     model: str
@@ -57,7 +57,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineOptions, ...]:
-    """Return the options of all engines of one machine, with each one's share of it.
+    """Return the options of all engines of one machine, each with its share of that machine.
 
     Engines of one device share its memory. Those that may use the CPU share its `cores`, with at least one thread each.
     """
@@ -75,13 +75,13 @@ def shared_out(engines: Sequence[EngineOptions], *, cores: int) -> tuple[EngineO
 
 
 KEPT = frozenset(("HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "PWD", "OLDPWD"))
-"""What loading a model needs, and names that only look like secrets."""
+"""Variables that children keep: what loading a model needs, and names that only look like secrets."""
 
 SECRET = frozenset(("KEY", "KEYS", "TOKEN", "TOKENS", "AUTH", "DSN", "PAT"))
 """Words of a variable's name, between underscores, that mark a secret."""
 
 SECRET_PARTS = re.compile("APIKEY|AUTHORIZATION|CONNECTION_?STRING|CREDENTIAL|PASSPHRASE|PASSW|PWD|SECRET")
-"""Parts of a name that mark one."""
+"""Parts of a variable's name that mark a secret."""
 
 _LOGIN = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 """A URL's user and password."""
@@ -125,7 +125,7 @@ def _is_hidden(name: str, value: str) -> bool:
 
 
 def end_with_parent() -> None:
-    """Have the system kill this process at once when its parent ends, which Linux alone can."""
+    """Have the system kill this process at once when its parent ends. Only Linux can."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -136,7 +136,7 @@ def torch_settings(environ: Mapping[str, str]) -> dict[str, str]:
     OpenMP's threads spin while they wait for each other, then sleep. By default they spin for long, but the cores are shared
     with the gateway, the store and whatever else runs, so here they spin briefly. Measured on two cores: a small matrix
     product takes 19 microseconds with brief or long spinning, and 76 without; without it a decode step of a 768x12 Llama
-    takes 1.2 to 1.5 times as long. Beside one busy process, long spinning or threads bound to cores (OMP_PROC_BIND=true)
+    takes 1.2 to 1.5 times as long. Next to one busy process, long spinning or threads bound to cores (OMP_PROC_BIND=true)
     cost a factor of three to twenty, brief spinning next to nothing.
 
     oneDNN makes a kernel for each shape of a product, in 0.3 ms, and torch and oneDNN keep 1,024 each: half a megabyte and
@@ -175,7 +175,7 @@ def free_in_cgroup(folder: Path) -> int | None:
 
 
 def kernel_text(path: str | Path) -> str:
-    """Return the text of a kernel's file, or nothing if there is no such file."""
+    """Return the text of a file of the kernel's, or nothing if there is no such file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -195,7 +195,7 @@ def with_usage(counted: EngineStatistics, device_memory: DeviceMemory | None = N
 
 
 def resident_bytes() -> int:
-    """Return this process's memory; if the system doesn't say, the most that it ever had."""
+    """Return the memory of this process; if the system doesn't say, the most that the process ever had."""
     try:
         return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
@@ -204,7 +204,7 @@ def resident_bytes() -> int:
 
 
 def most_memory(*, taken: int, kv: int, kv_tokens: int, working: int) -> str:
-    """Say how much memory a process may take at most. `taken`: what it takes once the model is loaded. Pure."""
+    """Return in words how much memory a process may take at most. `taken`: with the model loaded. Pure."""
     return (
         f"at most about {_megabytes(taken + kv + working)}: {_megabytes(taken)} with weights and libraries, "
         f"{_megabytes(kv)} for keys and values of {kv_tokens:,} tokens, {_megabytes(working)} to work with"
@@ -218,7 +218,7 @@ def _megabytes(count: int) -> str:
 def triton_trouble() -> tuple[str, str] | None:
     """Return why Triton can't compile kernels and how to fix that; None if it can, or if it is not installed.
 
-    It builds a C extension when the first kernel is launched, unless `TRITON_CACHE_DIR` has one.
+    Triton builds a C extension when the first kernel is launched, unless `TRITON_CACHE_DIR` has one.
     """
     if find_spec("triton") is None:
         return None
@@ -238,7 +238,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return the same with its line ends kept."""
+    """Return what `printable` does, but with line ends kept."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -304,7 +304,7 @@ def set_up_logs() -> None:
 
 
 def remove_library_handlers() -> None:
-    """Tell what libraries log by our handler alone. Call it once they are imported: huggingface_hub brings a handler, too."""
+    """Let only our handler write what libraries log. Call this once they are imported: huggingface_hub brings a handler."""
     logging.getLogger("huggingface_hub").handlers.clear()
 
 

@@ -35,7 +35,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a prompt, in the terms of the model's chat template.
 
     An assistant's message may have `reasoning` and `calls`. A tool's message answers the call `call_id`. A user's message
-    may have `images`, in the order of their places.
+    may have `images`, in the order of their places in the text.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -55,13 +55,13 @@ REPLY_TOKENS = 8192
 
 
 class Params(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a reply is generated. `None` means: the model's own generation config.
+    """How a reply is generated. `None` means: as in the model's own generation config.
 
     `top_logprobs`: how many likeliest tokens' log-probabilities come with each token's own; None: none come.
     `min_p`: a token needs that share of the likeliest one's probability. `presence_penalty` is subtracted once from the
     logits of tokens that the reply has, `frequency_penalty` for each time that they came. `logit_bias`: token ids and
-    what is added to their logits. `min_tokens`: the reply ends no sooner. `ignore_eos`: no end token ends it. The text
-    shows `special_tokens`.
+    what is added to their logits. `min_tokens`: the reply ends no sooner. `ignore_eos`: no end token ends it.
+    `special_tokens`: the text shows them.
     """
 
     max_new_tokens: int | None = None
@@ -128,7 +128,7 @@ class Translation(msgspec.Struct, frozen=True, omit_defaults=True):
     `target`, `source`: codes as the model names them; empty: its only one. `prefix`: the translation so far, which is
     forced; the reply is what follows it, with the blank between both, if there is one. A blank at the end of the prefix
     is left out. The prefix must be whole words, else the model may spell it in other tokens than its own. `unfinished`: the
-    text goes on; a model that has learned what a beginning determines says no more than that, others don't notice.
+    source continues. A model trained for that translates only what its beginning determines; others ignore this.
     """
 
     target: str = ""
@@ -141,7 +141,7 @@ TemplateValue = str | int | float | bool | None
 
 
 class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The spec of a reply beside its sampling, which shapes the prompt and the grammar.
+    """The spec of a reply, apart from its sampling. It shapes the prompt and the grammar.
 
     `tool_choice`: `auto`, `none` (the model is not shown the tools), `required`, or `named`: the one in `tool_name`.
     `parallel_calls`: a reply may have more than one call. `reasoning`: `auto`, `off`, `least` (as little as the template
@@ -163,7 +163,7 @@ class ReplySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def must_call(self) -> bool:
-        """Whether the reply is a call: it has no text that a format could apply to."""
+        """Whether the reply must be a call: it has no text that a format could apply to."""
         return bool(self.tools) and self.tool_choice in ("required", "named")
 
     @property
@@ -192,13 +192,13 @@ class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The fields of log lines."""
+        """These ids as fields of log lines."""
         fields = {"request_id": self.request_id, "trace_id": self.trace_id}
         return {name: value for name, value in fields.items() if value}
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers for a server that is asked for this request."""
+        """The headers that pass these ids on to a server."""
         headers = {"X-Request-Id": self.request_id, "traceparent": self.traceparent}
         return {name: value for name, value in headers.items() if value}
 
@@ -212,11 +212,11 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     """Asks for one reply. `request_id` is unique among the open requests.
 
     `cache_salt`: a prompt only reuses cached keys and values of the same salt. `shares_system`: the system prompt is the
-    operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group its
-    name is the group's name, `GROUP_SEPARATOR` and its own. A higher `priority` leaves the queue first. `conversation`: of several
-    engines, the one that served it last is preferred, since it has its keys and values. `model`: empty for the default.
-    `fallbacks`: models that serve now and can answer instead; so this request fails at once if it can't be served at once.
-    `trace`: its ids for logs.
+    operator's, so everyone may share its keys and values. `client`: the engine is fair between clients; in a group a
+    client's name is the group's name, `GROUP_SEPARATOR` and its own. A higher `priority` leaves the queue first.
+    `conversation`: of several engines, the one that served this conversation last is preferred, since it has the keys and
+    values. `model`: empty for the default. `fallbacks`: models that serve now and can answer instead; so this request fails
+    at once if it can't be served at once. `trace`: ids for logs and upstreams.
     """
 
     request_id: str
@@ -267,7 +267,7 @@ class CountResult(msgspec.Struct, frozen=True, tag="counted"):
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Asks whether the process is alive. The answer does not wait for the step loop, so a long step is no silence."""
+    """Asks whether the process is alive. The answer does not wait for the step loop, so a long step causes no silence."""
 
     number: int
 
@@ -298,13 +298,13 @@ class ErrorCode(StrEnum):
 
     INTERNAL = "internal"
     CONTEXT_OVERFLOW = "context_overflow"
-    """The prompt is longer than the window, by an upstream's tokenizer; it was only estimated here."""
+    """By an upstream's tokenizer the prompt is longer than the window; here its length was only estimated."""
     BAD_PARAMS = "bad_params"
     """A part of the request can't be followed."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """A token and the natural logarithm of its probability by the model, before penalties, temperature and limits.
+    """A token and the natural logarithm of its probability according to the model, before penalties, temperature and limits.
 
     `raw`: its bytes, which may be a part of a character; None if it has no text.
     """
@@ -329,7 +329,7 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk", omit_defaults=True):
     """Whole characters of a reply, ready to show. `text` is never empty.
 
     `tokens`: how many tokens were generated for it since the output before it.
-    `logprobs`: if they were asked for, the tokens whose whole text has left by now; each token is in one chunk.
+    `logprobs`: if they were asked for, the tokens whose whole text has been output by now; each token is in one chunk.
     """
 
     request_id: str
@@ -347,9 +347,9 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
 
 
 class ToolCallOutput(msgspec.Struct, frozen=True, tag="called", omit_defaults=True):
-    """A call that the model wrote to its end. `arguments`: the text of a JSON object. `tokens`: as in `Chunk`.
+    """A complete call of the model. `arguments`: the text of a JSON object. `tokens`: as in `Chunk`.
 
-    What looked like a call and is none becomes text. `call_id`: the upstream's id of it; empty: it has none yet.
+    What looked like a call and is none becomes text. `call_id`: the upstream's id of the call; empty: there is none yet.
     """
 
     request_id: str
@@ -360,7 +360,7 @@ class ToolCallOutput(msgspec.Struct, frozen=True, tag="called", omit_defaults=Tr
 
 
 class Queued(msgspec.Struct, frozen=True, tag="queued"):
-    """A request waits. `position` counts from 1, the next to start; told when it changes."""
+    """A request waits. `position` counts from 1, the next to start; sent when it changes."""
 
     request_id: str
     position: int
@@ -391,10 +391,9 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The one end of a request. Text that was held back comes in a `Chunk` before it (except at a cancel).
 
-    `steps_after`: steps started for this request after its cancel was read; None where nothing was cancelled, and
-    where an upstream that had begun does not tell. `error_code` says whose fault an `error` is.
-    `generated_tokens` counts every token of the reply, the end token included. `stop`: the stop string that ended it;
-    None: none did, or an upstream does not tell which.
+    `steps_after`: steps started for this request after its cancel was read; None without a cancel, and where the request
+    had been sent to an upstream. `error_code` says whose fault an `error` is. `generated_tokens` counts every token of the
+    reply, the end token included. `stop`: the stop string that ended it; None: none did, or an upstream does not report it.
     """
 
     request_id: str
@@ -442,10 +441,10 @@ class Languages(msgspec.Struct, frozen=True):
 class ModelFacts(msgspec.Struct, frozen=True, tag="ready"):
     """Sent once the model can serve. `defaults` has a value for every field of `Params` that the model defines.
 
-    `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `effort`, `template`, `format`, `continue`, `raw`,
-    `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some formats are.
+    `features`: the parts of `ReplySpec` that it can follow: `tools`, `reasoning`, `effort`, `template`, `format`, `continue`,
+    `raw`, `translate`; `images` in messages; `tools.auto` if no choice is followed; `format.` and a tag if only some are.
 
-    `context_tokens`: the most of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
+    `context_tokens`: the most tokens of prompt and reply together. `lacks`: fields of `Params` that the engine can't follow.
     `languages`: of a model that only translates.
     """
 
@@ -470,11 +469,11 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="failed"):
 class EngineStatistics(msgspec.Struct, frozen=True, tag="statistics"):
     """Numbers for metrics. Counters only grow while the engine's process lives.
 
-    `running` and `queued` count requests, `prompt_tokens` those computed, `cached_tokens` those taken from kept keys
-    and values. `kv_used_bytes` are held by running replies, `kv_cached_bytes` kept for later turns.
-    Of an upstream alone: `failures`, of requests; `shed`, those that it had no room for; `retries`, those asked of it once
-    more; `fallbacks`, those that came here from another one; `circuit_open`, 1 while it is left alone; `deliveries`,
-    pieces of text that readers took, and `delivery_seconds`, how long those had lain here.
+    `running` and `queued` count requests, `prompt_tokens` computed tokens, `cached_tokens` those with kept keys and values.
+    `kv_used_bytes` are held by running replies, `kv_cached_bytes` kept for later turns.
+    Of an upstream alone: `failures`, failed requests; `shed`, requests that it had no room for; `retries`, repeated requests;
+    `fallbacks`, requests taken over from another upstream; `circuit_open`, 1 while its circuit is open; `deliveries`, pieces of
+    text that readers took, and `delivery_seconds`, how long these had waited.
     Of an engine's process alone, as of the last time that anything changed: `cpu_seconds`, of all its threads;
     `resident_bytes`; `device_used_bytes` of `device_total_bytes` of a CUDA device's memory, other processes' share included.
     """

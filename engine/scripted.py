@@ -62,7 +62,7 @@ def words_of(text: str) -> list[str]:
 
 
 def count_words(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> int:
-    """Return the scripted tokenizer's count: the words of messages and of tools, plus four for each of them.
+    """Return the scripted tokenizer's count: the words of messages and tools, plus four for each of either.
 
     A raw prompt counts only its words.
     """
@@ -111,19 +111,19 @@ class ScriptedReply:
         return self.computed >= self.prompt_tokens
 
     def report_position(self, position: int) -> None:
-        """Tell the place in the queue, if it has changed."""
+        """Emit the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))
 
     def start(self, cached: int) -> None:
-        """Leave the queue, with `cached` tokens of the prompt known. The last one is always computed."""
+        """Leave the queue, with `cached` tokens of the prompt known. The prompt's last one is always computed."""
         self.started = True
         self.cached = self.computed = max(0, min(cached, self.prompt_tokens - 1))
         self.stream.put_nowait(Started(self.request.request_id, self.prompt_tokens, self.cached))
 
     def prefill(self, tokens: int | None) -> None:
-        """Compute `tokens` tokens of the prompt, or the rest if it is None. Before its end, report progress."""
+        """Compute `tokens` tokens of the prompt, or the rest if None. Reports progress until the prompt is done."""
         left = self.prompt_tokens - self.computed
         self.computed += left if tokens is None else min(tokens, left)
         if not self.prefilled:
@@ -131,7 +131,7 @@ class ScriptedReply:
             self.stream.put_nowait(Prefilling(self.request.request_id, progress))
 
     def emit(self) -> None:
-        """Tell the script's next piece, which is one token."""
+        """Emit the script's next piece, which is one token."""
         step = self.script[len(self.played)]
         self.played.append(step)
         self.stream.put_nowait(self._output(step))
@@ -149,7 +149,7 @@ class ScriptedReply:
                 assert_never(step)
 
     def _chunk(self, text: str) -> Chunk:
-        """Return text. If log-probabilities were asked for, its token has probability 1, and no alternatives."""
+        """Return text as a chunk. If log-probabilities were requested, its token has probability 1, and no alternatives."""
         logprobs: tuple[ChosenToken, ...] = ()
         if (top := self.request.params.top_logprobs) is not None:
             token = TokenLogprob(text, 0.0, text.encode())
@@ -160,7 +160,7 @@ class ScriptedReply:
     def finish(
         self, reason: FinishReason, *, steps_after: int | None = None, error: str | None = None
     ) -> None:
-        """Tell the end."""
+        """Emit the end."""
         counts = (self.prompt_tokens, self.cached, self.generated)
         self.stream.put_nowait(
             Finished(self.request.request_id, reason, *counts, steps_after=steps_after, error=error)
@@ -172,7 +172,7 @@ FEATURES = ("tools", "format", "reasoning", "effort", "template", "continue", "r
 
 
 class ScriptedEngine(SingleEngine):
-    """An `Engine` that plays scripts: text, thoughts and calls, whatever was asked for. Each piece is one token.
+    """An `Engine` that plays scripts: text, thoughts and calls, whatever was requested. Each piece is one token.
 
     Without `by_hand` it steps by itself, at each turn of the event loop or every `pace_s` seconds. Like a separate
     process, it makes up for a step that the event loop was late for, but for no more than one.
@@ -222,7 +222,7 @@ class ScriptedEngine(SingleEngine):
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The scripted model."""
+        """Facts about the scripted model."""
         return self._facts
 
     async def count_tokens(
@@ -284,14 +284,14 @@ class ScriptedEngine(SingleEngine):
                 self._advance(run)
 
     def die(self, why: str = "The engine's process died.", *, revive: bool = True) -> None:
-        """Lose all open requests, as a killed process does. Without `revive`, further ones wait."""
+        """Lose all open requests, as a killed process does. Without `revive`, further requests wait."""
         self._life.died(why)
         self._lose_all(why)
         if revive:
             self.revive()
 
     def revive(self) -> None:
-        """Come back after `die`. Requests that waited begin."""
+        """Serve again after `die`. Requests that waited begin."""
         self._life.loaded(self._facts)
         self._keep_ticking()
 

@@ -78,7 +78,7 @@ class ServedModels(Runnable):
         return names if after is None or after not in names else names[names.index(after) + 1 :]
 
     def serving(self, names: Iterable[str]) -> list[ServedModel]:
-        """Return those of these models that serve now, in the same order."""
+        """Return the models with these names that serve now, in the same order."""
         models = [self.named(name) for name in names]
         return [model for model in models if model.engine.status.state is EngineState.READY]
 
@@ -108,7 +108,7 @@ class ServedModels(Runnable):
                 yield model.name, part
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wait until a model is served. Wakes only the default. If none will be, raises the default's error."""
+        """Wait until a model is served. Wakes only the default. If none ever is, raises the default's error."""
         awake = [
             model.engine
             for model in self.models
@@ -134,7 +134,7 @@ class ServedModels(Runnable):
         return await self.default.engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask the named model. Raises as its engine does; EngineUnavailable also if only fallbacks are ready."""
+        """Ask the model that a request names. Raises as its engine does; EngineUnavailable also if only fallbacks are ready."""
         engine = self.named(request.model).engine
         if request.fallbacks and engine.status.state is not EngineState.READY:
             raise EngineUnavailable(engine.status.message or "The engine is not ready.")
@@ -145,7 +145,7 @@ class ServedModels(Runnable):
         return reduce(summed, (model.engine.statistics() for model in self.models))
 
     async def run(self) -> None:
-        """Serve until this is cancelled, or no engine can go on."""
+        """Serve until this is cancelled, or no engine can continue."""
         async with asyncio.TaskGroup() as tasks:
             for model in self.models:
                 tasks.create_task(_run(model), name=f"model {model.name}")
@@ -216,15 +216,15 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def full(self) -> bool:
-        """Whether a further request waits for a place."""
+        """Whether a further request would wait for a place."""
         return self.open >= self.places
 
 
 class Router:
-    """Chooses an engine for each request, and remembers its choice. The conversation that was silent for longest is forgotten first.
+    """Chooses an engine for each request, and remembers its choice. The conversation silent for longest is forgotten first.
 
     A conversation without a remembered home goes to the idlest engine, or, if engines have names, to the one that its
-    id ranks first. Then other replicas, and this one after a restart, choose alike, and a new engine moves few.
+    id ranks first. So other replicas, and this one after a restart, choose alike, and a new engine moves few conversations.
     """
 
     def __init__(self, limit: int = KEPT_ROUTES, *, names: Sequence[str] | None = None) -> None:
@@ -235,7 +235,7 @@ class Router:
         self._names = names
 
     def route(self, conversation: Hashable | None, loads: Mapping[int, Load]) -> int:
-        """Choose among the engines of `loads`, of which there is at least one, by their number.
+        """Return the number of the engine to use, among those of `loads`, at least one.
 
         `conversation`: the owner of cached keys and values. None: the request goes to the idlest, and is not remembered.
         """
@@ -266,7 +266,7 @@ class Router:
             self._kept[home] -= 1
 
     def _rank(self, engine: int, load: Load) -> tuple[bool, int, int, int]:
-        """Order engines, the idlest first. Of equals the one with fewer conversations is first, to fill memory evenly."""
+        """Order engines, the idlest first. Among equals the one with fewer conversations is first, to fill memory evenly."""
         return load.full, load.open, self._kept[engine], engine
 
 
@@ -291,7 +291,7 @@ class Member(Engine, Protocol):
         ...
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id is open."""
+        """Whether a request with this id is open."""
         ...
 
 
@@ -326,7 +326,7 @@ class Fleet(Runnable, Generic[M]):
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model as every engine that has served can serve it; stays known while they restart."""
+        """What every engine that has served can do; stays known while they restart."""
         known = [engine.facts for engine in self._engines if engine.facts is not None]
         return reduce(common_facts, known) if known else None
 
@@ -354,7 +354,7 @@ class Fleet(Runnable, Generic[M]):
         return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         if any(engine.has_open(request.request_id) for engine in self._engines):
             raise ValueError(f"request {request.request_id!r} is still open")
         loads = self._loads()
@@ -362,7 +362,7 @@ class Fleet(Runnable, Generic[M]):
         return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
-        """Return the sums of the engines' latest numbers; see `parts` for each."""
+        """Return the sums of the engines' latest statistics; see `parts` for each."""
         return reduce(summed, (engine.statistics() for engine in self._engines))
 
     async def run(self) -> None:
@@ -433,7 +433,7 @@ def common_facts(one: ModelFacts, other: ModelFacts) -> ModelFacts:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """Return the common features. Of a whole one and its part (`format`, `format.regex`) only the part is common."""
+    """Return the common features. Of a whole feature and its part (`format`, `format.regex`) only the part is common."""
 
     def within(feature: str, features: Sequence[str]) -> bool:
         return feature in features or feature.partition(".")[0] in features
@@ -444,7 +444,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
 
 
 def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
-    """Return the sums of two engines' numbers."""
+    """Return the sums of two engines' statistics."""
     more = msgspec.structs.asdict(other)
     return EngineStatistics(
         **{name: count + more[name] for name, count in msgspec.structs.asdict(one).items()}
@@ -452,7 +452,7 @@ def summed(one: EngineStatistics, other: EngineStatistics) -> EngineStatistics:
 
 
 class EngineFleet(Fleet[EngineClient]):
-    """Requests that a process has are lost with it. Those that wait for a process go to any that is ready."""
+    """Processes of one model. Requests that a process has are lost with it; those that wait go to any process that is ready."""
 
     def __init__(
         self,
@@ -477,7 +477,7 @@ class EngineFleet(Fleet[EngineClient]):
         )
 
     def _changed(self, number: int) -> None:
-        """Log the state as well, since the fleet's status does not show one engine of several."""
+        """Log the state as well, since the fleet's status does not show single engines."""
         state = self._engines[number].status.state
         if state is not EngineState.READY and state is not EngineState.STOPPED:
             log.warning("engine %d of %d is %s", number, len(self._engines), state.value)

@@ -49,9 +49,9 @@ class Source(NamedTuple):
 class Span:
     """Neighbouring tokens of one request: `tokens[i]` is at position `start + i`. `samples`: its last logits are wanted.
 
-    A token may be `unknown(slot)` where the device has it.
-    `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's lies.
-    `shown`: from which of its tokens on an image stands, and what is computed with in their place, (tokens, hidden).
+    A token may be `unknown(slot)` if only the device has it.
+    `slot`: the request's place among those that run. `pages`: its block table. `source`: where a translation's source lies.
+    `shown`: images, each with the index of its first token and the states that replace its tokens, (tokens, hidden).
     """
 
     slot: int
@@ -64,7 +64,7 @@ class Span:
 
     @property
     def stop(self) -> int:
-        """The position behind the last token."""
+        """The position after the last token."""
         return self.start + len(self.tokens)
 
 
@@ -98,19 +98,19 @@ class StepLayout:
 
     @property
     def longest_prompt(self) -> int:
-        """The most queries of a request behind those that decode; 0 if there is none."""
+        """The most queries of a request after those that decode; 0 if there is none."""
         return max((stop - start for start, stop in self.spans[self.decode_rows :]), default=0)
 
     @property
     def extent(self) -> int:
-        """The position behind the last of all requests."""
+        """The position after the highest of any request."""
         return max(stop for _, stop in self.spans)
 
 
 def lay_out(
     spans: Sequence[Span], *, page_size: int, device: torch.device, most_pages: int = 0
 ) -> StepLayout:
-    """Lay out spans, those of a single token first. Raises ValueError if a block table is too short.
+    """Lay out spans, given with those of a single token first. Raises ValueError if a block table is too short.
 
     `most_pages`: the least width of the block tables, since kernels are compiled for it.
     """
@@ -149,7 +149,7 @@ def image_rows(spans: Sequence[Span]) -> list[tuple[int, Tensor]]:
 
 
 def send(tensors: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
-    """Return tensors on a device, sent in one copy. On CUDA it is from pinned memory, so the host does not wait.
+    """Return tensors on a device, sent in one copy. On CUDA the copy is from pinned memory, so the host does not wait.
 
     Tensors of int64 must come first, so that all of them are aligned.
     """
@@ -198,7 +198,7 @@ def _sampled_rows(spans: Sequence[Span]) -> Tensor:
 
 
 def salted(salt: str, source: Sequence[int]) -> str:
-    """Return the salt of a translation, since keys and values depend on the whole source, even if it begins alike."""
+    """Return a salt made of both: a target's keys and values depend on its whole source, not only on how that begins."""
     return f"{salt}\x1f{sha256(' '.join(map(str, source)).encode()).hexdigest()}"
 
 
@@ -230,7 +230,7 @@ class TranslationLayout:
 
 
 def lay_out_targets(spans: Sequence[Span], *, page_size: int, device: torch.device) -> TranslationLayout:
-    """Lay out the tokens of targets that spans have; one of them has some."""
+    """Lay out the target tokens of spans; at least one span has some."""
     rows = [row for span in spans for row in _rows(span, page_size)]
     ends = accumulate(map(target_tokens, spans))
     sampled = [end - 1 for span, end in zip(spans, ends, strict=True) if span.samples]

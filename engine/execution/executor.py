@@ -47,18 +47,17 @@ PATIENCE = 0.1
 LEAST_PATIENCE_S = 0.001
 
 ALONE_PATIENCE_S = 0.02
-"""If all spans of the step wait for masks. It is short, since others may join or leave, and output must be sent."""
+"""Seconds to wait for a first mask if all spans need one: few, since others may join or leave, and output must be sent."""
 
 CUDA_PATIENCE_S = 0.003
-"""On a CUDA device, which computes the step while the host waits for masks."""
+"""Seconds to wait for masks with a CUDA device, which computes the step meanwhile."""
 
 
 class Executor:
     """Runs a model for up to `slots` replies at once, with the pages of its budget.
 
-    `feeds`: a launch returns before the device has computed, and a span may have the token that the last step chose
-    before it is fetched.
-    `gives_back`: pages that nobody uses can be returned to the system.
+    `feeds`: a launch returns before the device has computed, and a span may use the token that the last step chose before
+    that token is fetched. `gives_back`: pages that nobody uses can be returned to the system.
     """
 
     def __init__(self, model: LoadedModel, *, slots: int) -> None:
@@ -73,7 +72,7 @@ class Executor:
         )
         self._guides = MaskWorkers(model.grammars) if model.grammars is not None else None
         self._guided: dict[int, Guide] = {}
-        self._tops: dict[int, int] = {}  # how many likeliest tokens are scored, by slots
+        self._tops: dict[int, int] = {}  # how many likeliest tokens are scored, by slot
         self._device = model.device
         self._most_threads = torch.get_num_threads()
         self._threads = ComputeThreads(self._most_threads) if model.device.type == "cpu" else None
@@ -142,8 +141,8 @@ class Executor:
     def launch(self, spans: Sequence[Span]) -> LaunchedStep:
         """Begin to compute spans, in the order that `Runner.run` requires. Fetch the step before the next launch, or never.
 
-        Where it `feeds` and nobody asks for scores the next one may be launched first. Raises OutOfMemory where the device
-        has too little: nothing was computed then, and running it again is safe.
+        Where this `feeds` and nobody asks for scores, the next step may be launched first. Raises OutOfMemory if the device
+        has too little: nothing was computed then, and running the spans again is safe.
         """
         self._set_threads(spans)
         began = time.perf_counter()
@@ -151,7 +150,7 @@ class Executor:
             logits = self._runner.run(spans)
             if self.feeds:
                 drawing = self._drawing(spans, logits, began)
-                # the device chooses tokens behind the step, and begins to send them
+                # the device chooses tokens after the step, and begins to send them
                 chosen = (
                     self._sampler.feed(drawing.logits, drawing.slots)
                     if drawing.slots
@@ -207,7 +206,7 @@ class Executor:
         return [None if token < 0 else token for token in chosen.numbers()]
 
     def _set_threads(self, spans: Sequence[Span]) -> None:
-        """Set the number of threads for a step. One with a part of a prompt has work for all of them."""
+        """Set the number of threads for a step. A step with a part of a prompt has work for all."""
         tokens = sum(len(span.tokens) for span in spans)
         self._learns = self._threads if tokens == len(spans) <= FEW_TOKENS else None
         torch.set_num_threads(self._learns.choose(tokens) if self._learns else self._most_threads)
@@ -288,7 +287,7 @@ class LoadedModel:
 
     `defaults` has a value for every field of `Params` that a generation config can define. `eos_ids` end a reply.
     `vocabulary` counts the ids that the model can embed. `grammars`: None if replies can't be held to any. `working_bytes`:
-    about the most memory that is taken beside weights, keys and values.
+    about the most memory that is taken besides weights, keys and values.
     """
 
     name: str
@@ -316,7 +315,7 @@ class LoadedModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype that it computes in."""
+        """The dtype that the model computes in."""
         return self.module.dtype
 
     def facts(self) -> ModelFacts:
@@ -337,7 +336,7 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class TranslationConfig:
-    """The facts about a model that translates. `target_tokens`: the most of a translation, its start tokens included.
+    """The facts about a model that translates. `target_tokens`: the most tokens of a translation, its start tokens included.
 
     `source_vocabulary`: ids of sources are below it. `forced_end`: the last token of a translation of the greatest length
     is replaced by an end token.
@@ -377,15 +376,15 @@ class Runner:
         self._kernels = CpuModel(module) if isinstance(module, FusedDecoder) and is_known(module) else None
 
     def feed(self, last: Tensor) -> None:
-        """Take tokens that only the device knows from `last` from now on: see `engine.step_layout.fed`."""
+        """From now on, take tokens that only the device knows from `last`: see `engine.step_layout.fed`."""
         self._last = last
         self._kernels = None  # they read tokens from the host
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, those of a single token first. Earlier positions must have been computed before.
+        """Compute spans, given with those of a single token first. Earlier positions must have been computed before.
 
-        Returns the logits behind the last token of each span that samples, in order: (rows, vocabulary).
+        Returns the logits after the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing. Raises AttentionNotSupported.
         """
         shown = image_rows(spans)
@@ -460,7 +459,7 @@ class TranslationRunner:
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, of which those that begin have all of their source. Returns as `Runner.run` does."""
+        """Compute spans; one that starts at 0 has all of its source. Returns as `Runner.run` does."""
         cache, module = self.cache, self._module
         if sources := sources_of(spans):
             layout = lay_out(sources, page_size=cache.page_size, device=module.device)
@@ -470,7 +469,7 @@ class TranslationRunner:
             return torch.empty(0, module.vocabulary, dtype=module.dtype, device=module.device)
         step = lay_out_targets(targets, page_size=cache.page_size, device=module.device)
         wanted = len(step.sampled)
-        # Where keys and values are wanted alone, the head computes something small.
+        # If only keys and values are wanted, the head computes something small.
         step.sampled = step.sampled or [0]
         return module.decode(step.own.input_ids[0], step, cache, self._backend)[:wanted]
 
@@ -483,10 +482,10 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 512, 4096
 """Steps between trials of other numbers of threads. The pause doubles with each trial that finds none better."""
 
 SOON = 8
-"""The first pause after fewer threads than all were chosen. It is short, since a moment's noise may be the reason."""
+"""The first pause once fewer threads than all are chosen: short, since a moment's noise may be the reason."""
 
 RELUCTANCE = 1.1
-"""Fewer threads than all must be faster by this factor."""
+"""To be chosen, fewer threads than all must be faster by this factor."""
 
 FEW_TOKENS = 64
 """Steps of more tokens, and those with a part of a prompt, are always computed with all threads."""
@@ -501,7 +500,7 @@ class _Trial:
     seconds: float = 0.0
 
     def observe(self, seconds: float) -> None:
-        # The first steps include what is made only once, so the second replaces it. A new best counts fully at once.
+        # The first time includes what is made only once, so the second one replaces it. A new best counts fully at once.
         self.count += 1
         if self.count <= 2 or seconds < self.seconds:  # noqa: PLR2004
             self.seconds = seconds
@@ -555,7 +554,7 @@ class ComputeThreads:
         return self._trying[1].threads
 
     def observe(self, seconds: float) -> None:
-        """Learn how long the step took that the last choice was for."""
+        """Learn how long the step took that `choose` was last called for."""
         if self._trying is None:
             return
         size, trial = self._trying

@@ -1,4 +1,4 @@
-"""The replies' ways through their grammars: which tokens may come next, and the threads that compute the masks."""
+"""Where replies are in their grammars: which tokens may come next, and the threads that compute the masks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Guide:
     def __init__(
         self, compiler: GrammarCompiler, source: GrammarSource, masks: TokenMasks, *, min_tokens: int = 0
     ) -> None:
-        """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't go on."""
+        """Take a grammar. `min_tokens`: the reply ends no sooner, unless it can't continue."""
         self.state = GuideState.NEW
         self.mask: Tensor | None = None
         self.fault: SpanFailure | None = None
@@ -48,10 +48,10 @@ class Guide:
         return self._compiler.vocabulary.ends
 
     def close(self) -> None:
-        """Release everything, since the reply has ended. Only the thread that asks for masks may call it."""
+        """Release everything, since the reply has ended. Only the thread that requests masks may call this."""
         matcher, self._matcher = self._matcher, None
         self.mask = None
-        # While it is WAITING another thread may use the matcher.
+        # While the guide is WAITING another thread may use the matcher.
         if matcher is not None and self.state is not GuideState.WAITING:
             self._compiler.keep(self._source, matcher)
         self.state = GuideState.COMPLETE
@@ -79,7 +79,7 @@ class Guide:
             self._compute_mask(matcher)
 
     def mark_failed(self, why: str, code: ErrorCode = ErrorCode.BAD_PARAMS) -> None:
-        """Note that the reply can't go on, and whose fault that is."""
+        """Note that the reply can't continue, and whose fault that is."""
         self.fault, self.state = SpanFailure(why, code, valid=True), GuideState.FAILED
 
     def _compute_mask(self, matcher: LLMatcher) -> None:
@@ -131,7 +131,7 @@ class TokenMasks:
 
 
 class MaskWorkers:
-    """Moves guides on. Only the thread of the step loop calls it; the work is done by threads of its own."""
+    """Advances guides. Only the step loop's thread calls the methods; the work is done by other threads."""
 
     def __init__(self, compiler: GrammarCompiler) -> None:
         """Take a compiler for the model's tokens. No thread is started before there is work."""
@@ -201,7 +201,7 @@ class MaskWorkers:
             self._done.notify_all()
 
     def _worker(self) -> _MatcherWorker:
-        """Return the hands of this thread."""
+        """Return this thread's own worker."""
         if not hasattr(self._own, "hands"):
             self._own.hands = _MatcherWorker(self._compiler.vocabulary)
         hands: _MatcherWorker = self._own.hands
@@ -224,7 +224,7 @@ def mask_of(tokens: Collection[int], size: int) -> Tensor:
 
 @cache
 def _most_of_bytes() -> Tensor:
-    """Return the highest scores of the eight tokens of each byte of a mask: a lookup of eight is faster than filling one."""
+    """Return each byte's limits on its eight tokens' scores, infinite or -inf, (256, 8): a lookup is faster than filling."""
     allowed = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1 == 1
     return torch.where(allowed, torch.inf, -torch.inf)
 
@@ -244,9 +244,9 @@ def masked(scores: Tensor, masks: Tensor) -> Tensor:
 
 
 class _MatcherWorker:
-    """Moves matchers on without holding Python's lock, which a token of a large grammar would do for 100 ms.
+    """Advances matchers without Python's lock, which one token of a large grammar would hold for 100 ms.
 
-    llguidance releases the lock when it moves several matchers at once. So each is moved beside a broken one, which is free.
+    llguidance releases the lock when it advances several matchers at once. So each is advanced with a broken one, at no cost.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

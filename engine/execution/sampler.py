@@ -1,9 +1,9 @@
 """Chooses the next token of each reply from its logits.
 
-The changes that a request asks for come first: masks, biases, penalties, shortest lengths. The limits are those of
+The changes that a request asks for come first: masks, biases, penalties, minimum lengths. The limits are those of
 transformers, in its order: temperature, top-k, top-p, min-p. Each reply has random numbers of its own, so a seed gives the
-same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are drawn
-from the whole, which measured faster than trying their likeliest tokens first.
+same text alone and in a batch. The vocabulary is never sorted: a small top-k makes a shortlist, and all other rows are
+drawn from the whole vocabulary, which measured faster than trying their likeliest tokens first.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SamplerState:
 
     @classmethod
     def of(cls, sampling: SamplingParams, guide: Guide | None = None) -> SamplerState:
-        """Return the state for a new reply. `guide`: holds it to its grammar, if it has one."""
+        """Return the state for a new reply. `guide`: holds the reply to its grammar, if it has one."""
         return cls(sampling, Random(sampling.seed), guide)
 
     @property
@@ -79,7 +79,7 @@ class SamplerState:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether its logits are changed before a token is chosen."""
+        """Whether the reply's logits are changed before a token is chosen."""
         weighs = self.sampling.repetition_penalty != 1.0 or self.sampling.logit_bias or self.counts
         return bool(weighs or self.guide or self.may_not_end)
 
@@ -154,7 +154,7 @@ class Sampler:
     def _parts(self, slots: Sequence[int]) -> list[tuple[SamplingMethod, list[int]]]:
         """Group the rows by way, and by whether their logits are changed.
 
-        Of rows that are drawn from the whole, a group has only as many as fit into the cache.
+        Of rows that are drawn without a shortlist, a group has only as many as fit into the cache.
         """
         ways: dict[tuple[SamplingMethod, bool], list[int]] = {}
         for place, slot in enumerate(slots):
@@ -201,9 +201,9 @@ class Sampler:
 def scores_of(
     logits: Tensor, slots: Sequence[int], tokens: Sequence[int | None], tops: Mapping[int, int]
 ) -> dict[int, ScoredToken]:
-    """Return the scores of tokens that were chosen from logits, (rows, vocabulary), by the slots that asked.
+    """Return the scores of tokens chosen from logits, (rows, vocabulary), by slot, for the slots that ask.
 
-    `tops`: of how many likeliest tokens, for each slot that asks. Waits for the device if any does. Leaves the logits as
+    `tops`: how many likeliest tokens each slot that asks gets. Waits for the device if any slot asks. Leaves the logits as
     they are.
     """
     requested = [
@@ -245,7 +245,7 @@ class _Limits:
     """Infinite for a row without a nucleus; None if no row has one."""
     top_k: list[int]
     top_ks: Tensor
-    """The same as a column."""
+    """`top_k` as a column."""
     min_p: Tensor | None
     """None if no row has one."""
 
@@ -258,7 +258,7 @@ class _Group:
     places: list[int]
     """Where the rows are in the step."""
     index: slice | Tensor
-    """The same for tensors: a slice, which copies nothing, if the rows are neighbours."""
+    """`places` as an index of tensors: a slice, which copies nothing, if the rows are neighbours."""
     randoms: list[Random]
     limits: _Limits
     slots: list[int]
@@ -356,7 +356,7 @@ def _without_tail(scaled: Tensor, top_k: list[int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class LogitsChanges:
-    """The changes of some rows. Tensors have a row for each, (rows, 1) or (rows, some); None if no row asks for it."""
+    """The changes of some rows. Tensors have a row for each, (rows, 1) or (rows, some); None if no row asks for that change."""
 
     slots: Tensor
     penalty: Tensor | None
@@ -375,7 +375,7 @@ class LogitsChanges:
 
 
 class LogitsProcessors:
-    """Holds the wishes of up to `slots` replies, and the tokens that their penalties count."""
+    """Holds what up to `slots` replies ask for, and the tokens that their penalties count."""
 
     def __init__(self, *, slots: int, vocabulary: int, device: torch.device, ends: Collection[int]) -> None:
         self._shape = slots, vocabulary
@@ -417,9 +417,9 @@ class LogitsProcessors:
         )
 
     def changed(self, scores: Tensor, changes: LogitsChanges) -> Tensor:
-        """Return rows of scores, (rows, vocabulary) of float32, with the changes. Overwrites them; does not wait for the device."""
+        """Return scores, (rows, vocabulary) of float32, with the changes. Overwrites `scores`; does not wait for the device."""
         if changes.are_masks and sum(guide.mask is not None for _, guide in changes.guides) == len(scores):
-            return self._guided(scores, changes.guides)  # which returns a new tensor
+            return self._guided(scores, changes.guides)  # this returns a new tensor
         scores = self._penalised(scores, changes)
         if changes.bias is not None:
             scores.scatter_add_(1, *changes.bias)
@@ -492,9 +492,9 @@ BELOW_ONE = 1 - 2**-24
 
 
 def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `scores.max(dim=-1, keepdim=True)` does, (rows, 1) each: the first of equal ones, NaN of a row that has one.
+    """Return what `scores.max(dim=-1, keepdim=True)` does, (rows, 1) each: the first of equal ones, NaN for a row that has one.
 
-    On a CPU numpy looks for it, for 32 rows of 32,000 in a seventh of torch's time.
+    On a CPU numpy finds them, for 32 rows of 32,000 in a seventh of torch's time.
     """
     if scores.device.type != "cpu" or scores.dtype is not torch.float32:
         return scores.max(dim=-1, keepdim=True)
@@ -542,7 +542,7 @@ def cut_ranked(weights: Tensor, top_p: Tensor) -> Tensor:
 def invert(weights: Tensor, randoms: Sequence[Random]) -> tuple[Tensor, Tensor]:
     """Take a random number for each row, and find the place where the row's cumulated weights pass it.
 
-    Returns the places, and whether they are usable, which they aren't in a row with NaN; both (rows, 1).
+    Returns the places, and whether they are usable (never in a row with NaN); both (rows, 1).
     """
     cumulated = weights.cumsum(dim=-1)
     total = cumulated[:, -1:]

@@ -1,7 +1,7 @@
-"""The engine's process: `python -m engine.process FD OPTIONS`. The only one that imports torch and transformers.
+"""The engine's process: `python -m engine.process FD OPTIONS`. The only process of an engine that imports torch.
 
-Its main thread loads the model and runs the step loop. One thread reads the gateway's socket, another one has prompts
-made by another process. It ends by SIGTERM, or when the gateway ends in any way.
+Its main thread loads the model and runs the step loop. One thread reads the gateway's socket, another one has prompts made
+by a separate process. The engine's process ends on SIGTERM, or when the gateway ends in any way.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 def _load(
     options: EngineOptions, channel: BlockingChannel[ToEngine], inbox: Inbox, dispatcher: Dispatcher
 ) -> StepLoop:
-    """Load the model, tell the gateway, and return the loop that serves it. Raises ModelNotUsable."""
+    """Load the model, notify the gateway, and return the loop that serves the model. Raises ModelNotUsable."""
     channel.send(Loading("importing torch and transformers", 0.0))
     gc.disable()  # imported objects stay, and each collection would visit them
     import torch  # noqa: PLC0415
@@ -89,7 +89,7 @@ def _load(
     from engine.vision.processor import ImageProcessor  # noqa: PLC0415 - as above
 
     machine.remove_library_handlers()
-    gc.freeze()  # with a little garbage of the imports
+    gc.freeze()  # along with a little garbage of the imports
     gc.enable()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -134,7 +134,7 @@ def _log_memory(model: LoadedModel) -> None:
 
 
 def _exit_with_the_gateway() -> None:
-    """Leave signals for the service's whole group to the gateway; end cleanly at SIGTERM, and at once when the gateway dies.
+    """Leave signals for the service's whole group to the gateway; end cleanly on SIGTERM, and at once when the gateway dies.
 
     The session stays the gateway's: Linux shares processors out between sessions, and an engine with one of its own would get
     half of a busy machine.

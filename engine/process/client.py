@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 class EngineClient(SingleEngine):
     """Serves requests by a separate process, which is restarted when it dies.
 
-    Requests wait while no process runs. Those that a process has are lost with it; counts are asked again of the next one.
+    Requests wait while no process runs. Those that a process has are lost with it; counts are requested again from the next one.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class EngineClient(SingleEngine):
         return len(self._sent) + len(self._waiting)
 
     def has_open(self, request_id: str) -> bool:
-        """Return whether a request of this id is open."""
+        """Return whether a request with this id is open."""
         return request_id in self._sent or request_id in self._waiting
 
     async def count_tokens(
@@ -118,7 +118,7 @@ class EngineClient(SingleEngine):
                 self._send(pack(CancelCount(count_id)))
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         self._life.refuse_when_over()
         request_id = request.request_id
         if self.has_open(request_id):
@@ -145,7 +145,7 @@ class EngineClient(SingleEngine):
             other._submit_count(count_id, future, packed)
 
     def statistics(self) -> EngineStatistics:
-        """Return the latest numbers of the running process; zeros before the first."""
+        """Return the latest statistics of the running process; zeros before the first."""
         return self._statistics
 
     async def run(self) -> None:
@@ -196,7 +196,7 @@ class EngineClient(SingleEngine):
             if trouble := self._heart.beat():
                 log.error("the engine's process is ended: %s", trouble)
                 child.kill()
-                # a process that waits for a broken driver may outlive even that; no turn waits for its end
+                # a process that waits for a broken driver may outlive the kill; no turn waits for its end
                 self._life.stalled(trouble)
                 self._disconnect(trouble)
                 return trouble
@@ -228,7 +228,7 @@ class EngineClient(SingleEngine):
                 assert_never(message)
 
     def _connect(self, send: Send) -> None:
-        """Send everything that waited to a process that is ready."""
+        """Send a ready process everything that waited for one."""
         self._send = send
         for request_id, (stream, packed) in self._waiting.items():
             self._sent[request_id] = stream
@@ -266,7 +266,7 @@ class EngineClient(SingleEngine):
             stream.put_nowait(output, made_at)
 
     def _counted(self, counted: CountResult) -> None:
-        """Hand a prompt's length to its waiting caller, if it is still there."""
+        """Hand a prompt's length, or its rejection, to the caller, if one still waits."""
         future, _ = self._counts.pop(counted.count_id, (None, b""))
         if future is None or future.done():
             return
@@ -299,11 +299,11 @@ IDLE_S = 600.0
 """How long an engine keeps its process without requests."""
 
 AGAIN_S = 30.0
-"""How long it is not started again after a failure. Otherwise each request would start a process that can't run."""
+"""Seconds after a failure without a new start. Otherwise each request would start a process that can't run."""
 
 
 class EngineOnDemand:
-    """Serves by a process that runs only while it is needed. `facts` are known before it was ever started.
+    """Serves by a process that runs only while it is needed. `facts` are known even before its first start.
 
     Nothing runs before `run`: put it into a task group.
     """
@@ -341,7 +341,7 @@ class EngineOnDemand:
 
     @property
     def facts(self) -> ModelFacts:
-        """The model: the facts that its process reported, or before its first start those that were given."""
+        """The facts that the process reported; before its first start, those that were given."""
         known = None if self._client is None else self._client.facts
         return known or self._facts
 
@@ -356,7 +356,7 @@ class EngineOnDemand:
         return (self,)
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
-        """Wake it, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
+        """Wake the engine, and wait until requests are served. Raises ModelNotUsable, EngineUnavailable."""
         with self._awake() as client:
             return await client.ready(timeout_s)
 
@@ -368,12 +368,12 @@ class EngineOnDemand:
             return await engine.count_tokens(messages, client=client, spec=spec)
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         with self._awake() as engine:
             return engine.generate(request)
 
     def statistics(self) -> EngineStatistics:
-        """Return the latest facts of the running process; zeros while there is none."""
+        """Return the latest statistics of the running process; zeros while there is none."""
         return EngineStatistics() if self._client is None else self._client.statistics()
 
     async def run(self) -> None:
@@ -387,7 +387,7 @@ class EngineOnDemand:
             self._is_over = True
 
     async def _serve(self, client: EngineClient) -> None:
-        """Run an engine until it had no request for a while, or has failed for good."""
+        """Run an engine until it has had no request for a while, or has failed for good."""
         running = asyncio.create_task(client.run(), name="engine on demand")
         try:
             while not running.done() and (left := self._left(client)) > 0:
@@ -407,7 +407,7 @@ class EngineOnDemand:
 
     @contextmanager
     def _awake(self) -> Iterator[EngineClient]:
-        """Give the engine, which stays awake inside the block and for a while after."""
+        """Yield the engine, which stays awake inside the block and for a while after."""
         if self._client is None:
             if self._is_over:
                 raise EngineUnavailable("The engine is stopped.")
@@ -423,13 +423,13 @@ class EngineOnDemand:
             self._used_at = asyncio.get_running_loop().time()
 
     def _again_s(self) -> float:
-        """Return how many seconds are left until it may be started after a failure."""
+        """Return how many seconds are left until a new start is allowed after a failure."""
         if self._failed is None:
             return 0.0
         return self._failed[0] + self._pause_s - asyncio.get_running_loop().time()
 
     def _left(self, client: EngineClient) -> float:
-        """Return how many seconds are left until it may end."""
+        """Return how many seconds are left until the process may end."""
         if self._uses or client.open_requests:
             self._used_at = asyncio.get_running_loop().time()
         return self._used_at + self._idle_s - asyncio.get_running_loop().time()

@@ -141,7 +141,7 @@ class Dispatcher:
     """Dispatches the gateway's messages: cancels and pings at once, prompts one at a time, in a fair order."""
 
     def __init__(self, channel: BlockingChannel[ToEngine], inbox: Inbox, prompts: PromptProcess) -> None:
-        """Take both ends, and the maker of prompts."""
+        """Take the gateway's channel, the step loop's inbox, and the maker of prompts."""
         self._channel = channel
         self._inbox = inbox
         self._prompts = prompts
@@ -164,7 +164,7 @@ class Dispatcher:
         self._request_builder.put(request_builder)
 
     def look(self, look: DecodeImage) -> None:
-        """Have an image decoded, as fairly as prompts are made. Its request's cancel takes it back."""
+        """Queue an image for decoding, in the fair order of prompts. A cancel of its request removes it."""
         self._queue(look.request_id, look, look.priority)
 
     def _read(self, at_end: Callable[[], None]) -> None:
@@ -255,7 +255,7 @@ class Dispatcher:
             self._channel.send(request_builder.counted(item, made))
 
     def _decode_image(self, look: DecodeImage) -> Answer:
-        """Have an image decoded, unless the process has died at it before, which a new process does not know."""
+        """Have an image decoded, unless an earlier process died decoding it: the present one doesn't know."""
         digest = look.image.digest
         answer = Rejected(LOST) if digest in self._lost else self._prompts.run_job(look)
         if answer == Rejected(LOST):
@@ -275,7 +275,7 @@ class Inbox:
         self.cancelled_early = 0
         """The number of requests that were cancelled during preparation, since the start."""
         self.progress = True, 0
-        """Whether the step loop is working, and how often it has taken work: it shows a step that never ends."""
+        """Whether the step loop is working, and how often it has taken work: this reveals a step that never ends."""
 
     def register(self, request: Request) -> None:
         """Note a request that will be prepared."""
@@ -316,7 +316,7 @@ class Inbox:
             self._changed.notify()
 
     def take(self, wait_s: float | None) -> Work:
-        """Take all new work. Waits for some for `wait_s` seconds at most; None: without limit."""
+        """Take all new work. Waits up to `wait_s` seconds for some; None: without limit."""
         with self._changed:
             turns = self.progress[1]
             self.progress = False, turns
@@ -344,7 +344,7 @@ class RequestBuilder:
     """Makes requests ready for the core. For one thread."""
 
     def __init__(self, replies: ReplyFactory, defaults: Params, *, context_tokens: int) -> None:
-        """Take the loaded model's parts, and the factory of replies. `context_tokens`: the most of a prompt with its reply."""
+        """`defaults`: the model's own parameters. `context_tokens`: the most tokens of a prompt with its reply."""
         self._replies = replies
         self._defaults = defaults
         self._context_tokens = context_tokens
@@ -385,7 +385,7 @@ class RequestBuilder:
         )
 
     def counted(self, count: CountRequest, made: Answer) -> CountResult:
-        """Return the prompt's length as far as it was read, or why there is none."""
+        """Return the prompt's length, as far as it was counted, or why there is none."""
         if isinstance(made, BuiltPrompt | TooLong):
             return CountResult(count.count_id, made.tokens)
         field = made.field if isinstance(made, Rejected) else ""
@@ -410,7 +410,7 @@ GRAMMAR_COST = 20_000
 """The least cost of compiling a grammar, in characters of a prompt."""
 
 MAX_LOST_IMAGES = 1024
-"""How many images are remembered at which the process that makes prompts died. None of them is decoded again."""
+"""How many images are remembered that killed the process that makes prompts. None of them is decoded again."""
 
 TRIAL_PAUSE_S = 0.05
 """How long the trial of a grammar is left alone if nothing else waits: each look makes the prompt again."""

@@ -136,7 +136,7 @@ class HeartbeatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat:
-    """Counts intervals of silence, and those without progress of the step loop, of one process.
+    """Counts one process's intervals of silence, and those without progress of its step loop.
 
     Intervals are counted, not seconds: if the gateway itself stalled, only one is missed.
     """
@@ -204,7 +204,7 @@ class RestartLedger:
 
 
 class Lifecycle:
-    """Records an engine's state, for callers that ask or wait. All but `ready` is synchronous."""
+    """Records an engine's state, for callers that read it or wait for it. All but `ready` is synchronous."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """`on_change` is called whenever another state was entered, and must not raise."""
@@ -215,7 +215,7 @@ class Lifecycle:
         self._settled = asyncio.Event()
 
     def loading(self, stage: str, progress: float, message: str | None = None) -> None:
-        """Note the progress of a start, the first one or a later one. `message`: replaces the last one, if given."""
+        """Note the progress of a start, the first one or a later one. `message`, if given, replaces the last one."""
         old = self.status
         self.status = EngineStatus(old.state, stage, progress, message or old.message, old.restarts)
 
@@ -255,7 +255,7 @@ class Lifecycle:
         self._end(EngineState.FAILED, why)
 
     def stopped(self) -> None:
-        """Note that the engine was told to stop, unless it had failed before."""
+        """Note that the engine was stopped, unless it had failed before."""
         if not self.status.state.is_final:
             self._end(EngineState.STOPPED, "The engine is stopped.")
 
@@ -302,7 +302,7 @@ class SingleEngine(Runnable):
 
     @property
     def facts(self) -> ModelFacts | None:
-        """The model, once it was loaded; stays known while the engine restarts."""
+        """Facts about the model, once it was loaded; they stay known while the engine restarts."""
         return self._life.facts
 
     @property

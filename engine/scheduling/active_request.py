@@ -79,7 +79,7 @@ class ActiveRequest:
 
     @property
     def cached_tokens(self) -> int:
-        """How many of them were in the cache."""
+        """How many tokens of the prompt were in the cache."""
         return max(0, self.request.cached - self.request.padding)
 
     @property
@@ -100,28 +100,28 @@ class ActiveRequest:
         return made if self.image_inputs is None else self.image_inputs.span(made)
 
     def started(self) -> Started:
-        """Tell that the prefill begins."""
+        """Return the output that reports the start of the prefill."""
         return Started(self.prepared.request_id, self.prompt_tokens, self.cached_tokens)
 
     def queued(self, position: int) -> list[Output]:
-        """Tell the place in the queue, if it has changed."""
+        """Return the place in the queue as an output, if it has changed."""
         if position == self.position:
             return []
         self.position = position
         return [Queued(self.prepared.request_id, position)]
 
     def prefilling(self) -> list[Output]:
-        """Tell the share of the prompt that is computed, unless it is all of it."""
+        """Return the computed share of the prompt as an output, unless it is computed whole."""
         done, tokens = self.request.computed, self.request.prompt_tokens
         return [Prefilling(self.prepared.request_id, done / tokens)] if done < tokens else []
 
     def score(self, scored: ScoredToken) -> None:
-        """Take a token's score, which leaves with the token's text."""
+        """Take a token's score, which is output with the token's text."""
         if self.prepared.logprobs is not None:
             self.prepared.logprobs.score(scored)
 
     def outputs_of(self, pieces: Iterable[Piece]) -> list[Output]:
-        """Tell pieces of the reply. The first one carries the number of unsent tokens."""
+        """Return pieces of the reply as outputs. The first one carries the number of unsent tokens."""
         return [self._output(piece) for piece in pieces]
 
     def _output(self, piece: Piece) -> Output:
@@ -140,7 +140,7 @@ class ActiveRequest:
     def finished(
         self, reason: FinishReason, error: str | None = None, code: ErrorCode = ErrorCode.INTERNAL
     ) -> Finished:
-        """Tell the end. `code`: whose fault an error is."""
+        """Return the end as an output. `code`: whose fault an error is."""
         return Finished(
             request_id=self.prepared.request_id,
             reason=reason,
@@ -170,7 +170,7 @@ def scheduled_request(request: PreparedRequest, model: LoadedModel) -> Scheduled
         images_end=max((one.stop(tokens) for one in request.shown), default=0),
         most=None
         if request.grammar
-        else most,  # a grammar shows only behind its last token whether it is complete
+        else most,  # whether a grammar is complete shows only after its last token
         source=source,
     )
 

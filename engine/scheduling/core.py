@@ -155,9 +155,10 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Run one engine step and return its outputs, in order; nothing when idle.
 
-        If tokens are fed on the device, they are the outputs of the step before: their text is made while the device is
-        busy with this step, which is launched before those tokens are fetched where nobody waits for them. Ends that need no step (cancels, timeouts, refusals) are returned at
-        once, before anything else runs. Raises RuntimeError if pages are in use though nobody holds them.
+        If tokens are fed on the device, these are the outputs of the step before, whose text is made while the device
+        computes this step. Where nothing depends on those tokens, this step is launched even before they are fetched. Ends
+        that need no step (cancels, timeouts, refusals) are returned at once, before anything else runs. Raises RuntimeError
+        if pages are in use though nobody holds them.
         """
         ends = self._ends_without_a_step()
         if not self._active:
@@ -184,7 +185,7 @@ class EngineCore:
         return 0.0 if self._gives_back else max(0.0, self._sweeps_at - self._clock())
 
     def give_back(self) -> None:
-        """Between steps: return the memory of pages that nobody has used for a while to the system, some at a time."""
+        """Return memory to the system, some at a time: of pages that nobody has used for a while. Call it between steps."""
         if self.gives_back_in_s != 0.0:
             return
         pool = self._scheduler.pool
@@ -264,7 +265,7 @@ class EngineCore:
         self._counts["prompt_tokens"] += plan.prefill_tokens
 
     def _look(self) -> int:
-        """Encode images for a part of a step. Returns the number by which the budget of prompts is divided."""
+        """Encode images for a part of a step's time. Returns the number to divide the budget of prompts by."""
         if not self._image_encoder.computes:
             return 1
         self._executor.take_all_threads()
@@ -274,7 +275,7 @@ class EngineCore:
         return share
 
     def _compute(self, plan: StepPlan, active: list[ActiveRequest]) -> LaunchedStep:
-        """Copy the pages that a step writes to and others hold, then launch it. Raises OutOfMemory."""
+        """Copy the pages that a step writes to and others hold, then launch the step. Raises OutOfMemory."""
         copies = self._scheduler.pool.copies
         if copies:
             self._executor.copy(copies)
@@ -307,7 +308,7 @@ class EngineCore:
         return outputs
 
     def _give_up(self, flight: _LaunchedPlan) -> None:
-        """Undo a step whose tokens can't be fetched, and the step behind it, which depends on them."""
+        """Undo a step whose tokens can't be fetched, and the step after it, which depends on them."""
         if self._executor.feeds:
             for one in reversed((flight, *self._flights)):
                 self._scheduler.undo(one.plan)
@@ -318,7 +319,7 @@ class EngineCore:
         return self._active.get(active.request.request_id) is active
 
     def _make_memory(self, active: list[ActiveRequest]) -> list[Output]:
-        """Preempt a reply after a step ran out of memory. If there is no other one, end the requests of the step."""
+        """Preempt a reply after a step ran out of memory. If fewer than two run, end the requests of the step."""
         outputs = self._emit_texts()
         if self._scheduler.make_memory():
             log.warning("a step ran out of memory; the newest reply waits, and is computed again later")
@@ -412,7 +413,7 @@ class EngineCore:
     def _end(self, end: RequestEnd) -> list[Output]:
         """Forget a request, and return its last outputs. At a cancel, text that was held back is dropped.
 
-        Its end is told even if its text can't be made or its pages can't be kept.
+        The end is sent even if text can't be made or pages can't be kept.
         """
         active, last = end.active, last_outputs(end)
         if not self._serves(active):
@@ -469,7 +470,7 @@ def last_outputs(end: RequestEnd) -> list[Output]:
     """Return the last outputs of a request. If its text can't be made, its end is emitted all the same."""
     active = end.active
     try:
-        flushes = end.flush and end.reason is not FinishReason.CANCELLED  # a cancel's client gets no more
+        flushes = end.flush and end.reason is not FinishReason.CANCELLED  # nothing more after a cancel
         held_back = active.prepared.reply.flush() if flushes else ()
         return [*active.outputs_of(held_back), active.finished(end.reason, end.error, end.code)]
     except Exception:
@@ -488,7 +489,7 @@ def _refused_image(active: ActiveRequest, why: str) -> RequestEnd:
 
 @dataclass(slots=True, eq=False)
 class _CurrentImage:
-    """The image that is being encoded. `pieces`: None while its pixels have not come."""
+    """The image that is being encoded. `pieces`: the steps left; None until its pixels have come."""
 
     active: ActiveRequest
     number: int
@@ -504,7 +505,7 @@ class ImageEncoder:
         request_decode: DecodeCallback | None,
         clock: Callable[[], float],
     ) -> None:
-        """Take the model's vision part, what asks for pixels, and a clock that gives seconds."""
+        """Take the model's vision part, the callback that requests pixels, and a clock that gives seconds."""
         self._vision_config = vision_config
         self._request_decode = request_decode
         self._clock = clock
@@ -521,7 +522,7 @@ class ImageEncoder:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for pixels."""
+        """Whether the current image waits for its pixels."""
         return self._current is not None and self._current.pieces is None
 
     def forget(self, active: ActiveRequest) -> None:
@@ -531,7 +532,7 @@ class ImageEncoder:
         self._queue.remove(active.prepared.request_id)
 
     def put_image(self, image_result: ImageResult) -> RequestEnd | None:
-        """Take the pixels that were asked for, or drop them if nobody waits any more. Returns the end of a request whose image has none."""
+        """Take requested pixels, or drop them if nobody waits any more. Returns the end of a request whose image has none."""
         current, look = self._current, image_result.look
         if current is None or current.pieces is not None:
             return None
@@ -579,7 +580,7 @@ class ImageEncoder:
             self.add(one)
 
     def add(self, active: ActiveRequest) -> None:
-        """Let a request wait for its next image, or let it be computed if no image is missing."""
+        """Make a request wait for its next image, or let the request be computed if none is missing."""
         number = self._missing(active)
         active.request.waits_for_images = number is not None
         if number is not None and active.image_inputs is not None:

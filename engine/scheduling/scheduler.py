@@ -42,7 +42,7 @@ class Scheduler:
 
     @property
     def decoding(self) -> int:
-        """How many of them have computed all of their prompt."""
+        """How many running requests have computed all of their prompt."""
         return len(self._decoding)
 
     @property
@@ -95,7 +95,7 @@ class Scheduler:
         return plan
 
     def complete(self, plan: StepPlan, *, in_flight: bool = False) -> None:
-        """Note that a plan ran, even if requests left. `in_flight`: it was launched, and its tokens are not known yet."""
+        """Note that a plan ran, even if requests left. `in_flight`: the plan was launched; its tokens are not known yet."""
         for segment in plan.segments:
             segment.request.computed += segment.count
             segment.request.in_flight += in_flight and segment.samples
@@ -116,7 +116,7 @@ class Scheduler:
                 self._prefilling[segment.slot] = self._decoding.pop(segment.slot)
 
     def take(self, segment: Segment, token: int) -> None:
-        """Note the token behind a segment that was run. Its request may have been preempted since its launch."""
+        """Note the token after a segment that was run. Its request may have been preempted since its launch."""
         request = segment.request
         request.tokens.append(token)
         request.in_flight = max(0, request.in_flight - 1)
@@ -124,13 +124,13 @@ class Scheduler:
             request.valid = segment.start + segment.count
 
     def repeat(self, request: ScheduledRequest) -> None:
-        """Have a request's last token computed once more, since the next one could not be drawn behind it yet."""
+        """Have a request's last token computed once more, since the next one could not be drawn yet."""
         request.in_flight = max(0, request.in_flight - 1)
         if request.slot is not None:
             request.computed -= 1
 
     def share(self, request: ScheduledRequest) -> None:
-        """Keep the shared tokens of a request for everyone, once its first token has shown that they are sound."""
+        """Keep the shared tokens of a request for everyone, once its first token has shown that they are valid."""
         if request.slot is not None and request.shared_tokens:
             shared = request.shared_tokens
             self._keep(SHARED_SALT, request.tokens[:shared], request.table, shared)
@@ -205,7 +205,7 @@ class Scheduler:
             yield request
 
     def _first(self) -> ScheduledRequest | None:
-        """Return the request to start next. Those that look hold at most half of the slots; texts pass the others."""
+        """Return the request to start next. Those that wait for images hold up to half of the slots; texts pass the others."""
         request = self._queue.first(self._clients)
         looking = sum(one.waits_for_images for one in self._prefilling.values())
         if looking < max(1, (self.free + self.running) // 2) or not request.images_end:
@@ -253,7 +253,7 @@ class Scheduler:
         return match if match.tokens >= request.first else NOTHING
 
     def _fits(self, request: ScheduledRequest, table: BlockTable, known: int) -> bool:
-        """Take pages for all tokens of a request, if those that run can still grow."""
+        """Take pages for all tokens of a request, if the running ones can still grow. False if they can't."""
         growth = self.running * self.pool.pages_for(HEADROOM)
         tokens = len(request.tokens)
         needed = self.pool.pages_for(tokens) - len(table.pages)
@@ -282,7 +282,7 @@ class Scheduler:
         )
 
     def _cache(self, request: ScheduledRequest) -> None:
-        """Keep the sound tokens of a running request for requests that begin like it."""
+        """Keep the valid tokens of a running request for requests that begin alike."""
         self._keep(request.salt, request.tokens[: request.valid], request.table, request.shared_tokens)
 
     def _keep(self, salt: str, tokens: Sequence[int], table: BlockTable, shared: int) -> None:
@@ -341,13 +341,13 @@ class Segment:
 class ScheduledRequest:
     """One request as the scheduler sees it: `tokens` are the prompt's and those of the reply so far.
 
-    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them that are known to be
-    numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`: how many
-    of the first ones everyone may share. `slot`: its place among those that run, while it does. `most`: tokens that it
-    may have, prompt and reply together; None: any number. `in_flight`: tokens
-    behind those, of steps that were launched, which nobody knows yet. `source`: where the source of a translation lies;
-    it is computed in one piece, or known as a whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is
-    computed until what it shows was looked at.
+    `computed` counts the tokens whose keys and values are in its pages, `valid` those of them whose keys and values are
+    known to be numbers, `cached` those that were taken from the cache when it began for the first time. `shared_tokens`:
+    how many of the first ones everyone may share. `slot`: its place among the running requests, while it runs. `most`:
+    tokens that it may have, prompt and reply together; None: any number. `in_flight`: further tokens, of launched steps,
+    that only the device knows. `source`: where the source of a translation lies; it is computed in one piece, or known as a
+    whole. `images_end`: the place after its last image; `waits_for_images`: nothing of it is computed until its next image
+    is encoded.
     """
 
     request_id: str
@@ -388,7 +388,7 @@ class ScheduledRequest:
 
     @property
     def first(self) -> int:
-        """Where its own text begins: behind its source, if it has one."""
+        """Where its own text begins: after its source, if it has one."""
         return 0 if self.source is None else self.source.reserved
 
     @property
@@ -398,7 +398,7 @@ class ScheduledRequest:
 
     @property
     def padding_ahead(self) -> int:
-        """How many of these are among the `remaining` tokens."""
+        """How many tokens of padding are among the `remaining` ones."""
         return 0 if self.computed else self.padding
 
     @property
@@ -437,12 +437,12 @@ OF_THE_LAST_GOOD = 8
 
 ALONE = 3.0
 """A step without replies may take this many times the target: nobody's text waits for it, and each step has fixed costs.
-Only its own cancel and new requests wait that long. Measured on two cores, a 768x12 Llama, first token of 1,387: 1.2
-times as long with steps of the target's length.
+Only its own cancel and new requests wait that long. Measured on two cores with a 768x12 Llama: the first token after a
+prompt of 1,387 took 1.2 times as long with steps of the target's length.
 """
 
 FULL_ROWS = 64
-"""From this many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long as of these."""
+"""From this many rows on, a step's time grows with its rows. Matrix products of fewer rows take about as long."""
 
 ROWS = 16
 """Rows are computed in groups of this size. The rows of a chunk beyond a multiple of it cost as much as a whole group."""

@@ -65,7 +65,7 @@ TOKENS_A_MESSAGE = 4
 
 
 def estimated_tokens(messages: Sequence[Message], bytes_per_token: float, spec: ReplySpec = PLAIN) -> int:
-    """Estimate a prompt's length without a tokenizer: its UTF-8 bytes divided by those of a token, and its frame.
+    """Estimate a prompt's length without a tokenizer: UTF-8 bytes divided by `bytes_per_token`, plus frames and images.
 
     With three bytes a token the estimate is rather too high, since today's vocabularies have four or more for English,
     and three for most other scripts. Raises PromptRejected if there is no message, or one that is not text.
@@ -97,7 +97,7 @@ def most_new_tokens(requested: int | None, options: UpstreamOptions, prompt_toke
 
 
 def path_of(request: Request) -> str:
-    """Return the path of a request, relative to the URL."""
+    """Return the path of a request, relative to the upstream's URL."""
     return "completions" if request.spec.raw else "chat/completions"
 
 
@@ -144,7 +144,7 @@ def prompt_of(messages: Sequence[Message], spec: ReplySpec, features: Features) 
 
 
 def _message(message: Message, *, thinks: bool) -> dict[str, Any]:
-    """Return a message in OpenAI's shape. `thinks`: it has its thoughts, under both of their names."""
+    """Return a message in OpenAI's shape. `thinks`: include its thoughts, under both of their names."""
     fields: dict[str, Any] = {"role": message.role, "content": _content(message)}
     if message.role == "tool":
         fields["tool_call_id"] = message.call_id
@@ -344,7 +344,7 @@ class UpstreamLogprobs:
         self._chars = 0
 
     def add(self, text: str, logprobs: msgspec.Raw) -> None:
-        """Take the text and the log-probabilities of a chunk. Those in another shape than OpenAI's are ignored."""
+        """Take a chunk's text and log-probabilities, which are ignored in another shape than OpenAI's."""
         parsed = decoded(_logprobs_of, logprobs)
         for one in () if parsed is None else parsed.chosen():
             self._named += one.size
@@ -357,14 +357,14 @@ class UpstreamLogprobs:
             self._queue.put([ChosenToken(one.as_logprob(), top, self._chars)])
 
     def pass_over(self, text: str) -> None:
-        """Take text whose tokens must not be published, since they name more than the text, such as reasoning."""
+        """Take text whose tokens must not be published, since they spell more than the text: reasoning or a call."""
         size = len(text.encode(errors="surrogatepass"))
         self._named += size
         self._heard += size
         self._chars += len(text)
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next text leaves; return the tokens that go with it."""
+        """Note that the reply's next text is output; return the tokens that go with it."""
         return self._queue.leave(text)
 
 
@@ -375,7 +375,7 @@ class CachedDetails(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Totals, so far or at the end."""
+    """Totals of tokens, so far or at the end."""
 
     prompt_tokens: Tokens | None = None
     completion_tokens: Tokens | None = None
@@ -390,7 +390,7 @@ class FunctionPart(msgspec.Struct, frozen=True):
 
 
 class CallPart(msgspec.Struct, frozen=True):
-    """More of a call. `index`: which one of the reply's; some servers leave it out and send calls whole."""
+    """More of a call. `index`: the call's place in the reply; some servers leave it out and send calls whole."""
 
     index: int | None = None
     id: str | None = None
@@ -413,7 +413,7 @@ class Delta(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the delta has anything."""
         return bool(self.content or self.thought or self.tool_calls)
 
 
@@ -441,7 +441,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether any of the reply is in it."""
+        """Whether the chunk has any of the reply."""
         return any(choice.news.has_content for choice in self.choices or ())
 
 
@@ -474,7 +474,7 @@ class _PartialCall:
 class ToolCallAssembler:
     """Puts calls together. One call is open at a time; the next one, text, or the end of the reply closes it.
 
-    A call without a valid name, or whose arguments are no JSON object, is text.
+    A call without a valid name, or whose arguments are no JSON object, becomes text.
     """
 
     def __init__(self, request_id: str, name: str) -> None:
@@ -543,7 +543,7 @@ class UpstreamReply:
     ) -> None:
         """Take the estimated length of the prompt, the longest reply, and whether log-probabilities were asked for.
 
-        `most_tokens`: prompts and replies of an upstream's totals are no longer.
+        `most_tokens`: an upstream's totals are ignored if its prompt or reply is longer.
         """
         self._most_tokens = most_tokens
         self._request_id = request_id
@@ -679,7 +679,7 @@ class UpstreamReply:
         return counted
 
     def _account(self, raw: msgspec.Raw) -> None:
-        """Take an upstream's totals, unless they can't be true: then our own counts stand."""
+        """Take an upstream's totals, unless they can't be true: then our own counts remain."""
         usage = decoded(_usage, raw)
         if usage is None:
             return

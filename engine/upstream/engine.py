@@ -65,9 +65,10 @@ from engine.upstream.options import EmbedderOptions, UpstreamOptions
 class UpstreamEngine(SingleEngine):
     """Serves requests by one upstream.
 
-    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with EngineUnavailable.
-    A request that failed before its first text goes to another engine, if there is one, else it is retried `retries`
-    times. Then it ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
+    The upstream is ready once it answers. While it is away requests wait, up to `timeouts.unavailable_s`; then they end with
+    EngineUnavailable.
+    A request that failed before its first text goes to another engine, if there is one; else it is retried `retries` times,
+    then ends with EngineUnavailable, or with EngineBusy at once if the upstream is overloaded.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class UpstreamEngine(SingleEngine):
         on_change: Callable[[], None] = lambda: None,
         turned_away: RetryElsewhere = lambda *_: False,
     ) -> None:
-        """Take the upstream's options and key. `on_change` is called in each new state of it, and must not raise."""
+        """Take the upstream's options and key. `on_change` is called in each new state of the upstream, and must not raise."""
         self.options = options
         self._client = http_client(options, key)
         self._exchange = UpstreamHttpClient(self._client, options)
@@ -100,7 +101,7 @@ class UpstreamEngine(SingleEngine):
         return len(self._open)
 
     def has_open(self, request_id: str) -> bool:
-        """Whether a request of this id is open."""
+        """Whether a request with this id is open."""
         return request_id in self._open
 
     async def ready(self, timeout_s: float | None = None) -> ModelFacts:
@@ -118,8 +119,8 @@ class UpstreamEngine(SingleEngine):
     ) -> int:
         """Return the prompt's length, counted by the upstream if it can (`features.tokenize`), else estimated.
 
-        Raises PromptRejected. Raises EngineBusy at once while the upstream has asked for a pause, and EngineUnavailable
-        while it must not be asked.
+        Raises PromptRejected; at once, EngineBusy while the upstream has asked for a pause, and EngineUnavailable while its
+        circuit is open.
         """
         self._life.refuse_when_over()
         self.monitor.refuse_during_cooldown()
@@ -146,7 +147,7 @@ class UpstreamEngine(SingleEngine):
             return estimate
 
     def generate(self, request: Request) -> Streamer:
-        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request of this id is open."""
+        """Ask for a reply. Raises EngineUnavailable, and ValueError if a request with this id is open."""
         self._life.refuse_when_over()
         if request.request_id in self._open:
             raise ValueError(f"request {request.request_id!r} is still open")
@@ -157,7 +158,7 @@ class UpstreamEngine(SingleEngine):
         return stream
 
     def take_over(self, request: Request, stream: Streamer, *, fallback: bool = False) -> None:
-        """Answer a request through a stream that its reader has already. `fallback`: another engine has failed."""
+        """Answer a request through the stream that its reader already has. `fallback`: another engine has failed."""
         stream.redirect(self.cancel, self._deliveries)
         self._counts["fallbacks"] += fallback
         try:
@@ -179,7 +180,7 @@ class UpstreamEngine(SingleEngine):
         return [(opened.request, opened.stream) for opened in waiting]
 
     def cancel(self, request_id: str) -> None:
-        """End a request at once, and tell nothing more of it. Its connection is closed at the loop's next turn."""
+        """End a request at once: its `Finished` is the last output. Its connection is closed at the loop's next turn."""
         opened = self._open.get(request_id)
         if opened is None:
             return
@@ -190,7 +191,7 @@ class UpstreamEngine(SingleEngine):
             opened.task.cancel()
 
     def statistics(self) -> EngineStatistics:
-        """Return the numbers so far, as the upstream reported them."""
+        """Return the statistics so far, with tokens as the upstream reported them."""
         running = sum(opened.running for opened in self._open.values())
         return EngineStatistics(
             running=running,
@@ -214,7 +215,7 @@ class UpstreamEngine(SingleEngine):
             self._end_all()
 
     async def _keep_ready(self) -> None:
-        """Know whether the upstream serves, until this is cancelled or it has failed for good."""
+        """Keep track of whether the upstream serves, until this is cancelled or it has failed for good."""
         await self.monitor.run()
 
     def _end_all(self, error: type[EngineError] = EngineLost) -> None:
@@ -283,7 +284,7 @@ class UpstreamEngine(SingleEngine):
         return None
 
     async def _request(self, opened: OpenRequest) -> None:
-        """Send the request, and pass on what comes. Raises EngineError if it is not a whole reply, RequestRefused."""
+        """Send the request, and pass on what comes. Raises EngineError, also if the reply is not whole."""
         with self.monitor.attempt() as circuit:
             opened.running = True
             opened.reply = reply_to(opened.request, self.options)
@@ -301,8 +302,8 @@ class UpstreamEngine(SingleEngine):
                     raise
 
     def _fail(self, opened: OpenRequest, error: EngineError) -> None:
-        """End a request with an error, behind the text that has come."""
-        if self._is_open(opened):  # else it was cancelled, and closing its connection failed
+        """End a request with an error, after the text that has come."""
+        if self._is_open(opened):  # else the request was cancelled, and closing its connection failed
             self._close(opened)
             for output in opened.reply.rest():
                 opened.stream.put_nowait(output)
@@ -312,7 +313,7 @@ class UpstreamEngine(SingleEngine):
         return self._open.get(opened.request.request_id) is opened
 
     def _end(self, opened: OpenRequest, outputs: Sequence[Output]) -> None:
-        """Tell the last outputs of a request."""
+        """End a request with these last outputs."""
         if self._is_open(opened):
             self._close(opened)
             for output in outputs:
@@ -331,7 +332,7 @@ class UpstreamEngine(SingleEngine):
 
 
 class UpstreamFleet(Fleet[UpstreamEngine]):
-    """Gives a request that an upstream shed, or lost before its first token, to the others, to each at most once."""
+    """Passes a request that one upstream shed, or lost before its first token, on to the others, to each at most once."""
 
     def __init__(self, upstreams: Sequence[tuple[UpstreamOptions, str | None]]) -> None:
         """Take the upstreams, two or more, with their keys."""
@@ -361,7 +362,7 @@ class UpstreamFleet(Fleet[UpstreamEngine]):
                     self._engines[self._route(request, self._loads())].take_over(request, stream)
 
     def _elsewhere(self, number: int, request: Request, stream: Streamer, error: EngineError) -> bool:
-        """Let an upstream that was not asked yet answer a request that failed before its first token."""
+        """Let an upstream that has not tried yet answer a request that failed before its first token; False if there is none."""
         stream.tried.add(number)
         loads = {
             other: load
@@ -386,7 +387,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenRequest:
-    """`running`: it has its turn. `sent`: the upstream may know of it. `position`: its last reported place in the queue."""
+    """A request until its end. `running`: not queued. `sent`: the upstream may know it. `position`: the last one reported."""
 
     def __init__(self, request: Request, stream: Streamer, options: UpstreamOptions, arrival: int) -> None:
         """Take the request, its reader's stream, and the upstream's options. `arrival` counts up. Raises PromptRejected."""
@@ -405,18 +406,18 @@ class OpenRequest:
         return self.reply.generated_tokens > 0
 
     def is_sent(self) -> None:
-        """Note that the upstream may know of it from now on."""
+        """Note that the upstream may know of the request from now on."""
         self.sent = True
 
     def report_position(self, position: int) -> None:
-        """Tell the place in the queue, if it has changed."""
+        """Report the place in the queue, if it has changed."""
         if position != self.position:
             self.position = position
             self.stream.put_nowait(Queued(self.request.request_id, position))
 
 
 def reply_to(request: Request, options: UpstreamOptions) -> UpstreamReply:
-    """Return what takes the reply to a request. Raises PromptRejected."""
+    """Return the reply to a request, still empty. Raises PromptRejected."""
     estimate = estimated_tokens(request.messages, options.bytes_per_token, request.spec)
     return UpstreamReply(
         request.request_id,
@@ -429,7 +430,7 @@ def reply_to(request: Request, options: UpstreamOptions) -> UpstreamReply:
 
 
 class InvalidVectors(ValueError):
-    """An answer without vectors, or with others than were asked for."""
+    """An answer without vectors, or with others than were requested."""
 
 
 class _One(msgspec.Struct, frozen=True):
@@ -473,7 +474,7 @@ async def read_vectors(body: bytes, texts: int, *, packed: bool) -> Vectors:
 
 
 def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
-    """Return a vector, a list of numbers, in the wanted form. Raises the errors of decoders if it is not one."""
+    """Return a vector in the requested form. Raises the errors of decoders if it is not a list of numbers."""
     numbers = _numbers(vector)
     if not packed:
         return vector
@@ -481,7 +482,7 @@ def encoded_as(vector: msgspec.Raw, *, packed: bool) -> msgspec.Raw:
 
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Most bytes of an answer. 256 vectors of 2,048 numbers have fewer; a larger request is refused with the advice to send fewer texts."""
+"""The most bytes of an answer: 256 vectors of 2,048 numbers have fewer. With more, the request is refused."""
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -493,7 +494,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class UpstreamEmbedder:
-    """Embeds texts at an upstream. A lost request is retried `retries` times, since it has no side effects; one that takes too long is not."""
+    """Embeds texts at an upstream. A lost request is retried `retries` times, since it has no side effects; a late one is not."""
 
     def __init__(self, options: EmbedderOptions, *, key: str | None = None) -> None:
         self._options = options
@@ -520,7 +521,7 @@ class UpstreamEmbedder:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[UpstreamEmbedder]:
-        """Serve inside the block; at its end no connection is open."""
+        """Serve inside the block; at the block's end no connection is open."""
         async with self._client:
             yield self
 

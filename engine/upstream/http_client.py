@@ -1,8 +1,8 @@
-"""Requests to an upstream over HTTP: how many at once, sent, answered chunk by chunk and in time, and their errors.
+"""Requests to an upstream over HTTP: limits on their number, sending, answers by chunks and in time, errors.
 
 Cancelling a request closes its connection, which tells an upstream to stop. Shed (429, 503, 529): EngineBusy. The operator's
-fault (401, 403, 404, redirects): EngineUnavailable. The request's fault (other 4xx): RequestRefused. Everything else is the
-server's failure: EngineLost.
+fault (401, 403, 404, redirects): EngineUnavailable. The request's fault (other 4xx, except 408, 409, 425): RequestRefused.
+Everything else is the server's failure: EngineLost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamHttpClient:
-    """Asks one upstream."""
+    """Sends requests to one upstream."""
 
     def __init__(self, client: httpx.AsyncClient, options: UpstreamOptions) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class UpstreamHttpClient:
     ) -> None:
         """Pass the chunks of the answer to `on_chunk`, up to the end of `reply`. `on_sent` is called when sending begins.
 
-        Raises EngineLost, also if the stream ends without its end mark; EngineUnavailable, RequestRefused.
+        Raises EngineLost, also if the stream ends before the reply; EngineUnavailable, RequestRefused, EngineBusy.
         """
         options = self._options
         http_request = self._client.build_request(
@@ -147,9 +147,9 @@ class RequestRefused(EngineError):
     """The upstream refuses the request, and will refuse it again."""
 
     def __init__(self, code: ErrorCode, message: str, words: str = "") -> None:
-        """Take the kind of fault, and a sentence of ours for the sender: the upstream's may quote keys, addresses and texts.
+        """Take the kind of fault, and our own sentence for the sender: an upstream's may quote keys, addresses and texts.
 
-        `words`: its codes and types, for the log.
+        `words`: the upstream's codes and types, for the log.
         """
         super().__init__(message)
         self.code = code
@@ -245,7 +245,7 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
 
 
 class EventReader:
-    """Reads one stream. Comments, ids and retry times are ignored. Bytes that are no UTF-8 become U+FFFD."""
+    """Reads one stream. Comments, ids and retry times are ignored. Bytes that are not UTF-8 become U+FFFD."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         """`most_bytes`: the most bytes of one event."""
@@ -299,7 +299,7 @@ class EventReader:
             case b"event":
                 self._kind = value
             case _:
-                self._size -= len(line)  # nothing of it is kept, so a server may send comments without end
+                self._size -= len(line)  # the line is not kept, so a server may send comments without end
         return []
 
     def _end_event(self) -> list[ServerSentEvent]:
@@ -311,7 +311,7 @@ class EventReader:
 
 
 class ConcurrencyLimiter(Generic[W]):
-    """A waiting request gets its place in the queue, from 1 on, through `on_position`, at each change."""
+    """Limits how many requests run at once. Through `on_position` a waiting one gets its place, from 1, at each change."""
 
     def __init__(self, limit: int, on_position: Callable[[W, int], None]) -> None:
         """Take the limit, at least one."""
@@ -343,7 +343,7 @@ class ConcurrencyLimiter(Generic[W]):
             await granted
         except asyncio.CancelledError:
             if not granted.cancelled():
-                self._running.remove(one.client)  # it was granted at the same moment
+                self._running.remove(one.client)  # the place was granted at the same moment
             raise
         finally:
             del self._granted[one.arrival]
@@ -388,13 +388,13 @@ _tokenized = msgspec.json.Decoder(_Tokenized).decode
 
 
 async def _refuse_compressed(response: httpx.Response) -> None:
-    """Raise DecodingError for a compressed answer, which was not asked for: its size is not bounded by what is received."""
+    """Raise DecodingError for a compressed answer, which was not requested: the bytes received don't bound its size."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise httpx.DecodingError("compressed, though identity was asked for", request=response.request)
 
 
 async def read_body(response: httpx.Response, most: int) -> bytes:
-    """Return an answer's body, or its first bytes if it has more than `most`."""
+    """Return an answer's body, or, if it has more than `most` bytes, a beginning longer than `most`."""
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
@@ -406,7 +406,7 @@ async def read_body(response: httpx.Response, most: int) -> bytes:
 async def fetch(
     client: httpx.AsyncClient, method: str, path: str, *, within_s: float, content: bytes | None = None
 ) -> tuple[httpx.Response, bytes]:
-    """Ask for a short answer; return it with its body, of 1 MiB at most. Raises httpx.HTTPError, also if it is longer or late."""
+    """Request a short answer; return it with its body, of 1 MiB at most. Raises httpx.HTTPError, also if longer or late."""
     headers = {"Content-Type": "application/json"} if content else None
     try:
         async with (
@@ -438,7 +438,7 @@ def _error(name: str, response: httpx.Response, body: bytes) -> EngineError:
 
 
 class _ResponseReader:
-    """Follows an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
+    """Reads an answer, and bounds the wait for its next token. Comments that keep a connection alive are no tokens."""
 
     def __init__(self, options: UpstreamOptions, reply: UpstreamReply, on_chunk: OnChunk) -> None:
         self._name = options.name
@@ -481,7 +481,7 @@ class _ResponseReader:
         if not self._reply.ended:
             if completion.has_content:
                 self._deadline = self._clock() + self._times.between_tokens_s
-        elif not self._reply.has_reason:  # it is as long as it may get, so nothing else of the answer counts
+        elif not self._reply.has_reason:  # the reply has its full length: nothing else in the answer counts
             self._done = True
         elif not self._ended:  # the totals usually follow the finish reason
             self._ended = True
@@ -489,7 +489,7 @@ class _ResponseReader:
 
 
 def _completion(name: str, event: ServerSentEvent) -> Completion:
-    """Decode a chunk. Raises the error that it means, if it is one."""
+    """Decode a chunk. Raises the error that an error event means."""
     try:
         completion = _decoder.decode(event.data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Keeps track of whether an upstream takes requests, by checks, and by how it answers requests; lists a server's models."""
+"""Keeps track of whether an upstream takes requests, by checks, and by its answers to requests; lists a server's models."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from engine.upstream.options import ServerOptions, UpstreamOptions
 
 
 class UpstreamMonitor(Runnable):
-    """`life` is ready while the upstream answers. It `cooling_down` for a while after it shed a request."""
+    """`life` is READY while the upstream answers. `cooling_down`: it shed a request a moment ago, or failed too often."""
 
     def __init__(
         self, client: httpx.AsyncClient, options: UpstreamOptions, on_change: Callable[[], None]
     ) -> None:
-        """Take a client for the upstream. `on_change` is called when it has entered another state; it must not raise."""
+        """Take a client for the upstream. `on_change` is called in each new state, and must not raise."""
         self.life = Lifecycle(on_change)
         self.note_away = self.life.died
         self._client = client
@@ -42,11 +42,11 @@ class UpstreamMonitor(Runnable):
 
     @property
     def cooling_down(self) -> bool:
-        """Whether it shed a request a moment ago, or has failed too often."""
+        """Whether the upstream shed a request a moment ago, or has failed too often."""
         return self._cooldown_s > 0 or not self.circuit.admits
 
     def refuse_during_cooldown(self) -> None:
-        """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while it must not be asked."""
+        """Raise EngineBusy while the upstream has asked for a pause, EngineUnavailable while its circuit is open."""
         if self.circuit.admits:
             return
         name, left_s = self.options.name, max(self.circuit.left_s, REST_S)
@@ -61,7 +61,7 @@ class UpstreamMonitor(Runnable):
 
     @contextmanager
     def attempt(self) -> Iterator[Circuit]:
-        """Watch a request to its end. Raises EngineUnavailable or EngineBusy before the block if it must not begin."""
+        """Watch a request to its end. Raises as `refuse_during_cooldown` does, before the block."""
         self.refuse_during_cooldown()
         self.circuit.begin()
         try:
@@ -73,7 +73,7 @@ class UpstreamMonitor(Runnable):
         except EngineError as error:
             self._note(error)
             raise
-        except BaseException:  # it was cancelled
+        except BaseException:  # the request was cancelled
             self.circuit.withdrew()
             raise
         self._succeed()
@@ -99,7 +99,7 @@ class UpstreamMonitor(Runnable):
         return max(0.0, self._cooldown_until - asyncio.get_running_loop().time())
 
     def _note(self, error: EngineError) -> None:
-        """Act on what the failure of a request tells about the upstream."""
+        """Act on what a request's failure reveals about the upstream."""
         log.warning("%s", error)
         match error:
             case UpstreamUnreachable():
@@ -173,7 +173,7 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open: at most a trial request may begin."""
+        """Whether the circuit is open: at most a trial request may begin."""
         return self._failures >= FAILURES
 
     @property
@@ -183,7 +183,7 @@ class Circuit:
 
     @property
     def left_s(self) -> float:
-        """The seconds until a request may try."""
+        """The seconds until a trial request may begin."""
         return max(0.0, self._until - self._clock())
 
     def begin(self) -> None:
@@ -207,7 +207,7 @@ class Circuit:
         self._trial = False
 
     def rest(self, seconds: float) -> None:
-        """Open for so long, since the upstream asked for it; then one request tries."""
+        """Open for `seconds`, since the upstream asked for that; then one request tries."""
         self._trial = False
         self._failures = FAILURES
         self._until = max(self._until, self._clock() + seconds)
@@ -216,7 +216,7 @@ class Circuit:
         """Note a failure. After `FAILURES` in a row the circuit opens, for longer each time."""
         self._trial = False
         if self.is_open and self.left_s > 0:
-            return  # it began before the circuit opened
+            return  # the request began before the circuit opened
         self._failures = min(self._failures + 1, FAILURES)
         if self._failures == FAILURES:
             longest = min(FIRST_OPEN_S * 2.0**self.opened, LONGEST_OPEN_S)
@@ -227,7 +227,7 @@ class Circuit:
 FIRST_PAUSE_S = 0.25
 
 LONGEST_PAUSE_S = 15.0
-"""Between two checks of an upstream that does not serve."""
+"""The longest pause between two checks of an upstream that does not serve."""
 
 MISSES = 2
 """Consecutive checks that may fail before a serving upstream counts as away."""
@@ -238,10 +238,10 @@ FAILURES = 5
 FIRST_OPEN_S = 1.0
 
 LONGEST_OPEN_S = 30.0
-"""How long a circuit stays open the first time, and at most."""
+"""Seconds that a circuit stays open at most; `FIRST_OPEN_S`: the first time."""
 
 REST_S = 1.0
-"""How long an upstream that shed a request without a `Retry-After` is asked only if there is no other."""
+"""Seconds for which an upstream that shed a request without a `Retry-After` is the last choice."""
 log = logging.getLogger(__name__)
 
 
@@ -272,7 +272,7 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
         return None  # it is alive, but overloaded
     if response.status_code != httpx.codes.OK:
         return f"The engine {options.name} answers {response.status_code} to GET {options.health}."
-    listed = decoded(_models_in, body)  # if it is not OpenAI's list, an answer has to be enough
+    listed = decoded(_models_in, body)  # if this is not OpenAI's list, any answer has to do
     names = {model.id for model in listed or ()}
     if names and options.model not in names:
         return f"The engine {options.name} does not serve {options.model!r}."
@@ -280,7 +280,7 @@ async def health_error(client: httpx.AsyncClient, options: UpstreamOptions) -> s
 
 
 async def context_window(client: httpx.AsyncClient, options: UpstreamOptions) -> int | None:
-    """Ask an upstream for its model's window; None if it does not answer yet, or does not say."""
+    """Ask an upstream for its model's window; None if the upstream does not answer yet, or does not report it."""
     try:
         _, body = await fetch(client, "GET", "models", within_s=options.timeouts.connect_s)
     except httpx.HTTPError:
@@ -348,7 +348,8 @@ class _LlamaServer(msgspec.Struct, frozen=True):
 def listed_models(url: str, *, key: str | None, key_variable: str) -> list[dict[str, Any]]:
     """Return an operator's table (`UpstreamOptions`) for each model of a server. Raises ListingFailed.
 
-    `url`: with its base path; `key_variable`: where the tables say the key is. Not for an event loop's thread.
+    `url`: with its base path; `key_variable`: the environment variable of the key, as the tables name it. Not for an event
+    loop's thread.
     """
     try:
         response, body, slot = asyncio.run(_listed(url, key))

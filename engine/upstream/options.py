@@ -37,23 +37,23 @@ Server = Literal[
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the upstream understands beyond OpenAI's own fields. What it does not understand is not sent.
 
-    `usage`: a last chunk with totals, asked for by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
+    `usage`: a last chunk with totals, requested by `stream_options`; `continuous_usage`: totals in each chunk (vLLM).
     `priority`: which numbers leave its queue first (vLLM: the low ones; SGLang: the high ones).
     `cache_salt`: prompts share keys and values only within one salt (vLLM, SGLang); a digest of ours is sent.
     `affinity_header`: the header by which an inference router keeps a conversation with one replica; a digest of owner and
     conversation is sent. `prompt_cache_key`: OpenAI's field for the same, with the same digest.
     `logprobs`: log-probabilities of tokens and of up to 20 alternatives, in OpenAI's shape.
-    `tokenize`: where prompts are counted exactly, relative to the URL (vLLM, SGLang: "../tokenize").
+    `tokenize`: the path that counts prompts exactly, relative to the URL (vLLM, SGLang: "../tokenize").
 
     `tools`: `auto` if only the model may choose, `all` if `tool_choice` is followed, too.
     `format`: the formats that are followed. `json_object`: any object. `json_schema`: schemas, too, as OpenAI's
-    `response_format`. The others add patterns and grammars, as vLLM's `structured_outputs` or its older `guided` fields, or
-    only patterns, as `sglang` has them.
+    `response_format`. `structured_outputs`, and `guided` of older vLLM: patterns and grammars, too. `sglang`: patterns, too.
     `reasoning`: `reasoning_effort`, with `none`. `template`: `chat_template_kwargs`, and thoughts in the history.
     `continue_final_message`: the last message is continued. `completions`: raw prompts, by `POST /completions`.
     `penalties`: `presence_penalty` and `frequency_penalty`. These and `logit_bias` are OpenAI's, but some servers lack them.
-    `any_history`: messages may have any order of roles, with late system messages. Others get what strict templates accept.
-    `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no preset has it.
+    `any_history`: messages may have any order of roles, with late system messages. Other upstreams get what strict templates
+    accept. `images`: the model sees the images of messages, in `data:` URLs. That depends on the model, so no
+    preset has it.
     """
 
     usage: bool = True
@@ -84,7 +84,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def of_specs(self) -> tuple[str, ...]:
-        """The parts of `ReplySpec` and messages that are followed, as in `ModelFacts.features`."""
+        """The parts of `ReplySpec` and of messages that are followed, as in `ModelFacts.features`."""
         by_field = {
             "reasoning": self.reasoning,
             "effort": self.reasoning,
@@ -118,7 +118,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds. `unavailable_s`: how long a request waits for an upstream that is unreachable. `health_s`: between checks of it."""
+    """In seconds. `unavailable_s`: how long a request waits for an unreachable upstream. `health_s`: between health checks."""
 
     connect_s: Seconds = 5.0
     first_token_s: Seconds = 60.0
@@ -153,10 +153,10 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UpstreamOptions(ServerOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One upstream. Upstreams with the same served name are one model.
 
-    `server`: the kind of server, whose `features` then need not be named (`presets`); those that are named count.
-    `max_requests`: the most replies at once; further requests wait here. `max_new_tokens`: of
-    replies whose sender names no limit. `bytes_per_token`: estimates the length of a prompt that nobody counts. `health`:
-    the path that is asked for to check whether it serves, relative to the URL.
+    `server`: the kind of server, whose `features` need not be named then (`PRESETS`); those that are named take precedence.
+    `max_requests`: the most replies at once; further requests wait here. `max_new_tokens`: the most tokens of a reply if
+    its sender names no limit. `bytes_per_token`: for estimates of a prompt's length. `health`: the path for health
+    checks, relative to the URL.
     """
 
     context_tokens: Count
@@ -203,7 +203,7 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
     "ray-serve": _VLLM,
     # tools need --tool-call-parser, thoughts --reasoning-parser; its grammars are not Lark's
     "sglang": _VLLM | {"format": "sglang", "continuous_usage": True},
-    # tools need --jinja; repetition_penalty has another name there, and GBNF is no Lark
+    # tools need --jinja; repetition_penalty has another name there, and GBNF is not Lark
     "llama-server": {
         "top_k": True,
         "min_p": True,
@@ -252,9 +252,9 @@ PRESETS: Mapping[Server, Mapping[str, Any]] = {
 
 
 def with_preset(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an operator's table with the features of its kind of server beside those that it names."""
+    """Return an operator's table with the features of its kind of server added to those that it names."""
     preset = {str(server): features for server, features in PRESETS.items()}.get(str(table.get("server")))
     features = table.get("features", {})
     if preset is None or not isinstance(features, Mapping):
-        return dict(table)  # its mistakes are found when it is converted to its types
+        return dict(table)  # mistakes are found when the table is converted to its types
     return {**table, "features": {**preset, **features}}

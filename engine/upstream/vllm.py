@@ -36,7 +36,7 @@ class LaunchedEngine(UpstreamEngine):
     """Serves requests by a vLLM of its own.
 
     Nothing runs before `run`: put it into a task group, or use `running`. Requests wait while vLLM starts, for the first
-    time or again. Those that have text are lost with it; those that have none are sent again.
+    time or again. Those that have text are lost with vLLM; those that have none are sent again.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LaunchedEngine(UpstreamEngine):
         return delay_s
 
     async def _serve_by(self, process: LaunchedProcess) -> None:
-        """Wait for a starting vLLM, serve requests by it as long as it answers, then kill it."""
+        """Wait for a starting vLLM, serve requests with it as long as it answers, then kill it."""
         while (window := await context_window(self._client, self.options)) is None:  # noqa: ASYNC110 - it has no event for us
             await asyncio.sleep(LOOK_S)
         self.options = self.monitor.options = msgspec.structs.replace(self.options, context_tokens=window)
@@ -114,10 +114,10 @@ class LaunchedEngine(UpstreamEngine):
         return life.crashed("vLLM", ending.words, self._ledger)
 
     def _on_line(self, raw: str) -> None:
-        """Take a line of vLLM for our log.
+        """Take a line of vLLM's for our log.
 
-        While it serves, only the first lines of its warnings and errors are logged above `debug`. The lines behind
-        them, such as the text of an exception, may quote what people wrote.
+        While it serves, only the first lines of its warnings and errors are logged above `debug`. The lines after those,
+        such as the text of an exception, may quote what people wrote.
         """
         line = line_of(raw)
         goes_on = line.place == self._place
@@ -191,7 +191,7 @@ class LaunchedProcess:
         await self._process.wait()
 
     def kill(self) -> None:
-        """Kill all of its processes at once."""
+        """Kill all processes of vLLM at once."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -211,13 +211,13 @@ SETTINGS_PREFIX = "MIDSTREAM_"
 _NAME = re.compile(r"[a-z][a-z0-9]*([-.][A-Za-z0-9_]+)*")
 
 _PATIENCE_S = 24 * 3600.0
-"""How long a request waits for a vLLM that is away. The launcher ends it or brings it back sooner."""
+"""How long a request waits for a vLLM that is away. The launcher ends or restarts vLLM sooner."""
 
 MOST_CHARS = 2000
 """The longest line that is passed on; the rest of it is dropped."""
 
 KEPT_LINES = 400
-"""How many of its last lines are searched for the reason of its end."""
+"""How many of vLLM's last lines are searched for the reason of its end."""
 _RECORD = re.compile(
     r"^(?:\([^()]*\) )?(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?P<text>.*)$"
 )
@@ -232,15 +232,15 @@ _NOISE = re.compile(r"Route: /|^[█▄▀▐▌ ]*$|[█▄▀]")
 _LAST_WORDS_S = 2.0
 
 LOOK_S = 0.5
-"""Seconds between two questions to a starting vLLM whether it serves."""
+"""Seconds between two checks whether a starting vLLM serves."""
 MAKE = "`make vllm` makes an environment for it; --engine PATH names another one's Python"
 log = logging.getLogger(__name__)
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One vLLM. `python`: that of its environment. `model`: vLLM's name of it; `served_name`: the clients' name.
+    """One vLLM. `python`: that of its environment. `model`: vLLM's name for the model; `served_name`: the clients' name.
 
-    `arguments`: those of `checked_argument`. They override `max_batch` (replies at once) and `dtype`.
+    `arguments`: as `checked_argument` returns them. They override `max_batch` (replies at once) and `dtype`.
     """
 
     python: str
@@ -282,7 +282,7 @@ def environment_of(inherited: Mapping[str, str], python: str, key: str) -> dict[
 
 
 def upstream_of(options: LaunchOptions) -> UpstreamOptions:
-    """Return the upstream's options of a vLLM that is started with these. Its port and its window are known later."""
+    """Return the upstream options for a vLLM that is started with `options`. Its port and its window are known later."""
     by_priority = _value(options, "scheduling-policy") in {None, "priority"}
     parsers = (_value(options, name) for name in ("enable-auto-tool-choice", "tool-call-parser"))
     return UpstreamOptions(
@@ -317,7 +317,7 @@ def checked_argument(given: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{given!r} is not an argument of vLLM: write name=value, or only a name")
     head = name.removeprefix("no-")
-    if any(reserved.startswith(head) for reserved in RESERVED):  # vLLM takes beginnings of names, too
+    if any(reserved.startswith(head) for reserved in RESERVED):  # vLLM takes abbreviated names, too
         raise ValueError(f"{name!r} is the gateway's business, not an argument for vLLM")
     if name == "max-num-seqs" and not (value.isdecimal() and int(value)):
         raise ValueError(f"{given!r} names no number of replies at once")
@@ -335,9 +335,9 @@ def _value(options: LaunchOptions, name: str) -> str | None:
 
 
 class LogLine(NamedTuple):
-    """One line of vLLM. `level` is None if it belongs to no log record, such as a progress bar or a bare traceback.
+    """One line that vLLM wrote. `level` is None if the line belongs to no log record, such as a progress bar or a bare traceback.
 
-    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same.
+    `place`: where in vLLM's code the record was written, and when. All lines of one record have the same `place`.
     """
 
     level: int | None
@@ -351,7 +351,7 @@ class LogLine(NamedTuple):
 
 
 def line_of(raw: str) -> LogLine:
-    """Return a line without the marks that vLLM puts before it."""
+    """Read a line, and drop the marks that vLLM puts before it."""
     found = _RECORD.match(raw)
     if found is None:
         return LogLine(None, _PREFIX.sub("", raw).rstrip())
@@ -389,7 +389,7 @@ class ExitReason(NamedTuple):
 class OutputReader(asyncio.Protocol):
     """Passes on what vLLM writes, line by line, and keeps the last lines. A progress bar ends its lines with a carriage return.
 
-    A line ends at `MOST_CHARS` bytes at the latest; what it has beyond them when they come is dropped.
+    A line is cut at `MOST_CHARS`: what came beyond them is dropped, and what comes later is another line.
     """
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
@@ -417,7 +417,7 @@ class OutputReader(asyncio.Protocol):
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Give a free port of loopback. Inside the block nobody else gets it, but a process that asks to share it may listen."""
+    """Reserve a free loopback port. Inside the block no process gets it, except one that asks to share it (SO_REUSEADDR)."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((HOST, 0))

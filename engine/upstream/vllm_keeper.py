@@ -1,8 +1,9 @@
 """Runs vLLM and everything that it starts, and leaves nothing of it behind: `python vllm_keeper.py GRACE_S COMMAND…`.
 
 vLLM has several processes. If its server is killed, the others live on, with the memory of their GPUs. The keeper is a
-process between the gateway and vLLM. It ends vLLM when it is told to (SIGTERM), and at once when the gateway ends in any
-way, since its standard input closes then. On Linux every orphan of vLLM becomes its child. It imports none of our packages.
+process between the gateway and vLLM. The keeper ends vLLM on request (SIGTERM), and at once when the gateway ends in any
+way, since its standard input closes then. On Linux every orphan of vLLM becomes a child of the keeper. This module imports
+none of our packages.
 """
 
 from __future__ import annotations
