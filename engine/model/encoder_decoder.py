@@ -97,7 +97,7 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """One layer of the encoder. Each row of a source sees all of its rows."""
+    """One layer of the encoder. Each row of a source sees all rows of that source."""
 
     def forward(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""

@@ -71,7 +71,7 @@ class MaskRule(NamedTuple):
 
 
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
-    """Return the fastest attention for a device and a dtype."""
+    """Return the fastest attention backend for a device and a dtype."""
     if device.type == "cuda" and find_spec("triton") is not None:
         return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()

@@ -133,7 +133,7 @@ class TooLong(msgspec.Struct, frozen=True, tag="too long"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """The prompt or its reply's grammar can't be made, or the image not decoded. `field`: the part of the spec at fault."""
+    """The prompt or its reply's grammar can't be made, or the image can't be decoded. `field`: the part of the spec at fault."""
 
     why: str
     field: str = ""

@@ -180,7 +180,7 @@ class PromptImages:
     def starts(
         self, token_ids: Sequence[int], images: Sequence[Image], token: int
     ) -> tuple[tuple[int, ...], ...]:
-        """Return where the tokens of each image's tiles begin. `token`: a piece's id. Raises PromptRejected."""
+        """Return where the tokens of each image's tiles begin. `token`: the image token's id. Raises PromptRejected."""
         places = [place for place, one in enumerate(token_ids) if one == token]
         counts, of_tile = [self.tiling.tiles(self._grid(image)) for image in images], self.tiling.tokens
         starts = places[::of_tile]

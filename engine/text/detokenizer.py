@@ -25,7 +25,7 @@ _MOST_PENDING = 4
 
 
 class Spelled(NamedTuple):
-    """A token's readable text, with hexadecimal numbers for incomplete characters, and its bytes.
+    """A token's readable text, with hexadecimal escapes for incomplete characters, and its bytes.
 
     `raw` is None for tokens without text: special tokens, and unknown ids.
     """
@@ -104,7 +104,7 @@ class Vocabulary:
 
 
 def readable(raw: bytes) -> str:
-    """Return the text of a token's bytes."""
+    """Return a token's bytes as text, with invalid ones escaped."""
     return raw.decode(errors="backslashreplace")
 
 

@@ -63,7 +63,7 @@ class ReplyFactory:
 
 
 class ReplyPrefix(NamedTuple):
-    """The part of a reply that is in its prompt. `opened`: words of the template. `token_ids`: a continued reply."""
+    """The part of a reply that is in its prompt. `opened`: words of the template. `token_ids`: those of a continued reply."""
 
     opened: str = ""
     token_ids: Sequence[int] = ()
@@ -195,7 +195,7 @@ class Parser:
     def begin(self, text: str) -> None:
         """Take the beginning of a reply, sent before: words of the template, or of a reply that is continued.
 
-        If it ends within a call, its part was sent as text, so the rest of the call is text, too. Reasoning continues.
+        If `text` ends within a call, the rest of that call is text, too, as its beginning was. Reasoning continues.
         """
         self.feed(text)
         if self._kind is Kind.CALLS:
@@ -230,7 +230,7 @@ class Parser:
 
     @property
     def _region(self) -> Region:
-        """The region that is open."""
+        """The open region."""
         assert self._open is not None  # noqa: S101 - only states inside a region read it
         return self._open
 

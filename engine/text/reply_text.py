@@ -100,7 +100,7 @@ class PreparedRequest:
 
 
 def request_error(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
-    """Return why a model with this window and vocabulary can't serve a request; None if it can."""
+    """Return why a model with this window and vocabulary size can't serve a request; None if it can."""
     prompt = request.prompt
     if not prompt:
         return "The prompt has no tokens."
@@ -403,7 +403,7 @@ class ShownText:
 
 
 class ReplyText:
-    """A reply that is not parsed: it passes through the detokenizer and stop strings, and leaves in whole characters."""
+    """A reply that is not parsed: it passes through the detokenizer and stop strings, and is returned in whole characters."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:
 class Tiling(msgspec.Struct, frozen=True):
     """How a model cuts images. `side`: the side of a tile, in pixels. `tokens`: how many tokens a tile takes.
 
-    `longest`: the length that an image's longer side is scaled to. `splits`: it is cut, not only shown whole.
+    `longest`: the length that an image's longer side is scaled to. `splits`: images are cut, not just shown whole.
     """
 
     side: int

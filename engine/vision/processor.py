@@ -1,7 +1,7 @@
 """Images for a checkpoint: whether its model takes any, how its processor cuts them, and the pixels of each tile.
 
 Knows no torch, since the process that makes prompts decodes images without it. The endpoint that took an image checked its
-size; this module compares the sizes before it decodes, so that a few bytes can't become more pixels than were declared.
+size; before decoding, this module checks that the file has that size: a few bytes can't become more pixels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ImageProcessor:
     def size(self, image: Image) -> tuple[int, int]:
         """Return an image's width and height as it is meant to be viewed. Raises ImageNotDecodable.
 
-        Without the image's bytes they are those that its header gave.
+        Without the image's bytes, they are as its header gave them.
         """
         if not image.data:
             return image.width, image.height

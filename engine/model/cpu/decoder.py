@@ -21,7 +21,7 @@ from engine.model.fused_decoder import FusedDecoder, FusedLayer
 from engine.step_layout import Span, block_tables
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-_NO_MEMORY = 3  # of _REFUSALS
+_NO_MEMORY = 3  # its index in _REFUSALS
 
 _REFUSALS = (
     "",
@@ -219,7 +219,7 @@ def _described(layer: FusedLayer) -> _Layer:
 def prefills(decoder: FusedDecoder) -> bool:
     """Whether the kernel computes a model that `is_known` accepts faster than the layers do.
 
-    Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch uses AMX tiles if the processor has them, and
+    Measured faster: bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch uses AMX tiles if the processor has them, and
     bfloat16 without pairs takes as long as float32. int8 would have to be widened for each block of rows: 1.2 times the
     layers' time.
     """

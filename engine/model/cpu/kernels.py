@@ -203,7 +203,7 @@ def _whole(numbers: Tensor) -> int:
 
 
 class Cpu(Reference):
-    """See `engine.model.attention.Backend`. Elements are bfloat16 or float32."""
+    """A `Backend` that uses these kernels, for bfloat16 and float32."""
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""

@@ -30,7 +30,7 @@ def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 @triton.jit
 def _partition(length, PARTS: tl.constexpr, SMALLEST: tl.constexpr):
-    """Return the keys in each partition of a context, a multiple of 64, so that `PARTS` partitions hold it."""
+    """Return how many keys a partition has: a multiple of 64, so that `PARTS` partitions hold the context."""
     return tl.maximum(SMALLEST, tl.cdiv(length, PARTS * 64) * 64)
 
 
