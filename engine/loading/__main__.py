@@ -3,9 +3,9 @@
 `python -m engine.loading check OPTIONS` answers whether a model runs here, before its weights are fetched. `OPTIONS`:
 `EngineOptions` as JSON. Prints a `PreflightResult` as JSON.
 
-`python -m engine.loading convert FILE FOLDER STARTER` converts a GGUF file into a folder that transformers loads. A refused
-file ends the process with `GGUF_REFUSED`, and its reason is what the process printed. On Linux it ends with its starter,
-a process id: another start may remove what that one left.
+`python -m engine.loading convert FILE FOLDER STARTER` converts a GGUF file into a folder that transformers loads. If the
+file is refused, the process prints the reason and exits with `GGUF_REFUSED`. On Linux it ends with the process STARTER (an
+id), since another start may remove the files of a dead one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SAMPLING = {
 """What a file advises as `general.sampling.…`, and transformers' names for it."""
 
 DTYPE = torch.bfloat16
-"""What weights are stored in. Quantized ones lose nothing that matters, and float32 would take twice the disk."""
+"""The dtype of stored weights. Quantized ones lose nothing that matters, and float32 would take twice the disk."""
 
 
 def verdict(options: EngineOptions) -> PreflightResult:
@@ -117,7 +117,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def _generation_config(file: Path, config: PreTrainedConfig) -> GenerationConfig:
-    """Return a model's end tokens, and the sampling that its file advises."""
+    """Return a config with a model's end tokens, and the sampling that its file advises."""
     metadata, _ = read_gguf_metadata(str(file))
     advised = {
         name: metadata[f"general.sampling.{key}"]
@@ -131,7 +131,7 @@ def _generation_config(file: Path, config: PreTrainedConfig) -> GenerationConfig
 
 
 def _check_positions(file: Path, config: PreTrainedConfig) -> None:
-    """Raise ModelNotUsable if rotary embeddings are scaled in a way that transformers does not take from the file."""
+    """Raise ModelNotUsable if rotary embeddings are scaled in a way that transformers does not read from the file."""
     metadata, tensors = read_gguf_metadata(str(file))
     scaling = metadata.get(f"{metadata['general.architecture']}.rope.scaling.type", "none")
     scaled = scaling not in {"none", ""} or any(name.startswith("rope_") for name in tensors)
@@ -146,7 +146,7 @@ def _check_positions(file: Path, config: PreTrainedConfig) -> None:
 def _readable(subject: str) -> Iterator[None]:
     """Turn what transformers raises for files that it does not know, or that are damaged, into ModelNotUsable.
 
-    It parses with struct and numpy, so errors of any kind may come. A lack of memory is none of the file's.
+    transformers parses with struct and numpy, which raise errors of any kind. A lack of memory is not the file's fault.
     """
     try:
         yield
@@ -170,7 +170,7 @@ def _check(options: str) -> int:
 def _convert(file: str, folder: str, starter: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     end_with_parent()
-    if sys.platform == "linux" and os.getppid() != int(starter):  # it died before
+    if sys.platform == "linux" and os.getppid() != int(starter):  # the starter died before
         return 1
     try:
         convert(Path(file), Path(folder))

@@ -1,7 +1,7 @@
 """Loads a model from the hub or from a folder, or says in a sentence or two why it can't be served.
 
-A comparison decides for encoder-decoders, too (`engine.loading.probe`): their logits over pages must be those of the plain
-module.
+Encoder-decoders are served only after a comparison, too (`engine.loading.probe`): their logits over pages must be those of
+the plain module.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def load(options: EngineOptions, progress: Progress = lambda _stage, _share: Non
 def before_weights(
     options: EngineOptions, progress: Progress = lambda _stage, _share: None
 ) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase, torch.device, torch.dtype]:
-    """Return what is known of a model without its weights, with the device and dtype for it. Raises ModelNotUsable."""
+    """Return a model's configuration and tokenizer, and the device and dtype to run it. Raises ModelNotUsable."""
     model, quantize = options.model, options.quantize
     _quiet()
     target = choose_device(options.device)
@@ -188,7 +188,7 @@ def check_vision_model(
 
 
 def _check_plain_cpu(what: str, device: torch.device, quantize: str) -> None:
-    """Raise ModelNotUsable for a device or weights that only models of text alone have."""
+    """Raise ModelNotUsable for a device or quantization that only text models support."""
     if device.type != "cpu":
         raise ModelNotUsable(f"{what}; such models are served on CPUs only. Use --device cpu.")
     if quantize != "none":
@@ -198,7 +198,7 @@ def _check_plain_cpu(what: str, device: torch.device, quantize: str) -> None:
 def parted(
     model: str, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[PreTrainedModel, VisionConfig]:
-    """Return a module's language model and its vision part. Both share its weights. Raises ModelNotUsable."""
+    """Return a module's language model and vision part. Both share the module's weights. Raises ModelNotUsable."""
     image_processor, whole = ImageProcessor.of(model), cast("Any", module)
     token = whole.config.image_token_id
     if tokenizer.convert_tokens_to_ids(IMAGE) != token:
@@ -310,7 +310,7 @@ def _grammars(
 
 
 def _make_ready(module: PreTrainedModel, vocabulary: int, quantize: str, progress: Progress) -> Probed:
-    """Give a module the forward pass that was asked for, and try it. Returns the form to run.
+    """Try a module, and quantize it if `quantize` says so. Returns the form to run.
 
     Raises ModelNotUsable.
     """
@@ -326,7 +326,7 @@ def _make_ready(module: PreTrainedModel, vocabulary: int, quantize: str, progres
 
 
 def _quiet() -> None:
-    """Silence transformers: its bars would mix with our progress, and what it warns about is refused here anyway."""
+    """Silence transformers: its progress bars would mix with ours, and what it warns about is refused here anyway."""
     untyped: Any = transformers_logging
     untyped.set_verbosity_error()
     untyped.disable_progress_bar()
@@ -380,7 +380,7 @@ def _out_of_memory_reported(model: str, device: torch.device) -> Iterator[None]:
 
 
 def _memory_for_kv(device: torch.device, share: float, largest: Callable[[], object]) -> int | None:
-    # On CUDA the largest step is run, to measure what it needs beside keys and values. Elsewhere the share leaves room.
+    # On CUDA the largest step is run, to measure what it needs besides keys and values. Elsewhere the share leaves room.
     needed = peak_bytes(device, largest) if device.type == "cuda" else 0
     free = available_bytes(device)
     of_device = CUDA_KV_SHARE if device.type == "cuda" else CPU_KV_SHARE
@@ -404,7 +404,7 @@ TRANSLATION_PAGE = 16
 """Tokens of a page. It is small, since a source takes whole pages and a sentence has some twenty tokens."""
 
 SOURCE, TARGET = 21, 12
-"""Tokens of the trial."""
+"""Tokens of the trial's source and target."""
 
 
 def check_translator(
@@ -477,7 +477,7 @@ def _ids(module: EncoderDecoder) -> tuple[list[int], list[int]]:
 
 @torch.inference_mode()
 def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Tensor:
-    """Return the logits behind the last four tokens of the target, (4, vocabulary), as the plain module computes them."""
+    """Return the logits after the last four tokens of the target, (4, vocabulary), as the plain module computes them."""
     source, target = (torch.tensor([one], device=module.device) for one in ids)
     untyped = cast("Any", module)
     logits: Tensor = untyped(input_ids=source, decoder_input_ids=target, use_cache=False).logits
@@ -485,7 +485,7 @@ def _by_itself(module: PreTrainedModel, ids: tuple[list[int], list[int]]) -> Ten
 
 
 def _through_pages(module: EncoderDecoder) -> tuple[Tensor, int]:
-    """Return the same logits, computed in a chunk and in steps beside another translation, and the KV bytes of a token."""
+    """Return the same logits, computed in a chunk and in steps alongside another translation, and the KV bytes of a token."""
     source, target = _ids(module)
     lies, pages = Source.of(SOURCE, TRANSLATION_PAGE), 2 * (-(-SOURCE // TRANSLATION_PAGE) + 1)
     tokens = [*source, *[0] * (lies.reserved - SOURCE), *target]

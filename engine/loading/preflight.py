@@ -37,7 +37,7 @@ _SOME_DTYPE = min(INT8_DTYPES)
 
 
 def check_quantization(quantize: str, *, device: str, dtype: str) -> None:
-    """Raise ModelNotUsable for weights that are not offered, or gain nothing. `device`: its type, such as "cpu"."""
+    """Raise ModelNotUsable for a quantization not offered, or without gain. `device`: a type, such as "cpu"."""
     if quantize == "none":
         return
     if quantize != "int8":
@@ -57,14 +57,14 @@ def check_quantization(quantize: str, *, device: str, dtype: str) -> None:
 
 
 class PreflightResult(msgspec.Struct, frozen=True):
-    """Whether a model runs here, as `python -m engine.loading check` prints it. `words`: what it gets, or why it does not."""
+    """Whether a model runs here, as `python -m engine.loading check` prints it. `words`: what it gets, or why it can't."""
 
     serves: bool
     words: str
 
 
 def check_libraries() -> None:
-    """Raise ModelNotUsable if what runs models is not installed, as with `midstream-gateway` alone."""
+    """Raise ModelNotUsable if libraries to run models are missing, as with `midstream-gateway` alone."""
     if any(find_spec(library) is None for library in ("torch", "transformers")):
         raise ModelNotUsable(
             "This installation can't run models: pip install midstream-server, or name a server that runs them by --upstream URL."
@@ -129,7 +129,7 @@ def looks_like_a_folder(model: str) -> bool:
 
 @cache
 def _may_have_cuda() -> bool:
-    """Whether a process may find a CUDA device. False only if there is none for certain; ROCm's torch says "cuda", too."""
+    """Whether a process may find a CUDA device. False only if there surely is none; ROCm's torch says "cuda", too."""
     if not sys.platform.startswith("linux"):
         return True
     try:

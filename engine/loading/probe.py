@@ -1,8 +1,8 @@
-"""Whether a model can be served: by its configuration, then by a comparison of logits; and what it would get on a device.
+"""Decides whether a model can be served, by its configuration, then by its logits; estimates what it gets on a device.
 
 Serving requires that a model's attention and positions go through the KV cache. No table of model types could promise that
-for every model of the hub, but a comparison with the plain module can. It is the warm-up as well. Before weights are there,
-a small copy of the model is tried.
+for every model of the hub, but a comparison with the plain module can. The comparison is the warm-up as well. Before the
+weights are there, a small model of the same kind is tried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.step_layout import Span
 SERVED_LAYERS = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 
 LENGTH = 32
-"""Tokens of the trial: two chunks of a prompt and three decode steps, beside another reply."""
+"""Tokens of the trial: two chunks of a prompt and three decode steps, alongside another reply."""
 
 PAGE = 8
 
@@ -68,9 +68,9 @@ def check_architecture(
 
 
 def check_kind(model: str, config: PreTrainedConfig, kind: Any) -> None:
-    """Raise ModelNotUsable if a model class says of itself that it can't run over pages."""
+    """Raise ModelNotUsable if a model's layers or class say that it can't run over pages."""
     others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - SERVED_LAYERS
-    # Models set this flag for `generate` alone (transformers 5.0 to 5.23 and later), which has no public reader.
+    # Models set this flag for `generate` alone, and it has no public reader (transformers 5.0 to 5.23 and later).
     if kind._is_stateful or others:  # noqa: SLF001
         layers = ", ".join(sorted(others)) or "recurrent"
         raise ModelNotUsable(
@@ -87,7 +87,7 @@ def skeleton_of(
 ) -> Any:
     """Return the model on the meta device, without memory for its weights. Raises ModelNotUsable.
 
-    It is not typed, since callers read private flags of its class.
+    The result is not typed, since callers read private flags of its class.
     """
     untyped: Any = kind
     try:
@@ -147,7 +147,7 @@ class Probed(NamedTuple):
 
 
 def probe(module: PreTrainedModel, vocabulary: int) -> Probed:
-    """Compare, and return the module with attention over pages, or its fused form if it has one that agrees.
+    """Compare logits; return the module with attention over pages, or its fused form if it has one that agrees.
 
     Raises ModelNotUsable if the model can't be served, RuntimeError if memory runs out.
     """
@@ -199,7 +199,7 @@ def agrees(got: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _off(got: Tensor, expected: Tensor) -> list[float]:
-    """Return how far each row is off, relative to its norm, in ascending order with NaN last."""
+    """Return how far each row is off, relative to the expected norm, in ascending order with NaN last."""
     off: list[float] = ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).sort().values.tolist()
     return off
 
@@ -210,13 +210,13 @@ def _trial(vocabulary: int) -> list[int]:
 
 @torch.inference_mode()
 def _by_itself(module: PreTrainedModel, ids: list[int]) -> Tensor:
-    """Return the logits behind the last four tokens, (4, vocabulary), as the plain module computes them."""
+    """Return the logits after the last four tokens, (4, vocabulary), as the plain module computes them."""
     logits: Tensor = module(input_ids=torch.tensor([ids], device=module.device), use_cache=False).logits
     return logits[0, -4:].float()
 
 
 def _through_pages(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tuple[Tensor, int]:
-    """Return the same logits, computed in chunks and steps beside another reply, and the KV bytes of a token."""
+    """Return the same logits, computed in chunks and steps alongside another reply, and the KV bytes of a token."""
     # Pages are so small that a request has several, and they are not neighbours.
     runner, pages = Runner(module, pages=2 * LENGTH // PAGE, page_size=PAGE), LENGTH // PAGE
     table, others = range(0, 2 * pages, 2), range(2 * pages - 1, 0, -2)
@@ -232,7 +232,7 @@ def _through_pages(module: PreTrainedModel | FusedDecoder, ids: list[int]) -> tu
 
 
 def _reason(error: Exception, module: PreTrainedModel) -> str:
-    """Return in words why a module can't run over pages. What Python says of that alone tells an operator nothing."""
+    """Return in words why a module can't run over pages: Python's message alone tells an operator nothing."""
     if isinstance(error, AttentionNotSupported):
         return str(error)
     if getattr(module.config.get_text_config(), "num_kv_shared_layers", 0):
@@ -288,7 +288,7 @@ WIDTHS: dict[str, int] = {
     "topk_group": 1,
     "num_expert_group": 1,
 }
-"""What sizes become, where a configuration has them and they are larger: all that decides no more than cost."""
+"""The reduced sizes of a small model, where its configuration has larger ones. They decide cost alone."""
 
 IDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 
@@ -334,7 +334,7 @@ def reduced(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def memory_estimate(skeleton: PreTrainedModel, device: torch.device, options: EngineOptions) -> str:
-    """Say in a sentence what a model without weights would get. A small one of its kind is tried. Raises ModelNotUsable."""
+    """Return a sentence on the memory and context of a skeleton's model, trying a small one. Raises ModelNotUsable."""
     config, known = skeleton.config.get_text_config(), ""
     try:
         try_small_model(config)

@@ -91,7 +91,7 @@ class TranslationTokenizer:
         return made
 
     def beginning(self, target: str, prefix: str) -> tuple[list[int], int]:
-        """Return the tokens that a translation begins with, and how many of them are `prefix`. Raises PromptRejected."""
+        """Return the tokens that a translation begins with, and how many of them are from `prefix`. Raises PromptRejected."""
         target = self._target(target)
         first = [self._start]
         if target in self._codes:
@@ -146,7 +146,7 @@ def _some(code: str) -> tuple[str, ...]:
 
 
 def _one_of(language: str, known: tuple[str, ...], field: str, otherwise: str) -> str:
-    """Return a language that the model has. If none is asked for, it is the only one, or else the tokenizer's default.
+    """Return `language` if the model has it; if it is empty, the tokenizer's default or the only language.
 
     Raises PromptRejected.
     """

@@ -20,8 +20,8 @@ class AttentionNotSupported(Exception):
 class AttentionParams:
     """How a layer attends. It is always causal.
 
-    `window`: how many positions a query sees, its own included. `chunk`: it sees none before the last multiple of it.
-    `softcap`: scores are capped softly, by tanh, between it and its negative.
+    `window`: how many positions a query sees, its own included. `chunk`: it sees none before the last multiple of `chunk`.
+    `softcap`: scores are capped softly, by tanh, between `softcap` and its negative.
     """
 
     scale: float
@@ -47,7 +47,7 @@ QUERY_BLOCK = 256
 
 
 class Reference:
-    """See `engine.model.attention.Backend`."""
+    """A `Backend` in plain torch."""
 
     def store(self, layer: LayerPages, step: StepLayout, keys: Tensor, values: Tensor) -> None:
         """See `Backend`."""

@@ -1,4 +1,4 @@
-"""Chooses a model's device and dtype, and tells how much memory is free there."""
+"""Chooses a model's device and dtype, and reports how much memory is free there."""
 
 from __future__ import annotations
 

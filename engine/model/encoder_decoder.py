@@ -1,7 +1,7 @@
 """The forward pass of encoder-decoders that translate (Marian, M2M100, NLLB, mBART), over pages, for many requests at once.
 
 Their layers are those of the Transformer (Vaswani et al. 2017). They differ in where norms are, how positions are encoded,
-and what is added to the logits. Linear layers see a flat list of rows. It computes the same as the transformers module,
+and what is added to the logits. Linear layers see a flat list of rows. The logits are those of the transformers module,
 from the same weights; a probe compares both before it is used.
 """
 
@@ -56,7 +56,7 @@ class Embedding(nn.Module):
 
 def _positions(table: Any) -> Tensor:
     """Return the embeddings of positions from 0 on, (positions, hidden)."""
-    if hasattr(table, "weights"):  # sinusoids whose positions start behind the padding token
+    if hasattr(table, "weights"):  # sinusoids whose positions start after the padding token
         weights: Tensor = table.weights
         return weights[table.padding_idx + 1 :]
     weight: Tensor = table.weight
@@ -64,7 +64,7 @@ def _positions(table: Any) -> Tensor:
 
 
 class Layer(nn.Module):
-    """What layers of both halves share: a norm before or behind each block, and the feed-forward network."""
+    """What layers of both halves share: a norm before or after each block, and the feed-forward network."""
 
     def __init__(self, layer: Any, *, before: bool) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Layer(nn.Module):
         self.activation = layer.activation_fn
 
     def around(self, norm: nn.Module, states: Tensor, block: Block) -> Tensor:
-        """Add to states what a block makes of them; the norm stands before it, or behind the sum."""
+        """Add a block's output to its input, `states`; `norm` comes before the block, or after the sum."""
         if self.before:
             return states + block(norm(states))
         made: Tensor = norm(states + block(states))
@@ -97,7 +97,7 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """One layer of the encoder. Each row of a source sees all rows of it."""
+    """One layer of the encoder. Each row of a source sees all rows of that source."""
 
     def forward(self, states: Tensor, bounds: Sequence[int]) -> Tensor:
         """Take states, (rows, hidden), through the layer. `bounds`: where each source begins, and the end."""
@@ -205,7 +205,7 @@ class EncoderDecoder(nn.Module):
             self.head.bias[token] = NEVER
 
     def encode(self, layout: StepLayout, cache: PagedCache, backend: Backend) -> None:
-        """Encode the sources of a layout, and store the keys and values that the decoder reads of them."""
+        """Encode the sources of a layout, and store their keys and values for the decoder."""
         rows = slice(0, layout.rows)
         bounds = [0, *(int(stop) for stop in layout.query_starts[1:].tolist())]
         states: Tensor = self.source(layout.input_ids[0, rows], layout.position_ids[0, rows])
@@ -216,7 +216,7 @@ class EncoderDecoder(nn.Module):
             layer.keep(states, layout, cache, backend)  # type: ignore[operator] # a list of modules has no closer type
 
     def decode(self, ids: Tensor, step: TranslationLayout, cache: PagedCache, backend: Backend) -> Tensor:
-        """Return the logits, (some, vocabulary), behind the rows of targets that give some."""
+        """Return the logits, (sampled rows, vocabulary), after the sampled rows of targets."""
         states: Tensor = self.target(ids, step.own.position_ids[0])
         for layer in self.decoder:
             states = layer(states, step, cache, backend)

@@ -3,9 +3,9 @@
 transformers' modules call attention by the name `midstream`. They say themselves what a query may see: causal, a sliding
 window, chunks. Other rules are refused.
 
-The fused form has few, large operations, so that a step costs little beside its products. Queries, keys and values are one
+The fused form has few, large operations, so that a step costs little besides matrix products. Queries, keys and values are one
 product, gate and up another. Rotation takes three operations.
-It computes the same as the transformers module, from the same weights; the probe compares both before it is used.
+The logits are those of the transformers module, from the same weights; the probe compares both before it is used.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MaskRule(NamedTuple):
 
 
 def backend_for(device: torch.device, dtype: torch.dtype) -> Backend:
-    """Return the attention that serves a device and a dtype best."""
+    """Return the fastest attention backend for a device and a dtype."""
     if device.type == "cuda" and find_spec("triton") is not None:
         return Cuda(processors=torch.cuda.get_device_properties(device).multi_processor_count)
     return Cpu() if cpu_kernels.serve(torch.empty(0, dtype=dtype, device=device)) else Reference()
@@ -89,7 +89,7 @@ def gathered(step: StepLayout) -> StepLayout:
 
 
 def register() -> None:
-    """Register the name with transformers. Calling it again does no harm."""
+    """Register `NAME` with transformers. Calling it again does no harm."""
     AttentionInterface.register(NAME, paged_attention)
     AttentionMaskInterface.register(NAME, mask_rule)
 
@@ -143,7 +143,7 @@ def _checked(module: nn.Module, rule: object, kwargs: dict[str, Any]) -> Paged:
 
 @cache
 def _known_rules() -> dict[tuple[Any, ...], tuple[str, str]]:
-    """Return the field of `MaskRule` for each rule of transformers, and the name of the variable with its number."""
+    """Return the field of `MaskRule` for each rule of transformers, and the name of the variable that holds its number."""
     sliding: Any = sliding_window_causal_mask_function(1)
     chunked: Any = chunked_causal_mask_function(1, torch.zeros(1))
     return {_code(sliding): ("window", "sliding_window"), _code(chunked): ("chunk", "chunk_size")}
@@ -161,7 +161,7 @@ def _code(rule: Any) -> tuple[Any, ...]:
 
 
 FIXED_ROTARIES = frozenset({"default", "linear", "llama3", "yarn"})
-"""Kinds whose angles at a position do not change with the length of the text."""
+"""Rotary embeddings whose angles at a position do not change with the length of the text."""
 
 _FIRST_POSITIONS = 2048
 
@@ -358,7 +358,7 @@ def _is_plain(module: Any) -> bool:
 
 @torch.no_grad()
 def joined(*linears: nn.Linear) -> nn.Linear:
-    """Return one linear layer with the outputs of all, in order. The originals' weights become views of its own."""
+    """Return one linear layer with the outputs of all, in order. The originals' weights become views of the new one's."""
     weight = torch.cat([linear.weight for linear in linears])
     one = nn.Linear(weight.shape[1], weight.shape[0], bias=linears[0].bias is not None, device="meta")
     one.weight = nn.Parameter(weight, requires_grad=False)

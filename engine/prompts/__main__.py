@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.text.formats import ReplyFormat
 
 NOT_USABLE = 3
-"""The exit code if the tokenizer can't be read. The engine's process says why."""
+"""The exit code if the tokenizer can't be read. The engine's process logs why."""
 
 _KIBIBYTE = 1024
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Make prompts until the engine's process ends. `arguments`: two sockets, for jobs and for stops, and the model."""
+    """Make prompts until the engine's process ends. `arguments`: descriptors of the sockets for jobs and stops; the model."""
     machine.set_up_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     machine.end_with_parent()
@@ -115,7 +115,7 @@ def _builder(model: str) -> JobHandler:
 
 
 def _grammars(tokenizer: Any, how: ReplyFormat | None) -> GrammarMaker | None:
-    """Return a maker of grammars; None if the tokenizer allows none, of which the engine's process logs the reason."""
+    """Return a maker of grammars; None if the tokenizer allows none; the engine's process logs why."""
     try:
         vocabulary = vocabulary_of(tokenizer)
     except NoGrammars:

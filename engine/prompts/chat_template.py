@@ -2,8 +2,8 @@
 
 Control tokens are the template's alone. If anybody else spells one out, it is plain text. Templates and tokenizers rewrite
 text: a word that a template removes, or a character that a normalizer replaces, can turn harmless text into a control
-token. So each prompt is rendered twice, the second time with everything that people and models wrote in other characters.
-The control tokens there are the template's.
+token. So each prompt is rendered twice, the second time with other characters for everything that people and models wrote.
+The control tokens in that second text are the template's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ChatTemplate:
     """
 
     def __init__(self, tokenizer: Any, *, parts: bool = False) -> None:
-        """Take a transformers tokenizer with a chat template, and try what that supports. `parts`: see `CallStyle`."""
+        """Take a transformers tokenizer with a chat template, and try what the template supports. `parts`: see `CallStyle`."""
         self._tokenizer = tokenizer
         self.style = CallStyle(parts=parts)
         self.text = templates_text(tokenizer)
@@ -50,7 +50,7 @@ class ChatTemplate:
 
     @property
     def switches_reasoning(self) -> bool:
-        """Whether it has a variable for reasoning."""
+        """Whether the template has a variable for reasoning."""
         return not self._variables.isdisjoint((*SWITCHES, EFFORT))
 
     def render(
@@ -63,7 +63,7 @@ class ChatTemplate:
     ) -> str:
         """Return the prompt for the next reply, or with `continues` one that ends within the last message.
 
-        `variables`: the template's inputs besides messages and tools, which are in the form that it reads.
+        `messages` and `tools` are in the form that the template reads; `variables`: its other inputs.
         Raises what templates and transformers raise: jinja2.TemplateError, ValueError, TypeError.
         """
         text: str = self._tokenizer.apply_chat_template(
@@ -77,7 +77,7 @@ class ChatTemplate:
         return text
 
     def variables(self, spec: ReplySpec) -> dict[str, TemplateValue]:
-        """Return the variables of a prompt beside messages and tools. Raises PromptRejected."""
+        """Return the template's inputs other than messages and tools. Raises PromptRejected."""
         reserved = sorted(self._reserved.intersection(spec.template))
         if reserved:
             why = f"{', '.join(reserved)}: not a variable of a chat template."
@@ -100,7 +100,7 @@ class ChatTemplate:
 
     @property
     def knows_efforts(self) -> bool:
-        """Whether the template has efforts of reasoning; without them an effort only switches reasoning on."""
+        """Whether the template has levels of effort; without them an effort only switches reasoning on."""
         return EFFORT in self._variables
 
     def _rules(self) -> TemplateRules:
@@ -153,7 +153,7 @@ class ChatTemplate:
     def _try(
         self, messages: Sequence[Message], style: CallStyle | None = None, tools: Sequence[Tool] = ()
     ) -> str:
-        """Return the text of messages, or an empty string if the template refuses them."""
+        """Return the prompt made of messages, or an empty string if the template refuses them."""
         shown = template_messages(messages, style or self.style, as_is)
         try:
             return self.render(shown, template_tools(tools, as_is), {})
@@ -180,14 +180,14 @@ class CallStyle:
 
 
 Mark = Callable[[Any], Any]
-"""Applied to everything that people and models wrote."""
+"""A function for everything that people and models wrote."""
 TemplateMessage = dict[str, Any]
 
 SHORT_ID = 9
 """The number of letters and digits that Mistral's templates require of a call's id."""
 
 SWITCHES = ("enable_thinking", "thinking")
-"""The variables of templates that switch a model's reasoning on or off."""
+"""The template variables that switch a model's reasoning on or off."""
 EFFORT = "reasoning_effort"
 _PROBE = "Midstream asks whether this line is kept."
 _HELLO = Message("user", "Hello.")
@@ -199,7 +199,7 @@ _PROBED_TOOLS = (Tool(_CALLED), Tool(_UNCALLED))
 
 
 def as_is(data: Any) -> Any:
-    """Return what was said, unchanged: the `Mark` of a plain prompt."""
+    """Return `data` unchanged: the `Mark` of a plain prompt."""
     return data
 
 
@@ -219,7 +219,7 @@ def template_tools(tools: Sequence[Tool], mark: Mark) -> list[dict[str, Any]] | 
 
 
 def parted(messages: Sequence[Message]) -> list[Message]:
-    """Give each call of a message a message of its own, followed by its result. The results follow the calls in order."""
+    """Give each call of a message a message of its own, followed by its result. Results must be in the order of calls."""
     made: list[Message] = []
     taken = 0
     for n, message in enumerate(messages):
@@ -295,20 +295,20 @@ def _reserved_names(tokenizer: Any) -> frozenset[str]:
 
 
 _BASE = 0x12000
-"""Cuneiform replaces ASCII: letters without case that no template or normalizer knows."""
+"""The start of cuneiform, which replaces ASCII: no template or normalizer knows its caseless letters."""
 
 _BEGINS, _ENDS = 0x40000, 0x50000
-"""The first of the marks around words of the template in a disguised text, where the template still finds them.
+"""The first marks before and after the template's words in a disguised text, in which those stay readable.
 
 Each word has marks of its own, from planes in which no character is assigned.
 """
 
 _STAYS = '"\\'
-"""Beside white space, ASCII that is not disguised: JSON escapes it."""
+"""The ASCII that is not disguised, besides white space, since JSON escapes it."""
 _GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 PLACEHOLDER = re.compile(r"w[0-9a-f]{12}[ct]z")
-"""Words that stand for a text in a prompt, to be found again. They can be a part of no control token."""
+"""Matches words that stand for a text in a prompt, to be found again. No control token can contain one."""
 
 
 class Part(NamedTuple):
@@ -368,12 +368,12 @@ class ControlTokens:
     def disguised(self, data: Any) -> Any:
         """Return a value in which no text, nor key of an object, can become a control token or a part of one.
 
-        The template's own words stay readable in it, except those that have a control token and more. `true` undoes it.
+        The template's own words stay readable in it, except those that contain a control token and more. `true` restores a text.
         """
         return self._changed(data, self._disguised)
 
     def quoted(self, data: Any) -> Any:
-        """Return a value in which control tokens are no part of the template: less than `disguised`, for odd templates."""
+        """Return a value with only its control tokens marked as text, for templates that fail on `disguised` values."""
         return self._changed(data, self._quoted)
 
     def blank(self, data: Any) -> Any:
@@ -381,14 +381,14 @@ class ControlTokens:
         return self._changed(data, _digest)
 
     def are_cut(self, disguised: str) -> bool:
-        """Return whether a disguised text has control tokens beside marks of words that the template has cut."""
+        """Return whether a control token in a disguised text has a mark beside it, but not both of its own."""
         return any(self._is_cut(found) for found in self._written.finditer(disguised))
 
     def settled(self, disguised: str, blank: str) -> str:
-        """Return a disguised text without marks beside the control tokens that the template wrote there.
+        """Return a disguised text without the marks beside control tokens that the template wrote itself.
 
-        They are the template's if it writes as many where it finds no words, in `blank`. Otherwise they may be parts of
-        somebody's text, from which the template cut a mark.
+        Such tokens are the template's if it writes as many in `blank`, where it finds no words. Otherwise they may be parts
+        of somebody's text, from which the template cut a mark.
         """
         found = list(self._written.finditer(disguised))
         counts = Counter(match[2] for match in found if match[0] != self._marked[match[2]])
@@ -417,7 +417,7 @@ class ControlTokens:
         return [found[2] for found in self._found(disguised)]
 
     def are_the_templates(self, token_ids: Iterable[int], text: str, disguised: str) -> bool:
-        """Return whether a text's tokens have only the control tokens that the template wrote."""
+        """Return whether the control tokens among a text's tokens are just those that the template wrote."""
         names = self.written(disguised)
         written = [self.id_of[name] for name in names]
         if self._unknown_name and text.count(self._unknown_name) != names.count(self._unknown_name):
@@ -425,7 +425,7 @@ class ControlTokens:
         return self.among(token_ids) == [id_ for id_ in written if id_ != self._unknown]
 
     def are_text(self, token_ids: Iterable[int], text: str) -> bool:
-        """Return whether a text's tokens have no control token."""
+        """Return whether no control token is among a text's tokens."""
         return not self.among(token_ids) and (not self._unknown_name or self._unknown_name not in text)
 
     def among(self, token_ids: Iterable[int]) -> list[int]:
@@ -433,7 +433,7 @@ class ControlTokens:
         return list(filter(self._known.__contains__, token_ids))
 
     def replaced(self, disguised: str, name: str, by: Sequence[str]) -> str | None:
-        """Return a text with words in place of the template's tokens of a name; None if their numbers differ."""
+        """Return a text with the words `by` in place of the template's tokens `name`; None if their numbers differ."""
         found = [match for match in self._found(disguised) if match[2] == name]
         if len(found) != len(by):
             return None
@@ -452,7 +452,7 @@ class ControlTokens:
         return match[0] not in (match[2], self._marked[match[2]])
 
     def _changed(self, data: Any, change: Callable[[str], str]) -> Any:
-        """Return a value with changed texts. Within objects, the template's words are types and names that it compares."""
+        """Return a value with changed texts. Within objects, words that the template compares (types, names) stay."""
         if isinstance(data, str):
             return data if PLACEHOLDER.fullmatch(data) else change(data)
         if isinstance(data, dict):
@@ -483,7 +483,7 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str]:
 
 
 def parsed_template(template: str) -> jinja2.nodes.Template:
-    """Return a chat template's syntax tree, which is empty if it has no valid one."""
+    """Return a chat template's syntax tree, which is empty if the template is invalid."""
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=False)  # noqa: S701 - not HTML, and only parsed
     try:
         return environment.parse(_GENERATION.sub("", template))

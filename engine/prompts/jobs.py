@@ -19,10 +19,10 @@ from engine.messages import PLAIN, BlockingChannel, Message, ReplySpec
 from engine.vision.image import Image, without
 
 _SHORTEST_S = 0.001
-"""A socket that is given no time at all does not wait, and fails in another way."""
+"""The shortest timeout: a socket with none at all does not wait, and fails in another way."""
 
 NUMBER_BYTES = 8
-"""Of a job that is given up."""
+"""The length of a given-up job's number."""
 
 STARTS = 3
 """How many starts in a row may fail."""
@@ -32,18 +32,18 @@ JOB_TIMEOUT_S = 60.0
 """A prompt that fits its window takes milliseconds; with the longest windows it takes a second."""
 
 LOOK_TIMEOUT_S = 10.0
-"""The largest image that may be sent takes a second or two. Meanwhile all prompts wait."""
+"""The largest image that may be sent takes a second or two, while all prompts wait."""
 LOST = "The image could not be decoded: it takes too much time or memory."
 
 ATTEMPTS = 2
-"""If the process dies, the next one gets the job once more; then it is refused. An image that hung is refused at once."""
+"""How many processes may die on a job before it is refused. An image that takes too long is refused at once."""
 log = logging.getLogger(__name__)
 
 
 class BuildPrompt(msgspec.Struct, frozen=True, tag="build"):
     """Asks for the prompt of messages, or with `counts` only for its length. Jobs run one at a time.
 
-    `window`: the first length, in tokens, that does not fit. `shares_system`: the answer has the length of the system prompt.
+    `window`: the first length, in tokens, that does not fit. `shares_system`: the answer has the system prompt's length.
     `spec`: the spec of the reply; its grammar is tried, too. `number`: counts the jobs, so that one can be given up.
     """
 
@@ -78,7 +78,7 @@ def without_images(messages: Sequence[Message], unseen: Container[str]) -> tuple
 
 
 class DecodeImage(msgspec.Struct, frozen=True, tag="look"):
-    """Asks for the pixels of a request's image, counted from 0. `client`, `priority`: as in `messages.Request`."""
+    """Asks for the pixels of a request's image `number`, from 0. `client`, `priority`: as in `messages.Request`."""
 
     request_id: str
     number: int
@@ -101,10 +101,10 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt. `opened`: words of the template at its end that belong to the reply already, as an opened reasoning does.
+    """A prompt. `opened`: the template's words at its end that already belong to the reply, such as a mark of reasoning.
 
-    `continued`: how many tokens at its end are the beginning of a reply that is continued. `source`: what is translated, if
-    something is. `shown`: the digests of its images, and where the tokens of each one's tiles begin.
+    `continued`: how many tokens at its end are the beginning of a reply that is continued. `source`: the tokens to
+    translate, if any. `shown`: the digest of each image, and where the tokens of its tiles begin.
     """
 
     token_ids: list[int]
@@ -117,7 +117,7 @@ class Prompt(msgspec.Struct, frozen=True):
 class BuiltPrompt(msgspec.Struct, frozen=True, tag="built"):
     """A prompt of `tokens` tokens. If it was only counted, there is nothing else.
 
-    `shared_tokens`: the system prompt's. `grammar`: what the reply is held to, None where it is free.
+    `shared_tokens`: those of the system prompt. `grammar`: constrains the reply; None if it is free.
     """
 
     tokens: int
@@ -133,14 +133,14 @@ class TooLong(msgspec.Struct, frozen=True, tag="too long"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """There is no prompt of these messages, or no grammar of their reply. `field`: the part of the spec that is at fault."""
+    """The prompt or its reply's grammar can't be made, or the image can't be decoded. `field`: the part of the spec at fault."""
 
     why: str
     field: str = ""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """There is no prompt yet, or nobody waits for it. Its grammar may still be tried: ask again."""
+    """There is no prompt: nobody waits for it, or its grammar is still being tried. Then ask again."""
 
 
 Job = BuildPrompt | DecodeImage
@@ -166,13 +166,13 @@ class _WorkerDied(Exception):
 
 
 class _WorkerTimedOut(_WorkerDied):
-    """It did not answer in time."""
+    """The process did not answer in time."""
 
 
 class PromptProcess:
-    """Has prompts made by a process of its own. If the process dies, its job is asked again.
+    """Has prompts made by a process of its own. If the process dies, the next one gets its job.
 
-    One long-lived thread calls `start` and `run_job`; any thread may call the others, which never wait.
+    One long-lived thread calls `start`, `run_job` and `end`; any thread may call the others, which never wait.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class PromptProcess:
         return None if self._running is None else self._running.process.pid
 
     def start(self) -> None:
-        """Begin to get ready, without waiting for it. The process ends with the thread that started it."""
+        """Start the process, without waiting until it is ready. It ends with the thread that started it."""
         line, its_line = socket.socketpair()
         stops, its_stops = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         stops.setblocking(False)

@@ -1,6 +1,6 @@
 """Turns messages into the token ids of a prompt: with the chat template of the model's tokenizer, or for a translation.
 
-One prompt is made at a time, no more of it than the window takes. Knows no process.
+One prompt is made at a time, no more of it than fits the context window. Knows no process.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JobHandler:
         )
 
     def build(self, job: BuildPrompt, stops: Callable[[], bool]) -> Answer:
-        """Return the answer to a job. Calls `stops` now and then: True means that nobody waits for it any more."""
+        """Return the answer to a job. Calls `stops` now and then: True means that nobody waits for the answer."""
         try:
             return self._build(job, stops)
         except PromptRejected as error:
@@ -118,7 +118,7 @@ class JobHandler:
         return BuiltPrompt(tokens, prompt, shared, grammar)
 
     def _grammar(self, spec: ReplySpec, *, opened: bool) -> GrammarSource | None:
-        """Return the grammar of a reply. `opened`: its prompt has opened the thoughts. Raises PromptRejected."""
+        """Return the grammar of a reply. `opened`: the prompt has opened the thoughts. Raises PromptRejected."""
         if self._grammars is not None:
             return self._grammars.make(spec, opened=opened)
         if spec.format is not None or spec.tool_choice in {"required", "named"}:
@@ -126,7 +126,7 @@ class JobHandler:
         return None
 
     def _least_tokens(self, job: BuildPrompt, stops: Callable[[], bool]) -> int | None:
-        """Return the least number of tokens of a prompt, read no further than the window takes. None: nobody waits."""
+        """Return a lower bound of a prompt's tokens, counted until it reaches the window. None: nobody waits."""
         tokens = 0
         text = self._prompts.rendered(job.messages, job.spec)
         for start in range(0, len(text), PIECE_CHARS):
@@ -139,7 +139,7 @@ class JobHandler:
 
 
 MAX_BROKEN_IMAGES = 1024
-"""How many images that can't be decoded are remembered. Later turns of their conversations go on without them."""
+"""How many undecodable images are remembered. Later turns of their conversations do without them."""
 
 FIELD = "attachments"
 """The field of errors about images."""
@@ -169,18 +169,18 @@ class PromptImages:
     def known(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages with a note in place of each image that is known to be broken.
 
-        This includes the last message, which may repeat an image whose reply has failed.
+        This includes the last message, which may repeat an image that failed before.
         """
         return without_images(messages, self._broken) if self._broken else messages
 
     def words(self, images: Iterable[Image]) -> list[str]:
-        """Return the words for each image in a rendered prompt. Raises PromptRejected."""
+        """Return the words that replace each image in a rendered prompt. Raises PromptRejected."""
         return [self.tiling.words(self._grid(image)) for image in images]
 
     def starts(
         self, token_ids: Sequence[int], images: Sequence[Image], token: int
     ) -> tuple[tuple[int, ...], ...]:
-        """Return where the tokens of each image's tiles begin. `token`: the id for a piece. Raises PromptRejected."""
+        """Return where the tokens of each image's tiles begin. `token`: the image token's id. Raises PromptRejected."""
         places = [place for place, one in enumerate(token_ids) if one == token]
         counts, of_tile = [self.tiling.tiles(self._grid(image)) for image in images], self.tiling.tokens
         starts = places[::of_tile]
@@ -217,7 +217,7 @@ class PromptImages:
     def _grid(self, image: Image) -> Grid:
         """Return how an image is cut into tiles. Raises PromptRejected.
 
-        Without its bytes its orientation is unknown. Then the larger of both grids counts, by rows.
+        Without an image's bytes, its orientation may be unknown: then the grid with more rows counts.
         """
         try:
             width, height = self._image_processor.size(image)
@@ -232,8 +232,8 @@ class PromptImages:
 class Rendered(NamedTuple):
     """A prompt's text. `begun`: the beginning of a reply that is continued, which follows the text.
 
-    `opened`: words of the template at the end of the text that belong to the reply. `disguised`: the same text, and what is
-    begun, with everything that the template did not write disguised.
+    `opened`: words of the template at the end of the text that belong to the reply. `disguised`: `text` and `begun`, with
+    everything that the template did not write disguised.
     """
 
     text: str
@@ -246,7 +246,7 @@ class Renderer:
     """Renders the prompts of one model."""
 
     def __init__(self, tokenizer: Any, format_: ReplyFormat | None, *, takes_images: bool = False) -> None:
-        """Take a transformers tokenizer with a chat template, and its model's reply format. `takes_images`: it takes images."""
+        """Take a transformers tokenizer with a chat template, and its model's reply format. `takes_images`: the model does."""
         self.template = ChatTemplate(tokenizer, parts=takes_images)
         self.tokens = ControlTokens(tokenizer, self.template.text, format_.markers if format_ else ())
         self._format = format_
@@ -276,7 +276,7 @@ class Renderer:
     ) -> Rendered:
         """Return the prompt that asks for the assistant's reply to these messages, or for more of the last one.
 
-        `disguises`: with the same text disguised. Raises PromptRejected if the spec can't be followed, and whatever
+        `disguises`: return the disguised text, too. Raises PromptRejected if the spec can't be followed, and whatever
         templates and transformers raise.
         """
         if spec.shown_tools and not self.takes_tools:
@@ -294,8 +294,8 @@ class Renderer:
     def _disguised(self, render: Callable[[Mark], Rendered]) -> Rendered:
         """Return a prompt with everything that the template did not write disguised.
 
-        If the template fails on that, only control tokens are, and the prompt may have no others than without any words.
-        Raises PromptRejected.
+        If the template fails on that, only control tokens are disguised; the prompt may have just those that it has with
+        blank texts. Raises PromptRejected.
         """
         tokens, fails = self.tokens, False
         try:
@@ -325,9 +325,9 @@ class Renderer:
         return Rendered(text, opened="" if self._format is None else self._format.opening(text))
 
     def _continued(self, messages: Sequence[Message], spec: ReplySpec, mark: Mark) -> Rendered:
-        """Return the prompt of the reply, and then the reply: all of that was computed before.
+        """Return the prompt of the last message, followed by that message: both were computed before.
 
-        Only if the template opens a reasoning that the reply does not have, its prompt was another one.
+        If the template opens reasoning that the message lacks, its prompt was another one; the template renders both.
         """
         last = messages[-1]
         prompt = self._render(messages[:-1], spec, mark)
@@ -342,7 +342,7 @@ class Renderer:
     ) -> str | None:
         """Return a reply with its reasoning as the template writes it; None if the template leaves reasoning out.
 
-        `prompt`: that of the reply, which it must follow. Raises PromptRejected if reasoning alone has no place.
+        `prompt`: the reply's, which the result must follow. Raises PromptRejected if reasoning alone has no place.
         """
         last = messages[-1]
         if prompt.opened and not last.content:
@@ -391,8 +391,8 @@ class PromptBuilder:
         assistant, it is plain text: what a model was made to say must forge no role in its next turn. If the template
         has no system role, the system prompt goes in front of the first user message.
 
-        A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. It begins
-        as the tokenizer begins a text. Raises PromptRejected.
+        A raw prompt is the messages' own text, in which control tokens count, since it has nobody else's words. The
+        tokenizer adds its special tokens. Raises PromptRejected.
         """
         if spec.translation is not None:
             raise PromptRejected("This model does not translate; name one that does.", field="target")
@@ -454,8 +454,8 @@ class PromptBuilder:
     ) -> int:
         """Return how many of the prompt's first tokens are the system prompt's, whatever the user writes after it.
 
-        It is 0 without a system prompt, or if the template puts that elsewhere in longer conversations. Tokens behind
-        something of one user's request, such as tools, are not counted. Raises PromptRejected.
+        It is 0 without a system prompt, or if the template puts that elsewhere in longer conversations. Tokens after
+        anything that one request adds, such as tools, are not counted. Raises PromptRejected.
         """
         if not messages or messages[0].role != "system":
             return 0
@@ -485,7 +485,7 @@ class PromptBuilder:
         return made
 
     def _as_text(self, text: str) -> list[int]:
-        """Return the tokens of a text without any control token: such a one is cut in two, and spelled in parts."""
+        """Return a text's tokens with no control token among them: each is cut in two, and spelled in parts."""
         made, cuts = list[int](), [text]
         while cuts:
             piece = cuts.pop()
@@ -538,7 +538,7 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Raise PromptRejected for what a template or a tokenizer raises."""
+    """Turn what a template or a tokenizer raises into PromptRejected."""
     try:
         yield
     except jinja2.TemplateError as error:
@@ -550,16 +550,16 @@ def _refusals() -> Iterator[None]:
 
 
 class TranslationBuilder:
-    """Takes the place of `PromptBuilder`. For one thread at a time."""
+    """Makes prompts of models that translate. For one thread at a time."""
 
     features = ("translate",)
 
     def __init__(self, translation_tokenizer: TranslationTokenizer) -> None:
-        """Take the languages of a model."""
+        """Take the tokenizer of a model that translates."""
         self._translation_tokenizer = translation_tokenizer
 
     def prompt(self, messages: Sequence[Message], spec: ReplySpec = PLAIN) -> Prompt:
-        """Return the source of a translation, and the tokens that it begins with. Raises PromptRejected."""
+        """Return a source, and the tokens that its translation begins with. Raises PromptRejected."""
         _refuse_others(spec)
         translation = spec.translation or Translation()
         source = self._translation_tokenizer.source(

@@ -1,1 +1,1 @@
-"""Text and tokens: spelling of prompts, decoding of replies, stop strings, log-probabilities."""
+"""The text of replies: decoding, formats, parsing, stop strings, log-probabilities."""

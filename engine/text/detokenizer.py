@@ -1,8 +1,8 @@
-"""The texts of a tokenizer's tokens, decoding them one at a time, and where a text may be cut.
+"""Decodes a tokenizer's tokens one at a time, and finds where a text may be cut.
 
-Decoding has the same result as decoding the reply at once. Unknown ids, and special tokens that the vocabulary does not
-show, are left out. The work for a token does not grow with the reply. Uses only methods of transformers' tokenizers, and
-imports none of them. User-perceived characters (UAX #29's extended grapheme clusters) are never split.
+The result is the same as decoding the whole reply at once. Unknown ids, and special tokens that the vocabulary does not
+show, are left out. The work for a token does not grow with the reply. Calls methods of transformers' tokenizers, but does
+not import transformers. User-perceived characters (UAX #29's extended grapheme clusters) are never split.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 _INVALID = "\ufffd"
 
 _MOST_PENDING = 4
-"""Tokens that may make one character together: a UTF-8 sequence has four bytes at most."""
+"""The most tokens that one character may span: a UTF-8 sequence has at most four bytes."""
 
 
 class Spelled(NamedTuple):
-    """A token's readable text, with hexadecimal numbers for incomplete characters, and its bytes.
+    """A token's readable text, with hexadecimal escapes for incomplete characters, and its bytes.
 
     `raw` is None for tokens without text: special tokens, and unknown ids.
     """
@@ -57,7 +57,7 @@ class Vocabulary:
         return frozenset(name for name in names if name)
 
     def showing(self, names: Collection[str] | None) -> Vocabulary:
-        """Return the same vocabulary, in which special tokens of these names have their name as text; None: all have."""
+        """Return this vocabulary with the special tokens `names` decoded as their names; None: all special tokens."""
         named = {id_: self._tokenizer.convert_ids_to_tokens(id_) for id_ in self._special}
         shown = {id_: name for id_, name in named.items() if name and (names is None or name in names)}
         if not shown:
@@ -98,13 +98,13 @@ class Vocabulary:
         return Spelled(readable(raw), raw)
 
     def _added(self, token_id: int) -> bytes:
-        """Return what a token adds after itself, since tokenizers may strip a space from the front of a text."""
+        """Return the bytes that a token adds when repeated, since tokenizers may strip a space from a text's front."""
         once = self.decode([token_id])
         return self.decode([token_id, token_id])[len(once) :].encode()
 
 
 def readable(raw: bytes) -> str:
-    """Return the text of a token's bytes."""
+    """Return a token's bytes as text, with invalid ones escaped."""
     return raw.decode(errors="backslashreplace")
 
 
@@ -128,9 +128,9 @@ def _decoder_steps(backend: Any) -> list[str]:
 
 @cache
 def _alphabet() -> dict[str, int]:
-    """Return the byte behind each letter of byte-level BPE (GPT-2, Radford et al. 2019).
+    """Return the byte that each letter of byte-level BPE encodes (GPT-2, Radford et al. 2019).
 
-    Bytes that are visible characters in Latin-1 are written as these; the others, in order, from U+0100 on.
+    Bytes that are visible Latin-1 characters stand for themselves; the others, in order, are U+0100 and up.
     """
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
@@ -145,7 +145,7 @@ class Detokenizer(Protocol):
         ...
 
     def flush(self) -> str:
-        """Return the rest at the end: U+FFFD for bytes that are no character."""
+        """Return the rest at the end: U+FFFD for bytes that form no character."""
         ...
 
     @property
@@ -154,7 +154,7 @@ class Detokenizer(Protocol):
         ...
 
     def spell(self, token_id: int) -> Spelled:
-        """Return the text of a single token of the vocabulary."""
+        """Return the text and the bytes of a single token."""
         ...
 
 
@@ -268,7 +268,7 @@ class _ByteRun:
 
 
 MOST_HELD = 64
-"""Code points of an unfinished cluster that are held back at most."""
+"""The most code points of an unfinished cluster that are held back."""
 
 _UNFINISHED = regex.compile(
     r"[\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\p{Join_Control}\p{Variation_Selector}"
@@ -294,7 +294,7 @@ def whole_length(text: str) -> int:
 
 
 def floor_boundary(text: str, offset: int) -> int:
-    """Return the largest offset that is at most `offset` and inside no cluster. Looks only at the text near it."""
+    """Return the largest offset that is at most `offset` and inside no cluster. Looks only at text near it."""
     if offset <= 0:
         return 0
     if offset >= len(text):
@@ -310,7 +310,7 @@ def ceil_boundary(text: str, offset: int) -> int:
 
 
 def _cluster_start(text: str, index: int) -> int:
-    """Return where the cluster begins to which the code point at `index` belongs."""
+    """Return the start of the cluster that contains the code point at `index`."""
     anchor = index
     while not _surely_starts(text, anchor):
         anchor -= 1
@@ -324,7 +324,7 @@ def _surely_starts(text: str, index: int) -> bool:
     """Return whether a cluster starts at `index`, judged by the two code points around it.
 
     Rules that look further back (emoji joined by U+200D, conjuncts, pairs of regional indicators) are never contradicted: if
-    they could apply the answer is no.
+    they could apply, the answer is no.
     """
     if index == 0:
         return True

@@ -1,8 +1,8 @@
 """How a model writes its replies: regions, what opens and closes each, and what is inside.
 
-A format is found by the tokenizer's response template, or else by its chat template and tokens. Of a response template our
-parser finds the delimiters, and transformers reads the calls. So a reply is parsed while it is written, within bounds, and a
-malformed call breaks nothing. The template's fields `content`, `tool_calls` and those for reasoning are known; others are text.
+A format is found by the tokenizer's response template, or else by its chat template and tokens. With a response template,
+our parser finds the delimiters, and transformers reads the calls. So a reply is parsed while it is written, within bounds,
+and a malformed call breaks nothing. Fields other than `content`, `tool_calls` and those for reasoning are text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Kind(Enum):
     THOUGHT = auto()
     CALLS = auto()
     NOTHING = auto()
-    """Only a delimiter, which opens no region."""
+    """Not shown: a lone delimiter, or text outside all regions."""
 
 
 class Where(Enum):
@@ -80,7 +80,7 @@ Read = Callable[[CallRegion, Sequence[Tool]], tuple[Call, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Delimiter:
-    """A mark in a reply's text. `grows`: a match at the end of the text so far may still become another one."""
+    """A mark in a reply's text. `grows`: a match that ends with the text so far may still become another."""
 
     pattern: Pattern
     grows: bool = False
@@ -93,7 +93,7 @@ class Region:
     `close`: without one the region reaches to the reply's end, or to the end of its JSON.
     `is_json`: one object or array, from the opening's group `value` on; the opening's group `name` may name the call.
     `whole`: nothing else may be in the reply, and all calls must name tools that were shown.
-    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: it may lack its close.
+    `more`: what may separate several values in a region that is `whole`. `ends_with_reply`: the reply's end may close it.
     """
 
     kind: Kind
@@ -132,11 +132,11 @@ class ReplyFormat:
         return any(region.kind is Kind.CALLS for region in self.regions)
 
     def regions_for(self, tools: Sequence[Tool]) -> tuple[Region, ...]:
-        """Return the regions that are parsed in a reply. Those of calls count only if its model was shown tools."""
+        """Return the regions to parse in a reply. Regions of calls count only if its model was shown `tools`."""
         return tuple(region for region in self.regions if tools or region.kind is not Kind.CALLS)
 
     def opening(self, prompt: str) -> str:
-        """Return the end of a prompt that belongs to the reply, since a template may open the reasoning itself."""
+        """Return what belongs to the reply at a prompt's end, since a template may open the reasoning itself."""
         if self.anchor is None:
             match = None if self.opened is None else self.opened.search(prompt)
             return "" if match is None else match.group()
@@ -221,7 +221,7 @@ def _thinking(template: str, tokens: Collection[str]) -> ThoughtForm | None:
 class Family:
     """How a family writes calls. `markers`: as in `ReplyFormat`.
 
-    A model belongs to it if each of `known_by` is in its chat template or is the name of a token, and all of `spelled`
+    A model belongs to the family if each of `known_by` is in its chat template or names a token, and all of `spelled`
     are in the template itself.
     """
 
@@ -245,7 +245,7 @@ LONGEST_NAME = 256
 
 
 def json_calls(*keys: str) -> Read:
-    """Return a function that reads calls in JSON: an object, or a list of them. `keys`: the names that arguments may have.
+    """Return a function that reads calls in JSON: an object, or a list of them. `keys`: possible keys of the arguments.
 
     If the opening of the region names the call, the object is its arguments.
     """
@@ -273,7 +273,7 @@ def _call_of(text: str, keys: Sequence[str]) -> Call:
 
 
 def call(name: str, arguments: str) -> Call:
-    """Return a call. Raises ValueError if its name is empty or too long, or its arguments are no JSON object."""
+    """Return a call. Raises ValueError if its name is empty or too long, or its arguments are not a JSON object."""
     if not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"a call needs a name of at most {LONGEST_NAME} characters")
     if not is_object(arguments):
@@ -289,7 +289,7 @@ def is_object(text: str) -> bool:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
-    """Decode. Raises ValueError."""
+    """Decode JSON. Raises only ValueError."""
     try:
         return decoder.decode(text)
     except (RecursionError, UnicodeEncodeError) as error:
@@ -303,7 +303,7 @@ _NAME = msgspec.json.Decoder(str)
 _LLAMA_CALLS = json_calls("parameters", "arguments")
 _LLAMA_KEYS = '"(?:name|type|function|parameters|arguments)"'
 OTHER_CALLS = ("<function=", "tool▁calls▁begin", "<|tool_calls_section_begin|>", "<arg_key>")
-"""Templates with these marks write calls in other ways, though they may have marks of the families, too."""
+"""Templates with these marks write calls in other ways, even if they have marks of the families, too."""
 HERMES = Family(
     "hermes",
     (
@@ -370,20 +370,20 @@ MISTRAL = Family(
 )
 """`[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or `[TOOL_CALLS]name[ARGS]{…}` for each call."""
 MISTRAL_NAMED = replace(MISTRAL, form=MISTRAL_NAMED_FORM, spelled=("[TOOL_CALLS]", "[ARGS]"))
-"""Both forms are read. The template decides which is written, since tokenizers of models with lists have `[ARGS]`, too."""
+"""Both forms are read. The template decides which is written, since tokenizers of models that write lists have `[ARGS]`, too."""
 CALLING = (HERMES, MISTRAL_NAMED, MISTRAL, LLAMA)
 """The families, in the order in which they are tried."""
 THINKING = (ThoughtForm("<think>", "</think>"), ThoughtForm("[THINK]", "[/THINK]"))
-"""Reasoning is between two marks, at the start of a reply."""
+"""The marks around reasoning, at the start of a reply."""
 Template = dict[str, Any]
 
 
 def response_format(template: Template, special_tokens: Collection[str]) -> ReplyFormat:
     """Return the format that a response template describes. Raises ValueError if the template is invalid.
 
-    Its markers are the special tokens that open and close its regions.
+    The format's markers are the special tokens that open and close its regions.
     """
-    from transformers.utils.chat_parsing.response_templates import (  # noqa: PLC0415 - it imports torch, if that is there
+    from transformers.utils.chat_parsing.response_templates import (  # noqa: PLC0415 - it imports torch if installed
         load_response_template,
     )
 
@@ -425,7 +425,7 @@ def _call_form(template: Template) -> CallForm | None:
 
 
 def _reads(template: Template, form: CallForm) -> bool:
-    """Try whether the template reads a call in a form, with white space wherever the form allows it."""
+    """Return whether the template reads a call in `form`, with white space wherever the form allows it."""
     inside = f'\n{{"{form.name_key}": "probed", "{form.arguments_key}": {{"probe": 1}}}}\n'
     try:
         read = _calls_in(form.opening + inside + form.closing, inside, (), template)
@@ -438,7 +438,7 @@ def _reads(template: Template, form: CallForm) -> bool:
 
 
 def _thought_form(fields: Template) -> ThoughtForm | None:
-    """Return the form of thoughts; None if the content behind them has an opening of its own, or it is unknown."""
+    """Return the form of thoughts; None if it is unknown, or if the content after them has its own opening."""
     names = (name for name, kind in _KINDS.items() if kind is Kind.THOUGHT and name in fields)
     field: Template = fields.get(next(names, ""), {})
     opening, closing = _literal(field, "open"), _literal(field, "close")
@@ -448,9 +448,9 @@ def _thought_form(fields: Template) -> ThoughtForm | None:
 
 
 def _literal(field: Template, side: str) -> str | None:
-    """Return the mark at a side of a field, empty if it has none; None if its spelling can't be told.
+    """Return the mark of a field's `side` ("open" or "close"), empty without one; None if it can't be derived.
 
-    Of several marks it is the first. Of a pattern it is the text without its white space, if that matches.
+    The first of several marks counts. A pattern yields its literal text without white space, if it matches that.
     """
     if plain := field.get(side):
         return str(plain[0] if isinstance(plain, list) else plain)
@@ -479,7 +479,7 @@ def _region(field: ResponseTemplateField, template: Template) -> Region:
         field.open_re, field.open_literals, can_extend=field.open_literal_can_extend
     )
     if opening is None:
-        assert close is not None  # noqa: S101 - it has either
+        assert close is not None  # noqa: S101 - it has one or the other
         return Region(Kind.NOTHING, close)
     kind = _KINDS.get(field.name, Kind.TEXT)
     return Region(
@@ -500,7 +500,7 @@ def _delimiter_of_field(
 
 
 def _calls_in(raw: str, inside: str, tools: Sequence[Tool], template: Template) -> tuple[Call, ...]:
-    """Read a text of calls. Raises ValueError."""
+    """Read the calls in a region. Raises ValueError."""
     from transformers.utils.chat_parsing import parse_response  # noqa: PLC0415 - as above
 
     shown: list[Any] = [

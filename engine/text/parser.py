@@ -1,8 +1,8 @@
-"""Turns the tokens of a reply into pieces, text, reasoning and calls, while it is written.
+"""Turns the tokens of a reply into text, reasoning and calls, while it is written.
 
 The parser takes text, however it is cut, and returns segments once they are certain. Nothing is lost: what looked like a
-call but is not one stays text, and all segments joined are the reply as written. Stop strings end a reply only by its text: they
-are not looked for in reasoning or calls, nor across them. Knows no request and no batch.
+call but is not one stays text, and all segments joined are the reply as written. Stop strings end a reply only within its
+text, not in reasoning or calls, nor across them. Knows no batch.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class ReplyFactory:
 
 
 class ReplyPrefix(NamedTuple):
-    """The part of a reply that is in its prompt. `opened`: the template's words. `token_ids`: of a continued reply."""
+    """The part of a reply that is in its prompt. `opened`: words of the template. `token_ids`: those of a continued reply."""
 
     opened: str = ""
     token_ids: Sequence[int] = ()
 
 
 class ParsedReply(ReplyText):
-    """Passes the detokenizer's text through a parser, and text through stop strings, in whole characters.
+    """Passes decoded text through a parser, then all but reasoning and calls through stop strings, in whole characters.
 
     An unfinished call becomes text at the reply's end.
     """
@@ -114,7 +114,7 @@ class ParsedReply(ReplyText):
         return tuple(pieces)
 
     def _emit_segment(self, segment: Segment) -> list[Piece]:
-        """Tell a segment that is not text. Text and reasoning that waited before it come first."""
+        """Return the pieces of a segment that is not text, after text and reasoning that waited before it."""
         thinks = bool(segment.pieces) and isinstance(segment.pieces[0], Thought)
         pieces_before = self._rest(thinks=thinks)
         if self.logprobs is not None:
@@ -140,8 +140,8 @@ class ParsedReply(ReplyText):
 class Parser:
     """Takes one reply apart.
 
-    White space around delimiters belongs to them. A region of calls is held back until it is whole. If it turns out to be
-    none, its first character becomes text, and the rest is parsed again.
+    White space around delimiters belongs to them. A region of calls is held back until it is whole. If it holds no
+    calls, its first character becomes text, and the rest is parsed again.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Parser:
     ) -> None:
         """Take the regions of a format. `hidden`: tokens that are not shown even if they delimit nothing.
 
-        `outside`: the kind of text in no region. `tools`: what the model was shown.
+        `outside`: the kind of text outside all regions. `tools`: those shown to the model.
         """
         self._regions = tuple(regions)
         self._hidden = _hidden(hidden)
@@ -193,9 +193,9 @@ class Parser:
         return self._segments.take()
 
     def begin(self, text: str) -> None:
-        """Take the beginning of a reply that was sent before: words of the template, or of a reply that is continued.
+        """Take the beginning of a reply, sent before: words of the template, or of a reply that is continued.
 
-        If it ends within a call, that was sent as text, so the rest of the call is text, too. Reasoning continues.
+        If `text` ends within a call, the rest of that call is text, too, as its beginning was. Reasoning continues.
         """
         self.feed(text)
         if self._kind is Kind.CALLS:
@@ -230,8 +230,8 @@ class Parser:
 
     @property
     def _region(self) -> Region:
-        """The region that is open."""
-        assert self._open is not None  # noqa: S101 - only states inside of a region ask
+        """The open region."""
+        assert self._open is not None  # noqa: S101 - only states inside a region read it
         return self._open
 
     def _run(self, *, ended: bool) -> None:
@@ -240,7 +240,7 @@ class Parser:
             pass
 
     def _outside(self) -> bool:
-        if self._segments.trims:  # white space behind a delimiter belongs to it
+        if self._segments.trims:  # white space after a delimiter belongs to it
             self._emit_text(len(self._buffer) - len(self._buffer.lstrip()), waits=False)
         watched = self._watched
         waits = any(one.region is not None and not one.anchored for one in watched)
@@ -287,7 +287,7 @@ class Parser:
         return self._complete()
 
     def _behind_value(self) -> bool:
-        """Read on behind a value of a reply that has only calls."""
+        """Read on after a value of a reply that has only calls."""
         match = None if self._region.more is None else self._region.more.match(self._buffer, partial=True)
         if match is None or (self._ended and match.partial and self._buffer.strip()):
             return self._break()
@@ -302,7 +302,7 @@ class Parser:
         return False
 
     def _in_calls(self) -> bool:
-        """Read on in a region of calls that only its close ends."""
+        """Read on in a region of calls that ends at its close, not with its JSON."""
         region_buffer, close = self._region_buffer, self._region.close
         match = None if close is None else find(close, self._buffer, ended=self._ended)
         fits = match is not None and match.end() <= region_buffer.room
@@ -368,7 +368,7 @@ class Parser:
         return True
 
     def _break(self) -> bool:
-        """Parse again what is held, which is no call. If text outside of regions isn't shown, all of it becomes text."""
+        """Parse the held region again, as no call. If text outside regions isn't shown, the region becomes text."""
         self._broken, self._known = self._broken + 1, None
         raw, self._region_buffer = self._region_buffer.raw, RegionBuffer()
         self._leave()
@@ -401,16 +401,16 @@ MOST_BLANKS = 16
 LONGEST_DELIMITER = 1024
 """The most characters of a delimiter, and so the most that are held back while one may have begun."""
 MOST_CALLS = 128
-"""The most calls of a reply. Whatever looks like a call behind them is text."""
+"""The most calls of a reply. Whatever looks like a call after them is text."""
 MOST_BROKEN = 128
-"""The most regions that look like calls and are none; no calls are looked for behind them."""
+"""The most regions that look like calls but are not; after them, no calls are looked for."""
 LONGEST_CALL = 256 * 1024
 """The most characters of a region of calls, its delimiters included, that are held back. A longer one is text."""
 Match = regex.Match[str]
 
 
 def _hidden(tokens: Sequence[str]) -> tuple[ActiveDelimiter, ...]:
-    """Return a delimiter that matches any of some tokens, the longest first."""
+    """Return a delimiter that matches any of `tokens`, the longest first."""
     if not tokens:
         return ()
     longest_first = sorted(tokens, key=len, reverse=True)
@@ -526,7 +526,7 @@ class Segments:
         self.at_start = False
 
     def flush(self, kind: Kind) -> None:
-        """Add white space that waited as text."""
+        """Add the waiting white space to text of a kind."""
         self._append(self._take_blanks(), kind)
 
     def _take_blanks(self) -> str:
@@ -569,8 +569,8 @@ _CLOSERS = {"{": "}", "[": "]"}
 class JsonScanner:
     """Finds the end of one object or array. It looks at each character once, however the text is cut.
 
-    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: it is not, or it is nested
-    too deeply. Words that are no JSON break it at their first letters, so that text that looks like a call flows on.
+    `done`: the brackets are closed; whether the value is JSON is left to its parser. `broken`: the value is not JSON, or
+    nested too deeply. Most words that are not JSON break it early, so text that looks like a call flows on.
     """
 
     def __init__(self) -> None:
@@ -628,7 +628,7 @@ class ActiveDelimiter(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """The result of a search. `before`: how many characters are in no delimiter, and in nothing that may become one.
+    """The result of a search. `before`: how many characters precede any delimiter, and anything that may become one.
 
     `match` follows them: the opening or the close of `region`, if it is decided.
     """
@@ -666,7 +666,7 @@ def find(delimiter: Delimiter, text: str, *, anchored: bool = False, ended: bool
     while (match := delimiter.pattern.search(text, place, partial=not ended)) and not _is_short(match):
         place = match.start() + 1
         if match.partial and not delimiter.pattern.search(text, place):
-            # A partial match that begins before the last characters is too long as well.
+            # A partial match is too long as well, unless it begins in the last characters.
             place = max(place, len(text) - LONGEST_DELIMITER)
     return match
 

@@ -1,6 +1,6 @@
 """A request prepared for the step loop, and the text of its reply.
 
-A token's log-probability leaves with its text, and not before.
+A token's log-probability is sent with its text, never before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST_PENALTY = 2
 
 
 class DuplicateRequest(EngineError):
-    """A request has the id of one that is still served. That one continues unchanged."""
+    """A request has the id of a running one, which continues unchanged."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True):
@@ -72,10 +72,10 @@ class Reply(Protocol):
 class PreparedRequest:
     """A request for the core: everything is looked up, rendered and tokenized.
 
-    `shared_tokens`: how many of the prompt's first tokens everyone may share. `logprobs`: where the reply's tokens are
-    scored, which `reply` tells what it makes of them; None where nobody asked. `grammar`: what the reply has to be;
-    None where it is free. `source`: what is translated; the prompt is then what the translation begins with. `shown`: its
-    images, in order. The rest as in `messages.Request`.
+    `shared_tokens`: how many of the prompt's first tokens all clients may share. `logprobs`: gets the tokens' scores from the
+    core and their texts from `reply`; None if not requested. `grammar`: constrains the reply; None if it is free. `source`:
+    the tokens to translate; `prompt` is then the beginning of the translation. `shown`: the prompt's images, in order. The
+    rest as in `messages.Request`.
     """
 
     request_id: str
@@ -94,13 +94,13 @@ class PreparedRequest:
 
     @property
     def named(self) -> str:
-        """Its name in the log."""
+        """The request's name in the log."""
         facts = ", ".join(f"{name} {value}" for name, value in self.trace.facts.items())
         return f"{self.request_id} ({facts})" if facts else self.request_id
 
 
 def request_error(request: PreparedRequest, *, context_tokens: int, vocabulary: int) -> str | None:
-    """Return why a model with this window and vocabulary can't serve a request; None if it can."""
+    """Return why a model with this window and vocabulary size can't serve a request; None if it can."""
     prompt = request.prompt
     if not prompt:
         return "The prompt has no tokens."
@@ -114,7 +114,7 @@ def request_error(request: PreparedRequest, *, context_tokens: int, vocabulary: 
 
 
 def sampling_error(sampling: SamplingParams, *, vocabulary: int) -> str | None:
-    """Return the invalid sampling value of a request, if any. Bounds are those of OpenAI's API."""
+    """Return the rule that `sampling` breaks, if any. Bounds are those of OpenAI's API."""
     biases = sampling.logit_bias
     most = f"from -{LARGEST_PENALTY} to {LARGEST_PENALTY}"
     rules = {
@@ -136,7 +136,7 @@ def sampling_error(sampling: SamplingParams, *, vocabulary: int) -> str | None:
 def resolve_sampling(params: Params, defaults: Params) -> SamplingParams:
     """Take each value from the request, else from the model's defaults, else from transformers'.
 
-    A request with a temperature but no `do_sample` samples with it; temperature 0 is greedy.
+    A temperature without `do_sample` turns sampling on; temperature 0 is greedy.
     """
     temperature = _first(params.temperature, defaults.temperature, 1.0)
     do_sample = params.do_sample
@@ -171,17 +171,17 @@ _INVALID = "\ufffd"
 
 
 class _Gap(NamedTuple):
-    """A gap: after the first `at` characters of the text, the next `chars` decoded ones are not part of it."""
+    """A gap: after the first `at` characters of text, the next `chars` decoded characters are not text."""
 
     at: int
     chars: int
 
 
 class LogprobQueue:
-    """Holds back the log-probabilities of a reply's tokens.
+    """Holds back log-probabilities until the text of their tokens is sent.
 
-    A token of which only a part leaves is never reported, since its name would show the rest. That holds for a token in which
-    the reply is cut, and for one that reaches into a gap.
+    A token that is sent only in part is never reported, since its name would show the rest: one in which the reply is cut,
+    or one that reaches into a gap.
     """
 
     __slots__ = ("_begin", "_gaps", "_left", "_skipped", "_start", "_waiting")
@@ -191,19 +191,19 @@ class LogprobQueue:
         self._gaps: deque[_Gap] = deque()
         self._left = 0
         self._skipped = 0
-        self._begin = 0  # of the first waiting token, among all that was decoded
-        self._start = 0  # of the text after the last gap, likewise
+        self._begin = 0  # where the first waiting token begins, in all that was decoded
+        self._start = 0  # where the text after the last gap begins, likewise
 
     def put(self, tokens: Iterable[ChosenToken]) -> None:
-        """Add the next tokens of the reply. Their `end` counts all that was decoded, gaps included."""
+        """Add the next tokens of the reply. Their `end` counts all decoded characters, gaps included."""
         self._waiting += tokens
 
     def skip(self, at: int, chars: int) -> None:
-        """Note a gap: after `at` characters of text, the next `chars` decoded ones never leave."""
+        """Note a gap: after `at` characters of text, the next `chars` decoded ones are not text."""
         self._gaps.append(_Gap(at, chars))
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next text leaves; return its tokens, none without text.
+        """Note that the reply's next `text` is sent; return its tokens, none if it is empty.
 
         Their `end` counts text alone.
         """
@@ -221,7 +221,7 @@ class LogprobQueue:
         return tuple(leaving)
 
     def _up_to(self, end: int) -> list[ChosenToken]:
-        """Take the tokens that end within the first `end` characters of text; return those that are all text."""
+        """Take the tokens that end within the first `end` characters of text; return those that are entirely text."""
         taken: list[ChosenToken] = []
         while self._waiting and self._waiting[0].end <= end + self._skipped:
             token = self._waiting.popleft()
@@ -245,9 +245,9 @@ class ScoredToken(NamedTuple):
 
 
 class ReplyLogprobs:
-    """Gets scores from the step loop, and texts from the detokenizer.
+    """Pairs scores from the step loop with texts from the detokenizer.
 
-    The joined bytes of the reported tokens are the text, if it is valid UTF-8: in the text other bytes are U+FFFD.
+    The joined bytes of the reported tokens are the text, except that invalid UTF-8 is U+FFFD in the text.
     """
 
     def __init__(self, spell: Callable[[int], Spelled]) -> None:
@@ -259,11 +259,11 @@ class ReplyLogprobs:
         self._made = 0
 
     def score(self, scored: ScoredToken) -> None:
-        """Add the next token; its text is `made` later."""
+        """Add the next token; `made` adds its text later."""
         self._scored.append(scored)
 
     def made(self, text: str, *, holds: bool) -> None:
-        """Note the text that the first token without any gave. `holds`: a part of the token became no text yet."""
+        """Note the `text` of the first token that lacks one. `holds`: part of the token has not become text yet."""
         scored = self._scored.popleft()
         spelled = self._spell(scored.token)
         if spelled.raw is not None and not (self._open or holds) and _INVALID not in text:
@@ -278,16 +278,16 @@ class ReplyLogprobs:
             self._close()
 
     def finish(self, text: str) -> None:
-        """Note the text of the held rest at the reply's end."""
+        """Note the last text, which was held until the reply's end."""
         self._made += len(text)
         self._close()
 
     def skip(self, at: int, chars: int) -> None:
-        """Note that after the first `at` characters of text the next `chars` decoded ones are not part of it."""
+        """Note a gap: after `at` characters of text, the next `chars` decoded ones are not text."""
         self._queue.skip(at, chars)
 
     def leave(self, text: str) -> tuple[ChosenToken, ...]:
-        """Note that the reply's next text leaves; return its tokens."""
+        """Note that the reply's next `text` is sent; return its tokens."""
         return self._queue.leave(text)
 
     def _close(self) -> None:
@@ -348,7 +348,7 @@ class StopStrings:
         self._held = ""
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """Take more text; return what may be shown of all the text so far, and the stop string that ended the reply.
+        """Take more text; return what may be shown now, and the stop string that ended the reply, if any.
 
         After a stop, push no more.
         """
@@ -368,7 +368,7 @@ class StopStrings:
         return held
 
     def _beginning_of_a_stop(self, text: str) -> int:
-        """Return the length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest suffix of `text` that begins a stop string."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stops):
                 return length
@@ -376,7 +376,7 @@ class StopStrings:
 
 
 class ShownText:
-    """Passes text on as far as it may be shown. `stop`: the complete stop string; add no more text then."""
+    """Passes text on as far as it may be shown. `stop`: the stop string that was found; then push no more."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         """Take the stop strings, none of them empty."""
@@ -387,7 +387,7 @@ class ShownText:
     def push(self, text: str) -> str:
         """Take more text; return the whole characters that may be shown now, possibly none.
 
-        At a stop string that is all text before it.
+        A stop string releases all text before it.
         """
         if self._stops is not None:
             text, self.stop = self._stops.push(text)
@@ -403,7 +403,7 @@ class ShownText:
 
 
 class ReplyText:
-    """A reply that is not parsed: it passes through the detokenizer and stop strings, and leaves in whole characters."""
+    """A reply that is not parsed: it passes through the detokenizer and stop strings, and is returned in whole characters."""
 
     def __init__(
         self,
@@ -413,7 +413,7 @@ class ReplyText:
     ) -> None:
         """Take a fresh detokenizer, and the request's stop strings.
 
-        `logprobs`: gets each token's text; it must have a score for each.
+        `logprobs`: gets each token's text, after its score.
         """
         self._detokenizer = detokenizer
         self.logprobs = logprobs

@@ -35,13 +35,13 @@ _KEYED = 1 << 8 * _KEY_BYTES
 """Larger than any token id."""
 
 Grid = tuple[int, int]
-"""Rows and columns of tiles, beside one tile that shows the whole image; (0, 0) means only that one."""
+"""Rows and columns of tiles, besides one tile that shows the whole image; (0, 0) means that one alone."""
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     """One image. `digest`: the SHA-256 of its bytes in hex. `width` and `height`: in pixels, by its header.
 
-    `at`: how many code points of the message's content come before it. Text behind it begins with a line end, unless the
+    `at`: how many code points of the message's content come before it. Text after it begins with a line end, unless the
     image comes first. `detail`: how closely the model should look, if it can choose. `data`: empty if nobody needs it.
     """
 
@@ -60,7 +60,7 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tokens(self) -> int:
-        """About how many tokens of a prompt it takes."""
+        """About how many tokens of a prompt the image takes."""
         squares = -(-self.width // _SIDE) * -(-self.height // _SIDE)
         return min(max(squares, _FEWEST), _MOST)
 
@@ -138,7 +138,7 @@ def in_order(content: str, images: Iterable[Image]) -> Iterator[str | Image]:
 class Tiling(msgspec.Struct, frozen=True):
     """How a model cuts images. `side`: the side of a tile, in pixels. `tokens`: how many tokens a tile takes.
 
-    `longest`: the length that an image's longer side is scaled to. `splits`: there are more tiles than that of the whole.
+    `longest`: the length that an image's longer side is scaled to. `splits`: images are cut, not just shown whole.
     """
 
     side: int
@@ -206,7 +206,7 @@ class PlacedImage(msgspec.Struct, frozen=True):
     starts: tuple[int, ...]
 
     def stop(self, tokens: int) -> int:
-        """Return the place behind its last token. `tokens`: how many a tile has."""
+        """Return the place after its last token. `tokens`: how many a tile has."""
         return max(self.starts, default=0) + tokens
 
 

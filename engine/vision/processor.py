@@ -1,7 +1,7 @@
-"""What a checkpoint says of images: whether its model takes any, how its processor cuts them, and the pixels of each tile.
+"""Images for a checkpoint: whether its model takes any, how its processor cuts them, and the pixels of each tile.
 
 Knows no torch, since the process that makes prompts decodes images without it. The endpoint that took an image checked its
-size; this module compares the sizes before it decodes, so that a few bytes can't become more pixels than were declared.
+size; before decoding, this module checks that the file has that size: a few bytes can't become more pixels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ImageProcessor:
 
     @classmethod
     def of(cls, model: str) -> ImageProcessor:
-        """Return the decoder for the model of a hub name or folder. Raises ModelNotUsable."""
+        """Return the decoder of the model in a hub repository or folder. Raises ModelNotUsable."""
         config = AutoConfig.from_pretrained(model, trust_remote_code=False)
         try:
             return cls(_kind(config).from_pretrained(model), config)
@@ -67,7 +67,7 @@ class ImageProcessor:
     def size(self, image: Image) -> tuple[int, int]:
         """Return an image's width and height as it is meant to be viewed. Raises ImageNotDecodable.
 
-        Without the image's bytes they are those that its header gave.
+        Without the image's bytes, they are as its header gave them.
         """
         if not image.data:
             return image.width, image.height
@@ -148,7 +148,7 @@ def _opened(image: Image) -> Any:
 def _orientation(opened: Any, media_type: str) -> int:
     """Return how a camera was held (Exif 2.3, tag 274): 1 if the tag is missing or malformed. Decodes no pixels.
 
-    The media type decides, not Pillow's format: a JPEG of several pictures has another one there (MPO).
+    The media type decides, not Pillow's format: Pillow calls a JPEG of several pictures MPO.
     """
     if media_type not in TURNING:
         return 1

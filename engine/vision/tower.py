@@ -1,7 +1,7 @@
-"""The vision tower of SmolVLM and Idefics3, in pieces that take milliseconds, so that replies go on between them.
+"""The vision tower of SmolVLM and Idefics3, in pieces that take milliseconds, so that replies continue between them.
 
 Each tile is encoded by itself: patches, the layers of a SigLIP encoder (Zhai et al. 2023), then a pixel shuffle into fewer
-and wider states that the language model reads like embeddings. It computes the same as the transformers module, from
+and wider states that the language model reads like embeddings. The states are those of the transformers module, from
 the same weights; both are compared at the start (`engine.loading.loader`).
 """
 
@@ -62,7 +62,7 @@ class VisionTower(nn.Module):
         return torch.stack([scale[one.long()] for scale, one in zip(self.scale, points, strict=True)])
 
     def look(self, points: Tensor) -> EncodingSteps:
-        """Yield after each piece, and return the states, (tiles * tokens, hidden), of (tiles, 3, side, side) of uint8."""
+        """Yield after each piece; return the states, (tiles * tokens, hidden). `points`: uint8, (tiles, 3, side, side)."""
         made = []
         for tile in points:
             states = yield from self._tile(tile)
@@ -128,7 +128,7 @@ def _by_rows(states: Tensor, cost: int, compute: Callable[[Tensor], Tensor]) -> 
 
 
 def finished(pieces: EncodingSteps) -> Tensor:
-    """Compute all pieces at once."""
+    """Compute all pieces at once; return the states."""
     while True:
         try:
             next(pieces)
@@ -149,7 +149,7 @@ Rows = tuple[tuple[int, Tensor], ...]
 
 
 class ImageInputs:
-    """The images that a request shows. Their states are kept until it ends, since it may be computed once more."""
+    """The images that a request shows. Their states are kept until the request ends, since it may be computed again."""
 
     def __init__(self, shown: Sequence[PlacedImage], vision_config: VisionConfig) -> None:
         """Take the images of a prompt, and the facts about the model."""
@@ -159,7 +159,7 @@ class ImageInputs:
         self._states: dict[int, Tensor] = {}
 
     def image(self, number: int) -> Image:
-        """Return an image."""
+        """Return image `number`."""
         return self._shown[number].image
 
     def tiles(self, number: int) -> int:

@@ -78,7 +78,7 @@ static void attend_one(const struct run *run, void *given, count part) {
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
-/* Share out a product with `given` rows, which `added` ones come to; with `norm`, with normalized states. */
+/* Share out a product of the rows `given`, plus `added`; with `norm`, of the normalized states instead. */
 static void share_product(const struct run *run, struct stage **stage, const struct matrix *by, const void *norm,
                           const void *given, const void *added, void *made, int gated) {
     const struct model *model = run->model;
@@ -115,7 +115,7 @@ static void lay_out(struct run *run, struct room *room) {
     run->gated = take(room, bytes_of(model, rows * widest_middle(model)));
 }
 
-/* Compute a step of single tokens, all kept, in order. Returns 0, or an `enum refusal`; nothing was computed then. */
+/* Compute a step of single tokens, all kept, in order. Returns 0, or an `enum refusal` without computing anything. */
 int midstream_decode(const struct model *model, const struct step *step) {
     enum refusal refusal = check_step(model, step);
     if (refusal) return refusal;

@@ -21,7 +21,7 @@ from engine.model.fused_decoder import FusedDecoder, FusedLayer
 from engine.step_layout import Span, block_tables
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_ssize_t
-_NO_MEMORY = 3  # of _REFUSALS
+_NO_MEMORY = 3  # its index in _REFUSALS
 
 _REFUSALS = (
     "",
@@ -75,7 +75,7 @@ class CpuModel:
         """Take a model that `is_known` accepts."""
         self._decoder = decoder
         self.prefills = prefills(decoder)
-        """Whether steps with prompts, or of many rows, are computed here sooner than by the layers."""
+        """Whether steps with prompts, or of many rows, are computed faster here than by the layers."""
         layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # a ModuleList knows no kinds
         self._layers = (_Layer * len(layers))(*(_described(layer) for layer in layers))
         first = layers[0]
@@ -100,7 +100,7 @@ class CpuModel:
 
     @staticmethod
     def decodes(spans: Sequence[Span]) -> bool:
-        """Whether `decode` computes a step."""
+        """Whether `decode` can compute a step."""
         return len(spans) <= MOST_ROWS and all(span.samples and len(span.tokens) == 1 for span in spans)
 
     def decode(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
@@ -113,13 +113,13 @@ class CpuModel:
     def prefill(self, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
         """Compute the tokens of spans, and store their keys and values. No two spans may write to the same page.
 
-        Returns the logits behind the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
+        Returns the logits after the last token of each span that samples, (rows, vocabulary). Raises InvalidStep if
         a token, position or page is out of range.
         """
         return self._compute("midstream_prefill", spans, layers)
 
     def _compute(self, kernel: str, spans: Sequence[Span], layers: Sequence[LayerPages]) -> Tensor:
-        """Tell a kernel where weights, keys, values and angles are, and what to compute."""
+        """Run a kernel on weights, keys, values and angles, and return its logits."""
         if not spans or not all(span.tokens for span in spans):
             raise InvalidStep("a span of no tokens" if spans else "a step of no rows")
         self._bind(layers)
@@ -178,7 +178,7 @@ class CpuModel:
 
 
 def is_known(decoder: FusedDecoder) -> bool:
-    """Whether the kernels know all kinds of a model's layers, with alike heads, norms and activations."""
+    """Whether the kernels support a model: known kinds of layers, with the same heads, norms and activations."""
     if not cpu_kernels.serve(decoder.embedding.weight) or not len(decoder.layers):
         return False
     layers: list[FusedLayer] = list(decoder.layers)  # type: ignore[arg-type] # as above
@@ -217,9 +217,9 @@ def _described(layer: FusedLayer) -> _Layer:
 
 
 def prefills(decoder: FusedDecoder) -> bool:
-    """Whether the kernel serves a model that `is_known` (`engine.model.cpu.decoder`) faster than the layers do.
+    """Whether the kernel computes a model that `is_known` accepts faster than the layers do.
 
-    Measured with bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch uses AMX tiles if the processor has them, and
+    Measured faster: bfloat16 in pairs, and float32 in AVX-512 and AVX2. torch uses AMX tiles if the processor has them, and
     bfloat16 without pairs takes as long as float32. int8 would have to be widened for each block of rows: 1.2 times the
     layers' time.
     """

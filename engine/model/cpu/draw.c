@@ -1,5 +1,5 @@
-/* Draws a token of each row of scores from its nucleus, without a sort: what is drawn outside of it is dropped with all that
-   is as unlikely, and the row is drawn again. */
+/* Draws a token of each row of scores from its nucleus, without a sort: a token drawn outside the nucleus is dropped with
+   all that are no likelier, and the row is drawn again. */
 
 #include "elements.h"
 
@@ -10,7 +10,7 @@ enum {
 
 SHARED count at_most(count n, count most) { return n < most ? n : most; }
 
-/* In lanes, since compilers make no vectors of one maximum: a NaN would have to stay where it is. */
+/* Return the highest score. In lanes, since NaN keeps compilers from vectorizing a single maximum. */
 VECTORS SHARED float highest_of(const float *scores, count n) {
     float lanes[LANES], highest = -INFINITY;
     count i = 0;
@@ -23,7 +23,7 @@ VECTORS SHARED float highest_of(const float *scores, count n) {
     return highest;
 }
 
-/* Turn scores into weights relative to the highest one, and return their sum: NaN if any score is, or is infinite. */
+/* Turn scores into weights relative to the highest one, and return their sum: NaN if any is NaN or inf, or all are -inf. */
 VECTORS SHARED float weigh(float *scores, float highest, count n) {
     float total = 0;
     for (count i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ VECTORS SHARED float drop(float *weights, float floor, count n) {
     return total;
 }
 
-/* Return the place where the cumulated weights pass a level. One without weight is never returned. */
+/* Return the place where the cumulated weights pass a level, never one without weight. */
 SHARED count passing(const float *weights, const double *sums, double level, count size) {
     count part = 0;
     for (; (part + 1) * PART < size && level >= sums[part]; part++) level -= sums[part];

@@ -3,7 +3,7 @@
    Elements are bfloat16 (`half`) or float32; all sums are float32. Pointers are to contiguous rows; offsets, strides and
    sizes count elements. NaN in one span does not reach the others.
 
-   It is one pass over the positions with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al.
+   Attention is one pass over the positions with a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al.
    2022). */
 
 #include "prompt.h"
@@ -11,7 +11,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-/* Raise it with every change of a signature, here and in kernels.py. */
+/* Raise the version with every change of a signature, here and in kernels.py. */
 const int midstream_version = 9;
 
 /* With fewer operations than WORTH_SHARING, waking other threads takes longer. Heads and queries lie on the stack. */
@@ -21,7 +21,7 @@ enum { WORTH_SHARING = 1 << 15, WIDEST_HEAD = 1 << 10, WIDEST_QUERIES = 1 << 17 
 
    queries: (rows, heads, size), with strides; keys, values: (pages, kv_heads, page, size); table: (span_count, columns);
    mixed: (rows, heads, value_size). Returns 0; 1 if spans are not one after the other, heads are too wide, or a table
-   points outside the pages; 2 if there is no memory. Nothing was read then. */
+   points outside the pages; 2 if there is no memory. Unless 0, nothing was read. */
 int midstream_attend(const void *queries, count row_stride, count head_stride, const void *keys, const void *values,
                      const int32_t *table, const struct span *spans, count pages, count columns, count span_count,
                      count heads, count kv_heads, count page, count size, count value_size, float scale, float softcap,

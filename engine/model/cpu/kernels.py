@@ -1,8 +1,8 @@
 """C kernels for CPUs: attention over pages, and linear layers of few rows.
 
 The library also holds the kernels for whole steps (`engine.model.cpu.decoder`).
-They are compiled when the package is installed, where there is a C compiler with OpenMP. Where there was none, and for
-tensors that they do not serve, torch's operations do the same: ask `serve` first. They share torch's threads: the
+All are compiled when the package is installed, if there is a C compiler with OpenMP. If there was none, and for tensors
+that the kernels do not serve, torch's operations do the same: call `serve` first. They share torch's threads: the
 library takes OpenMP from what torch has loaded, so torch is imported first. Rows are contiguous, unless said otherwise.
 
 Linear layers of few rows are bound by memory, so weights are read once, as they are stored (`linear.c`).
@@ -29,7 +29,7 @@ from engine.model.attention import AttentionParams, Reference
 from engine.step_layout import StepLayout
 
 VERSION = 9
-"""Of the signatures below: that of the library must be the same."""
+"""The version of the signatures below. The library must have the same."""
 
 _DTYPES = frozenset({torch.bfloat16, torch.float32})
 _POINTER, _COUNT, _FLOAT, _FLAG = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
@@ -121,7 +121,7 @@ def attend(
     """Attend with queries, (rows, heads, size), which may have strides, each to all positions up to its own.
 
     `spans`: which positions the queries of each request are at, (start, stop); `tables`: its pages, (requests, pages of the
-    longest), int32. Returns (rows, heads, value size), with zeros for rows behind the last span's. Raises BadTable.
+    longest), int32. Returns (rows, heads, value size), with zeros for rows after the last span's. Raises BadTable.
     """
     rows, heads, size = queries.shape
     pages, page, kv_heads, value_size = _sizes(layer, size)
@@ -146,7 +146,7 @@ def attend(
 
 
 def draw(scores: Tensor, top_p: Tensor | None, randoms: Sequence[Random]) -> Tensor:
-    """Draw a token of each row of scores: `engine.execution.sampler.draw`. Each row takes 8 random bytes.
+    """Draw a token of each row of scores, as `engine.execution.sampler.draw` does. Each row takes 8 random bytes.
 
     The scores are float32, and overwritten; `top_p` has a row for each.
     """
@@ -173,7 +173,7 @@ def has_wide_vectors() -> bool:
 
 
 def library() -> ctypes.CDLL:
-    """Return what was compiled. Raises NoKernels."""
+    """Return the compiled library. Raises NoKernels."""
     library = _library()
     if isinstance(library, NoKernels):
         raise library
@@ -203,7 +203,7 @@ def _whole(numbers: Tensor) -> int:
 
 
 class Cpu(Reference):
-    """See `engine.model.attention.Backend`. Elements are bfloat16 or float32."""
+    """A `Backend` that uses these kernels, for bfloat16 and float32."""
 
     def attend(self, queries: Tensor, layer: LayerPages, step: StepLayout, terms: AttentionParams) -> Tensor:
         """See `Backend`."""
@@ -220,7 +220,7 @@ INT8_MOST_ROWS = 64
 """Up to this many rows the kernels are faster than widening the weights first: more than twice as fast at 16."""
 
 SMALLEST_SHARE = 0.5
-"""The share of a model's weights that must be in linear layers. With less, the option would promise too much."""
+"""The share of a model's weights that must be in linear layers. With less, `--quantize` would promise too much."""
 
 
 class Matrix(ctypes.Structure):
@@ -237,7 +237,7 @@ class Matrix(ctypes.Structure):
 
 
 def matrix(weight: Tensor, bias: Tensor | None = None, scale: Tensor | None = None) -> Matrix:
-    """Describe weights, (outputs, inputs), contiguous, to the kernels. The tensors must outlive it."""
+    """Describe weights, (outputs, inputs), contiguous, to the kernels. The tensors must outlive the result."""
     outputs, inputs = weight.shape
     return Matrix(
         weight.data_ptr(),
@@ -300,7 +300,7 @@ def take_over(module: nn.Module) -> None:
 
 
 def has_tiles() -> bool:
-    """Whether the processor multiplies tiles of bfloat16 (AMX), as torch's products do."""
+    """Whether the processor multiplies tiles of bfloat16 (AMX), which torch then uses."""
     tiles: bool = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - its only name
     return tiles
 

@@ -15,7 +15,7 @@
 enum {
     RUN = 64,             /* the most outputs of a part that one of its four streams gives */
     PARTS_A_THREAD = 4,   /* several parts a thread, so that a late thread holds up less */
-    CACHED = 1 << 18,     /* bytes of weights that are read again for each few rows, so that they stay in the L2 cache */
+    CACHED = 1 << 18,     /* bytes of weights that are read again for every few rows, so that they stay in the L2 cache */
     MOST_ROWS_OF_ALL = 6, /* the most rows that any kind of tile takes at a time */
     WORTH_SHARING = 1 << 15
 };
@@ -139,7 +139,7 @@ struct cut cut_product(const struct product *product, count threads) {
     return (struct cut){(outputs + run * streams - 1) / (run * streams), run * streams};
 }
 
-/* Write some outputs of a row, given their sums, and those of the other half (`ups`) if the product is gated. */
+/* Write some outputs of a row, given their sums, and the sums of the other half (`ups`) if the product is gated. */
 static void finish(const struct product *product, count row, count first, count n, float *sums, float *ups) {
     const struct matrix *by = product->by;
     float room[RUN], all[RUN];
@@ -208,7 +208,7 @@ void compute_part(const struct product *product, struct cut cut, count part) {
     for (first += run * streams; first < end; first++) compute_run(product, (struct run){first, 1, 0});
 }
 
-/* Multiply. Returns 1, or 0 if the kinds or sizes of weights and rows do not fit together; nothing was done then. */
+/* Multiply. Returns 1, or 0 if the kinds or sizes of weights and rows do not fit together and nothing was done. */
 int midstream_linear(const struct matrix *by, const void *given, count rows, int half, void *made) {
     if (by->kind < FLOATS || by->kind > CODES || by->kind == (half ? FLOATS : HALVES)) return 0;
     if (rows < 0 || by->outputs < 0 || by->inputs < 0) return 0;

@@ -15,8 +15,8 @@ struct matrix {
     int64_t kind;
 };
 
-/* What is to be multiplied: given, (rows, inputs), becomes made, (rows, outputs), and `added`, or NULL, of the same
-   shape, comes to it. With `gated`, the first half of the outputs is a gate: silu(gate) * up is made, (rows, outputs /
+/* A product: given, (rows, inputs), becomes made, (rows, outputs), to which `added`, of the same shape or NULL, is
+   added. With `gated`, the first half of the outputs is a gate: silu(gate) * up is made, (rows, outputs /
    2), and nothing is added. Rows are contiguous, one after the other. `added` may be `made`. */
 struct product {
     const struct matrix *by;
@@ -36,7 +36,7 @@ __attribute__((visibility("hidden"))) void compute_part(const struct product *pr
 
 enum { LONGEST_HEAD = 512 };
 
-/* What is wrong with a whole step, as `decoder.py` tells it. */
+/* What is wrong with a whole step, as `decoder.py` reports it. */
 enum refusal { FINE, BAD_SIZES, BAD_WEIGHTS, NO_MEMORY, BAD_TOKEN, BAD_POSITION, BAD_PAGE, SHARED_PAGE };
 
 SHARED int fits(const struct matrix *by, count outputs, count inputs, int64_t half) {

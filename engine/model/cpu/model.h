@@ -11,7 +11,7 @@ enum {
     WIDEST_GROUP = 1 << 14 /* elements of the queries that share a head: they lie on the stack */
 };
 
-/* One layer, with the fields of `_Layer` in decoder.py. Norms: (hidden); of queries and keys, (size) or NULL. keys,
+/* One layer, with the fields of `_Layer` in decoder.py. Norms: (hidden); those of queries and keys: (size) or NULL. keys,
    values: (pages, kv_heads, page_size, size). */
 struct layer {
     const void *attention_norm, *mlp_norm, *query_norm, *key_norm;
@@ -20,7 +20,7 @@ struct layer {
 };
 
 /* A model, with the fields of `_Model` in decoder.py. embedding: (vocabulary, hidden); cosine, sine: (positions, size),
-   the first half of the sines negative. All layers have as many pages. */
+   the first half of the sines negative. All layers have the same number of pages. */
 struct model {
     const void *embedding, *norm, *cosine, *sine;
     const struct layer *layers;

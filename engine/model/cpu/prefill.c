@@ -6,9 +6,9 @@
    p % page_size of page table[p / page_size].
 
    Inputs are always summed in the same order, so a row's numbers do not depend on how its prompt was chunked. Only a
-   chunk of a single row differs, since it attends as a reply does. Between stages, values are rounded to bfloat16 only
-   where torch's operations round them, too. Threads wake once a step and share out the parts of each stage. All numbers
-   that addresses depend on are checked before the first address is used. */
+   chunk of a single row differs, since it attends as a reply's token does. Between stages, values are rounded to
+   bfloat16 only where torch's operations round them, too. Threads wake once a step and share out the parts of each stage.
+   All numbers that addresses depend on are checked before the first address is used. */
 
 #include "prompt.h"
 #include "linear.h"
@@ -39,7 +39,7 @@ struct elements {
     int half, pairs;
 };
 
-/* A piece of a product: `outputs` of them, at most OUTPUTS, from `first` on, for a block that uses `columns` columns. The
+/* A piece of a product: `outputs` outputs, at most OUTPUTS, from `first` on, for a block with `columns` used columns. The
    weights that are needed next begin `ahead` outputs further on. */
 struct piece {
     count first, outputs, columns, ahead;
@@ -83,7 +83,7 @@ static void add_bias(struct elements elements, const struct matrix *by, count fi
         for (count c = 0; c < COLUMNS; c++) sums[i * COLUMNS + c] += bias[i];
 }
 
-/* Multiply weights, of the same elements as the rows, with a block, (words of the inputs, COLUMNS). Writes sums, (outputs,
+/* Multiply weights, with elements like the rows', by a block, (words of the inputs, COLUMNS). Writes sums, (outputs,
    COLUMNS), with their bias; `sums` has room for OUTPUTS rows. */
 static void multiply_columns(struct elements elements, const struct matrix *by, const uint32_t *given,
                              struct piece piece, float *sums) {
@@ -301,7 +301,7 @@ static void to_gated(const struct run *run, count block, count first, count n, c
     }
 }
 
-/* Neighbouring parts have the same weights, which are so read from memory only once. */
+/* Neighbouring parts have the same weights, which are thus read from memory only once. */
 static void multiply_part(const struct run *run, void *given, count part) {
     const struct multiplied *product = given;
     const struct matrix *by = product->by;
@@ -382,7 +382,7 @@ static void lay_out(struct run *run, struct room *room) {
     run->last = take(room, bytes_of(model, run->step->kept_count * hidden));
 }
 
-/* Products of many rows take features in twos, and only weights of the same elements as the rows. */
+/* Products of many rows take features in twos, and only weights whose elements are like the rows'. */
 static enum refusal check_layers(const struct model *model) {
     if (model->hidden % 2) return BAD_SIZES;
     for (const struct layer *layer = model->layers; layer < model->layers + model->layer_count; layer++) {
@@ -392,7 +392,7 @@ static enum refusal check_layers(const struct model *model) {
     return FINE;
 }
 
-/* Compute a step. Returns 0, or an `enum refusal`; nothing was computed then. */
+/* Compute a step. Returns 0, or an `enum refusal` without computing anything. */
 int midstream_prefill(const struct model *model, const struct step *step) {
     enum refusal refusal = check_step(model, step);
     if (!refusal) refusal = check_layers(model);

@@ -20,7 +20,7 @@
 #define FOR_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 #define FOR_AVX2 __attribute__((target("avx2,fma")))
 
-/* Write the sums of four vectors' elements. */
+/* Write the sum of each of four vectors. */
 FOR_AVX512 static inline __attribute__((unused)) void avx512_sum4(float *to, __m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 left = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     __m512 right = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -40,8 +40,8 @@ HIDDEN int vector_level(void);
 /* ---- products of words ------------------------------------------------------------------------------------------- */
 
 enum {
-    LANES_OF_ALL = 16, /* numbers of columns are multiples of it, so that vectors of any width fit */
-    ROWS_OF_ALL = 8    /* numbers of rows are multiples of it */
+    LANES_OF_ALL = 16, /* numbers of columns are multiples of this, so that vectors of any width fit */
+    ROWS_OF_ALL = 8    /* numbers of rows are multiples of this */
 };
 
 /* Rows of words. `down`: words from a row to the next; `along`: from a word of a row to the next. */
@@ -56,7 +56,7 @@ typedef void products(float *sums, count stride, struct left left, const uint32_
 
 /* Whether the processor multiplies pairs of bfloat16. */
 int midstream_has_pairs(void);
-/* Whether its vectors are wide enough to be worth the kernels for rows: AVX2 or wider. */
+/* Whether the processor's vectors are wide enough to be worth the kernels for rows: AVX2 or wider. */
 int midstream_has_wide_vectors(void);
 HIDDEN products *products_for(int pairs);
 
@@ -76,7 +76,7 @@ SHARED count up_to(count n, count multiple) { return (n + multiple - 1) / multip
 
 /* ---- one query in pairs of bfloat16 ------------------------------------------------------------------------------- */
 
-enum { PAIRED = 32 /* elements of a vector; sizes are multiples of it, and it is the most positions of a call */ };
+enum { PAIRED = 32 /* elements of a vector; sizes are multiples of this, also the most positions of a call */ };
 
 /* scores: (positions); query: (size); keys: (positions, size). */
 HIDDEN void score_pairs(float *scores, const uint16_t *query, const uint16_t *keys, float scale, count positions,

@@ -1,9 +1,9 @@
-/* Attention of the queries of a step's spans, for CPUs, over the pages of each one's table: of a reply's next token, or of a
-   chunk of a prompt.
+/* Attention of the queries of a step's spans, for CPUs, over the pages of each span's table. A span is a reply's next
+   token, or a chunk of a prompt.
 
    The queries that share a head are cut into blocks. Positions are cut into blocks of KEYS, at multiples of KEYS, so the
    result of a query does not depend on how its prompt was chunked. In a block each query is a column and each position
-   a row. So keys are multiplied as they are stored, each lane of a vector is another query's, and the softmax between
+   a row. So keys are multiplied as they are stored, each lane of a vector is a different query's, and the softmax between
    both products (with a running maximum: FlashAttention, Dao et al. 2022) sums nothing within a vector.
 
    Products are of words: float32, or pairs of bfloat16 if the processor multiplies those. All sums are float32; weights
@@ -14,7 +14,7 @@
 
 enum {
     QUERIES = 96, /* the most queries of a block, for which keys and values are gathered once */
-    FEWEST = 48,  /* the fewest, if threads would have no work otherwise */
+    FEWEST = 48,  /* halved to this, if threads would have no work otherwise */
     KEYS = 64     /* positions of a block */
 };
 
@@ -43,7 +43,7 @@ VECTORS SHARED void pair(uint32_t *restrict to, const uint16_t *restrict first, 
     for (count i = 0; i < n; i++) to[i] = (uint32_t)first[i] | (uint32_t)second[i] << 16;
 }
 
-/* Gather the keys, (KEYS, size), and values, (KEYS, value size), of `some` positions from `t` on. As pairs, each two rows
+/* Gather the keys, (KEYS, size), and values, (KEYS, value size), of `some` positions from `t` on. As pairs, every two rows
    of values become one. Rows of values are padded to a multiple of ROWS_OF_ALL. */
 static void bring(const struct prompt *prompt, count head, count t, count some, uint32_t *keys, uint32_t *value_rows) {
     const struct store *store = &prompt->of->store;

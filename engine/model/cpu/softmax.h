@@ -134,7 +134,7 @@ SHARED void attend_head(float *restrict mixed, const float *restrict queries, co
     }
 }
 
-/* Return the first position that the query behind `stop` positions may see. */
+/* Return the first position that the query at `stop - 1` may see. */
 SHARED count first_seen(count stop, const struct terms *terms) {
     count first = terms->window > 0 && stop > terms->window ? stop - terms->window : 0;
     count chunk = terms->chunk > 0 ? (stop - 1) / terms->chunk * terms->chunk : 0;

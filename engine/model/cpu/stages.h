@@ -1,4 +1,4 @@
-/* Threads share out the parts of each stage with a counter. A thread that finds no part left goes on as soon as all are
+/* Threads share out the parts of each stage with a counter. A thread that finds no part left continues as soon as all are
    done, so a thread that the system suspends holds up no more than its own part. */
 
 #ifndef MIDSTREAM_CPU_STAGES_H
@@ -45,7 +45,7 @@ SHARED void share(struct stage **next, count parts, work *todo, const struct run
     }
 }
 
-/* What lies between stages: pieces of one allocation. Without a `start`, their bytes are only counted. */
+/* Memory for what stages pass on: pieces of one allocation. Without a `start`, their bytes are only counted. */
 struct room {
     char *start;
     count used;

@@ -54,7 +54,7 @@ class DecodeGraphs:
         self._input = torch.zeros(len(largest), dtype=torch.uint8, device=device)
         self._recorded: dict[int, tuple[Callable[[], object], Tensor]] = {}
         self._rows = sorted({padded_rows(rows) for rows in range(1, most_rows + 1)}, reverse=True)
-        """The numbers of rows that steps are recorded for, largest first: smaller ones fit into its memory."""
+        """The numbers of rows that steps are recorded for, largest first: smaller ones fit into its memory pool."""
 
     @torch.inference_mode()
     def record(self, record: Record) -> None:
@@ -155,7 +155,7 @@ class PendingTokens:
     """Numbers on their way from a device. Only a CUDA device makes anybody wait; others have them at once."""
 
     def __init__(self, numbers: Tensor) -> None:
-        """Begin to fetch them, behind all work that was launched so far."""
+        """Begin to fetch them, after all work that was launched so far."""
         self._there: Any = None
         self._host = numbers
         if numbers.device.type == "cuda":  # pragma: no cover - as above

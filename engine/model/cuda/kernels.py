@@ -6,7 +6,7 @@ them. Sources: online softmax is Milakov and Gimelshein 2018, in blocks FlashAtt
 contexts between programs is Flash-Decoding (Dao et al. 2023).
 
 A position that no query may see is never read, so what an older request left in a page can't reach a sum. Tables and
-lengths are parts of one tensor, at any alignment. Kernels do not specialize on it, so none is compiled again.
+lengths are parts of one tensor, at any alignment. Kernels do not specialize on that, so none is compiled again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def _first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 @triton.jit
 def _partition(length, PARTS: tl.constexpr, SMALLEST: tl.constexpr):
-    """Return the keys in each partition of a context, a multiple of 64, so that `PARTS` partitions hold it."""
+    """Return how many keys a partition has: a multiple of 64, so that `PARTS` partitions hold the context."""
     return tl.maximum(SMALLEST, tl.cdiv(length, PARTS * 64) * 64)
 
 
 @triton.jit
 def _in_pages(table, positions, wanted, page_stride, offset_stride, PAGE: tl.constexpr):
-    """Return the offsets, in elements, of the keys at these positions. Unwanted pages are not looked up."""
+    """Return the offsets, in elements, of the keys at these positions. Only `wanted` ones are looked up."""
     pages = tl.load(table + positions // PAGE, mask=wanted, other=0)
     return pages.to(tl.int64) * page_stride + (positions % PAGE) * offset_stride
 
@@ -352,7 +352,7 @@ STEP_OF_LEVELS: tl.constexpr = tl.constexpr(1 / 16777216)
 
 @triton.jit
 def _weights(row, start, vocabulary, highest, limit, BLOCK: tl.constexpr):
-    """Return the weights of a block's tokens that are strictly likelier than the limit. The row's likeliest one has 1."""
+    """Return the weights of a block's tokens that are strictly likelier than the limit. The row's likeliest token weighs 1."""
     place = start + tl.arange(0, BLOCK)
     scores = tl.load(row + place, mask=place < vocabulary, other=-float("inf"))
     return tl.where(scores > limit, tl.exp2((scores - highest) * LOG2_E), 0.0)
@@ -382,7 +382,7 @@ def draw_rows(
     limit, mass = -float("inf"), total
     drawn, turn = -1, 0
     while usable & (drawn < 0) & (turn < ROUNDS):
-        # Levels are whole numbers of 24 bits: below 1, whatever they are multiplied by.
+        # Levels have 24 bits, so they stay below 1, and their products below `mass`.
         level = (tl.load(levels + number * ROUNDS + turn) & 0xFFFFFF).to(tl.float32) * STEP_OF_LEVELS * mass
         found, passed = -1, 0.0
         for start in range(0, vocabulary, BLOCK):

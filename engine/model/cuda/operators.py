@@ -1,7 +1,7 @@
 """Attention over the pages of the KV cache, and sampling, by Triton kernels on a CUDA device.
 
 The kernels are torch operators, so a step can be traced without a device to check its shapes and to count its launches. This
-module lays each kernel out over the device's multiprocessors. It checks the shapes of tensors, but trusts the cache's page numbers.
+module lays each kernel out over the device's multiprocessors. It checks tensors' shapes, but trusts the cache's page numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.model.devices import sent
 from engine.step_layout import StepLayout
 
 SMALLEST_PARTITION = 256
-"""The fewest keys in a partition of a context. A long context has larger partitions, however long the others are."""
+"""The fewest keys in a partition of a context. A longer context has larger ones, whatever the other contexts are."""
 
 MOST_PARTITIONS = 64
 
@@ -28,13 +28,13 @@ PROGRAMS_PER_PROCESSOR = 4
 """How many programs each multiprocessor should get, so that short programs balance long ones."""
 
 SMALLEST_PRODUCT = 16
-"""The fewest rows that a device multiplies as a matrix. The heads of a single query are padded to it."""
+"""The fewest rows that a device multiplies as a matrix. The heads of a single query are padded to that."""
 
 PROMPT_ROWS = 128
 """Rows of scores that one program computes: tokens of a prompt times the heads that share a KV head."""
 
 LARGE_HEAD = 256
-"""Bytes of a key. Larger ones halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
+"""Bytes of a key. Larger keys halve a program's rows and keys, since a multiprocessor's shared memory holds no more."""
 
 LAUNCHES = {"attend_decode": 2, "attend_prompts": 1, "store_rows": 1}
 """How many kernels each operator launches."""
@@ -70,7 +70,7 @@ _library.define("draw(Tensor scores, Tensor top_p, Tensor levels) -> Tensor")
 
 
 class Cuda:
-    """A `Backend` for a CUDA device with that many multiprocessors. It supports all attention parameters."""
+    """A `Backend` for a CUDA device with `processors` multiprocessors. It supports all attention parameters."""
 
     def __init__(self, *, processors: int) -> None:
         self._processors = processors
