@@ -98,7 +98,7 @@ async def _send_stream(
 async def _send_pieces(
     exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
 ) -> bytes:
-    """Send all pieces; return the end of the stream, with the replies' ends that nothing followed."""
+    """Send all pieces; return what is left to send: ends of replies without a later piece, and of the stream."""
     calls, ended = [0] * len(replies), b""
     try:
         async for number, piece in replies:
@@ -146,7 +146,7 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
     read = staticmethod(parse_chat_request)
 
     def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
-        """Return what the turns are asked. Raises Problem."""
+        """Return the turns' requests. Raises Problem."""
         return [chat_turn_request(request, limits)]
 
     def encoder(self, request: ChatRequest, turn_id: str, created: int) -> ChatCompletionsEncoder:
@@ -180,7 +180,7 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
 
 
 class ModelsEndpoint:
-    """Answers requests."""
+    """Lists the models, or shows one."""
 
     def __init__(self, request_context: RequestContext) -> None:
         self._request_context = request_context
@@ -536,7 +536,7 @@ class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
 
     @property
     def _pending_usage(self) -> msgspec.UnsetType | None:
-        """Return the value of `usage` before the end."""
+        """The value of `usage` before the end."""
         return None if self.usage else msgspec.UNSET
 
     def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
@@ -567,7 +567,7 @@ ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
 
 
 def assistant_message(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
-    """Return the message of a complete reply; without text if it only calls."""
+    """Return the message of a complete reply; without text if it only has calls."""
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
     thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)) if thinks else ""
     calls = tuple(
@@ -599,12 +599,12 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> Usage:
 
 
 def _text(piece: Piece) -> str:
-    """Return all that the model wrote as text, whatever the engine parsed it to."""
+    """Return a piece as text, whatever the engine parsed it as."""
     return piece.arguments if isinstance(piece, messages.ToolCall) else piece.text
 
 
 def _offset(token: ChosenToken) -> int:
-    """Return where a token begins, in whole characters; by its name if its bytes are unknown."""
+    """Return a token's offset in whole characters; from its text if its bytes are unknown."""
     raw = token.chosen.raw
     text = token.chosen.token if raw is None else raw.decode(errors="ignore")
     return max(0, token.end - len(text))
