@@ -1,4 +1,4 @@
-"""One translation session: its options, the text that waits, its events, and the encoder that makes them of its interpretations. Pure.
+"""One translation session: its options, the text that waits, its events, and their encoder. Pure.
 
 The types are OpenAI's (API reference: Translation client events, server events). Our own are typed text
 (`session.input_text_buffer.append`), the language of the source, and when words are sent. A session sends what it
