@@ -60,7 +60,7 @@ from sessions.store.codec import Keys
 from sessions.turn.prompt import NO_IMAGES
 
 EXPORT_WEIGHT = 10
-"""How many reads an export or erasure counts as."""
+"""Reads that an export or erasure counts as."""
 OwnerAction = Callable[[Exchange, Caller], Awaitable[None]]
 _REVALIDATED = "private, no-cache"
 """A browser keeps the image, but shows it only after the server has said that its user may still see it."""
@@ -161,7 +161,7 @@ class AccountEndpoint(OwnerEndpoint):
             exchange.cut_off()
 
     async def erase(self, exchange: Exchange, caller: Caller) -> None:
-        """Erase all conversations; answer with their number. Raises Refused."""
+        """Erase all conversations; answer with how many. Raises Refused."""
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))
 
 
@@ -287,10 +287,10 @@ class SharesEndpoint(PlainEndpoint):
 class EventsEndpoint:
     """`GET /v1/conversations/{id}/events`: a conversation's events as server-sent events (HTML Standard, section 9.2).
 
-    A reader gets missed events or the current state, then live events: its stream is a connection like a socket, and lasts
-    as long as the reader stays. The `id` of an event is its epoch and its seq. EventSource sends the last one in
-    `Last-Event-ID` when it reconnects by itself; a page that has to make a new EventSource, because a ticket opens
-    one stream, puts that id into the query as `last_event_id`.
+    A reader gets missed events or the current state, then live events: the stream is a connection, and lasts as long
+    as the reader stays. The `id` of an event is its epoch and its seq. EventSource sends the last one in
+    `Last-Event-ID` when it reconnects by itself; a page that has to make a new EventSource, because a ticket opens one
+    stream, puts that id into the query as `last_event_id`.
     """
 
     def __init__(

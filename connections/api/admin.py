@@ -187,7 +187,7 @@ class _AdminRoute:
     """A route's ASGI application, as an object: Starlette treats functions differently."""
 
     def __init__(self, serve: Mapping[str, Callable[[Exchange], Awaitable[None]]]) -> None:
-        """`serve`: by HTTP method."""
+        """`serve`: by method."""
         self._serve = dict(serve)
         if "GET" in serve:  # Starlette accepts HEAD wherever it accepts GET
             self._serve["HEAD"] = serve["GET"]
@@ -215,7 +215,7 @@ def _note(whose: SubjectFilter | None, on: AuditDetails) -> None:
 
 
 def _named(exchange: Exchange, field: str) -> str:
-    """Return the id that the path has as `field`. Raises BadParams."""
+    """Return the path's `field`. Raises BadParams."""
     return parse_id(field, exchange.request.path_params[field])
 
 
@@ -238,7 +238,7 @@ def parse_page(query: Query) -> tuple[int, str]:
 
 
 def parse_owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
-    """Return the owner of conversations. `is_person`: whether a principal is a person; None: unknown. Raises BadParams."""
+    """Return the owner of conversations. `is_person`: whether a principal is one; None: unknown. Raises BadParams."""
     if (principal := _principal(query)) is None:
         raise BadParams(_NO_PRINCIPAL, field="principal")
     given = query.get("client_id")
@@ -310,7 +310,7 @@ class AdminOperations:
         return owner, Disconnected(connections=ended, silent=gathered.silent)
 
     async def stop(self, turn_id: str) -> tuple[SubjectFilter | None, Stopped]:
-        """End a turn; return its owner, if known. Raises Refused; NotFound if no such turn runs."""
+        """End a turn; return its owner, if known. Raises Refused; NotFound if it is not live."""
         if (stopped := await self._sessions.stop(turn_id)) is not None:
             owner, outcome = stopped
             return SubjectFilter(owner.principal, owner.client_id), Stopped(
@@ -371,7 +371,7 @@ class SubjectFilter(msgspec.Struct, frozen=True):
     client_id: str | None = None
 
     def matches(self, principal: str, client_id: str) -> bool:
-        """Return whether the filter covers a client."""
+        """Return whether a client matches."""
         return self.principal in (None, principal) and self.client_id in (None, client_id)
 
 
@@ -392,14 +392,14 @@ class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
 
 
 class Disconnect(msgspec.Struct, frozen=True, tag="disconnect"):
-    """End one connection, or all of a subject's."""
+    """End a connection, or all of a subject's."""
 
     whose: SubjectFilter
     connection_id: str | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End a turn that has no conversation."""
+    """End a turn outside conversations."""
 
     turn_id: str
 
@@ -458,9 +458,9 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer of one replica. `ended`: the number of ended connections, or 1 if the turn was found; `already`: its end was decided.
+    """The answer of one replica. `ended`: the number of ended connections, or 1 if the turn was found.
 
-    `whose`: the owner of the one connection or turn.
+    `already`: its end was decided before. `whose`: the owner of the one connection or turn.
     """
 
     connections: tuple[ConnectionRow, ...] = ()
@@ -492,7 +492,7 @@ class ReplicaRequestHandler:
         return encode(self.answer(question)).decode()
 
     def answer(self, question: ReplicaRequest) -> ReplicaAnswer:
-        """Return this replica's answer."""
+        """The answer."""
         match question:
             case ListConnections(whose, limit, after):
                 rows = (
@@ -536,7 +536,7 @@ def _first(rows: Iterable[Row], limit: int, id_field: str) -> tuple[Row, ...]:
 
 
 def _one(matching: list[Connection]) -> SubjectFilter | None:
-    """Return the owner of the first connection."""
+    """Return the first one's owner."""
     client = matching[0].caller.client if matching else None
     return None if client is None else SubjectFilter(client.principal, client.client_id)
 
@@ -630,7 +630,7 @@ class UnknownAdminPaths:
         self._limiters = limiters
 
     def note(self, scope: Scope, code: str, path: str) -> None:
-        """Log a request. `code`: of the answer; `path`: the part that may be logged."""
+        """Log a line. `code`: of the answer; `path`: the part that may be logged."""
         try:
             operator = self._access.identify_operator(
                 authorization=Headers(scope=scope).get("authorization")

@@ -248,7 +248,7 @@ def _event(event: TextDelta | TextDone | AudioDelta | AudioDone) -> bytes:
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
-    """A file, and the requested format. `is_raw`: the file has no header. `language`: a code; None: any."""
+    """A file, and the requested format. `is_raw`: without a header. `language`: a code; None: any."""
 
     file: bytes
     is_raw: bool
@@ -259,7 +259,7 @@ class TranscriptionRequest(msgspec.Struct, frozen=True):
 
 
 def transcription_request(form: Form, *, model: str, facts: Ready) -> TranscriptionRequest:
-    """Return what a form requests. `model`: its name; `facts`: the recognizer's. Raises Problem."""
+    """Return what a form requests of the recognizer, with its name and facts. Raises Problem."""
     check_model(_value(form, "model"), model, TRANSCRIPTION_MODELS)
     language = _language(_value(form, "language"), facts)
     wanted = _transcript_format(_value(form, "response_format"))
@@ -598,7 +598,7 @@ async def _send(exchange: Exchange, voice: AudioStream, synthesis: SynthesisRequ
 async def _encoded_parts(
     voice: AudioStream, audio_parts: AsyncIterator[bytes], wanted: SpeechFormat
 ) -> AsyncIterator[bytes]:
-    """Yield the sound in a format. A header comes with the first sound, so that an earlier failure is answered as one."""
+    """Yield the sound in a format. Headers come with the first sound, so an earlier failure is answered as one."""
     match wanted:
         case "wav":
             sound = _wav(voice, audio_parts)

@@ -65,7 +65,7 @@ _REGEX_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 _NULL = b"null"
 _TOO_MANY = "Only one response format is allowed: leave `{}` out."
 RequestedFormat = tuple[str, Format]
-"""The field that asks for a format, and the format."""
+"""A format, after the field that asks for it."""
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -403,7 +403,7 @@ def _spec(request: ChatRequest) -> ReplySpec:
 
 
 def _continues(request: ChatRequest) -> bool:
-    """Return whether to continue the last message, as in vLLM. The template then begins no new one. Raises Problem."""
+    """Return whether to continue the last message, as in vLLM. The template begins no new one. Raises Problem."""
     adds_prompt, continues = request.add_generation_prompt is not False, bool(request.continue_final_message)
     if adds_prompt and continues:
         raise invalid_field("continue_final_message", "requires `add_generation_prompt` to be false.")
@@ -431,7 +431,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
 
 
 def format_of(request: ChoicesRequest) -> RequestedFormat | None:
-    """Return the field of the one requested format, and the format; None: text. Raises Problem."""
+    """Return the one requested format, after its field; None: text. Raises Problem."""
     found = list(_formats(request))
     if len(found) > 1:
         raise invalid(found[1][0], _TOO_MANY.format(found[1][0]))
@@ -609,7 +609,7 @@ def reasoning_of(request: ChatRequest) -> tuple[str, str]:
 
 
 def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
-    """Return the request's variables of the chat template. Raises Problem."""
+    """Return the variables of the chat template. Raises Problem."""
     variables: dict[str, TemplateValue] = {}
     if request.enable_thinking or request.think is True or _is_enabled(request):
         variables["enable_thinking"] = True

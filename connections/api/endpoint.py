@@ -54,7 +54,7 @@ from sessions.store.owner_data import ExportedConversation, ExportedMessage
 T = TypeVar("T")
 R = TypeVar("R")
 IGNORED_HEADER = "X-Midstream-Ignored"
-"""The header with the ignored fields of a request: hints, and, if the operator allows that, tools that can't be called."""
+"""The header with the ignored fields of a request: hints, and, if the operator allows it, tools that can't be called."""
 G = TypeVar("G")
 WAITING_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024
@@ -65,7 +65,7 @@ CLOSE_S = 2.0
 HEARTBEAT = b":\n\n"
 """A comment, which shows that the connection is alive."""
 AT_ONCE = 16
-"""Concurrent exports of this replica, and as many erasures. One owner may have one of each, an address half of the free ones."""
+"""Concurrent exports of this replica, and as many erasures. An owner may have one of each, an address half of those free."""
 PART_S = 10.0
 """Most seconds for a client to read a part of an export (64 KiB); a slower one is cut off."""
 LONGEST_S = 600.0
@@ -90,7 +90,7 @@ class _HttpConnection:
         """Do nothing: a running reply can't carry other frames."""
 
     def shut(self, close: Close) -> None:  # noqa: ARG002 - the log has the reason
-        """End the reply at once."""
+        """End the reply."""
         self._exchange.cut_off()
 
 
@@ -129,7 +129,7 @@ class RequestContext:
         return caller_of(identity, name, request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
-        """Return the identity behind a header, or else behind a token. Raises Refused."""
+        """Return the identity of a header, or else of a token. Raises Refused."""
         return await self._access.identify(authorization=authorization, token=token)
 
     async def run_while_valid(
@@ -335,7 +335,7 @@ class ModelEndpoint(HttpEndpoint[M]):
         return [self.request_context.for_caller(caller, one, model, self.names(request)) for one in asked]
 
     async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
-        """Answer a request. Raises Refused, with the client's field names."""
+        """Answer a request. Raises Refused, with client field names."""
         try:
             await self.answer(exchange, caller, request, body_lease)
         except BadParams as refused:
@@ -448,7 +448,7 @@ class EventTransport:
         """Do nothing: a reader sends no requests."""
 
     def request(self) -> AbstractContextManager[None]:
-        """Return an empty context: a reader sends no requests."""
+        """Return a null context: a reader sends no requests."""
         return nullcontext()
 
     async def send(self) -> None:
@@ -503,7 +503,7 @@ class _Progress:
 
 
 class OwnerDataService:
-    """Exports and erases owners' data. A caller has one of each at a time; erasures do not wait behind slow exports."""
+    """Exports and erases data. A caller has one of each at a time; no erasure waits behind slow exports."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

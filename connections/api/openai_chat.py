@@ -98,7 +98,7 @@ async def _send_stream(
 async def _send_pieces(
     exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
 ) -> bytes:
-    """Send all pieces; return what is left to send: ends of replies without a later piece, and of the stream."""
+    """Send all pieces; return what is left: ends of replies with no piece after, and the stream's."""
     calls, ended = [0] * len(replies), b""
     try:
         async for number, piece in replies:
@@ -180,7 +180,7 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
 
 
 class ModelsEndpoint:
-    """Lists the models, or shows one."""
+    """Lists models."""
 
     def __init__(self, request_context: RequestContext) -> None:
         self._request_context = request_context
@@ -567,7 +567,7 @@ ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
 
 
 def assistant_message(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
-    """Return the message of a complete reply; without text if it only has calls."""
+    """Return the message of a complete reply; without text if it is all calls."""
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
     thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)) if thinks else ""
     calls = tuple(

@@ -222,8 +222,8 @@ def waits_for_client(call: CallRecord | ShownCall) -> bool:
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
-    `needs_approval`: a user has to allow it. `output`: what the model reads once the call has ended;
-    `failed`: it ended without a result. `expires_at`: Unix milliseconds, if it waits for a client.
+    `needs_approval`: a user has to allow it. `output`: what the model reads of an ended call;
+    `failed`: it has no result. `expires_at`: Unix milliseconds, if it waits for a client.
     """
 
     call_id: str
@@ -297,7 +297,7 @@ class _TurnProgress:
 
     @property
     def continues(self) -> bool:
-        """Whether none of its calls needs the client: another turn follows by itself."""
+        """Whether no call needs the client: another turn follows by itself."""
         return bool(self.calls) and all(
             call is not None and not call.needs_approval for call in self.calls.values()
         )
@@ -313,8 +313,7 @@ class StoredReply:
     """A `Subscriber` that follows one turn, and the turns after it while the server runs all of their calls.
 
     Iterate it for its pieces; then `ended` is its end. If a call waits for the client, the reply ends; the
-    client's answer begins another one. `turn_id`: the current turn; empty until a turn that `follows` the calls
-    of another one is accepted.
+    client's answer begins another one. `turn_id`: the current turn; empty until one that `follows` another's calls is accepted.
     """
 
     def __init__(self, *, turn_id: str = "", follows: str = "", model: str = "") -> None:
@@ -412,7 +411,7 @@ class StoredReply:
         return done.turn_id == self.turn_id or (bool(self.follows) and done.follows == self.follows)
 
     def _fail(self, why: Refused) -> None:
-        """End the reply without its turn's end."""
+        """End the reply with a refusal."""
         self._end = why
         self.accepted.set()
         self._changed.set()
@@ -621,7 +620,7 @@ class StoredTurns:
     async def _wait_until_accepted(
         self, owner: Owner, stored: StoredReply, conversation_id: str, starting: Coroutine[Any, Any, None]
     ) -> None:
-        """Run `starting`; wait until the turn is accepted. Raises Refused."""
+        """Await `starting`, then the acceptance. Raises Refused."""
         try:
             await starting
             await stored.accepted.wait()

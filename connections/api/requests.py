@@ -222,14 +222,14 @@ def reject_fields(
     neutral: NeutralValues,
     codes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raise Problem for the first field of `neutral` with another value. `codes`: of the refusals of some fields."""
+    """Raise Problem for the first field of `neutral` with another value. `codes`: of some refusals."""
     for field, (values, why) in neutral.items():
         if field in fields and not is_neutral(fields[field], values):
             raise invalid(field, why, code=codes.get(field, "unsupported_parameter"))
 
 
 def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
-    """Raise Problem for an unsupported field."""
+    """Raise Problem if a field is refused."""
     if "functions" in fields and bytes(fields.get("function_call", b"")) == _NONE:  # a reply without calls
         fields = {field: raw for field, raw in fields.items() if field != "functions"}
     reject_fields(fields, _NEUTRAL)
@@ -238,7 +238,7 @@ def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
 
 
 def is_neutral(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
-    """Return whether `raw` is null or a `neutral` value; a long value, never one, is not read."""
+    """Return whether `raw` is null or a `neutral` value; no long value is."""
     if memoryview(raw).nbytes > _MAX_VALUE_BYTES:
         return False
     value = msgspec.json.decode(raw)
@@ -316,7 +316,7 @@ def check_length(text: str, field: str, max_chars: int) -> None:
 
 
 def unique_tools(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:
-    """Return tools by their names. `found`: each after the field of its name. Raises Problem."""
+    """Return tools by their names. `found`: each after its name's field. Raises Problem."""
     tools: dict[str, Tool] = {}
     for where, tool in found:
         if tool.name in tools:

@@ -59,7 +59,7 @@ from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 
 PAGE = 20
-"""Newest messages of a thread to read."""
+"""Newest messages of a thread to read"""
 _SEPARATOR = "\n\n"
 _CLOSED_REASONS = {
     CallState.DENIED: "was already answered: the call was denied.",
@@ -139,14 +139,14 @@ def _foreign_origin(origin: str | None) -> Response:
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A run of a thread that is kept. `calls`: those that the previous run asked about, with outcomes."""
+    """A run of a thread that is kept. `calls`: those the previous run asked about, with outcomes."""
 
     stored: StoredReply
     calls: tuple[ServerToolCall, ...] = ()
 
 
 class StoredThreads(StoredTurns):
-    """Begins runs of threads that are kept because they call server tools. A thread is a conversation.
+    """Begins runs of threads that are kept, since they call server tools: a thread is a conversation.
 
     A run is one or more of its turns, or a part of one. An interrupt is a call that waits for an approval. The next run
     answers it by its id, which stands for the arguments that were shown. So only the allowed arguments run, once, whoever
@@ -276,7 +276,7 @@ def _system(request: RunInput, limits: Limits) -> str | None:
 def _answers(
     request: RunInput, calls: Sequence[ShownCall], approval_calls: Sequence[ShownCall]
 ) -> tuple[CallAnswer, ...]:
-    """Return a run's answers to the calls that its thread ended with. `approval_calls`: the thread's that needed approval.
+    """Return a run's answers to the calls that its thread ended with. `approval_calls`: those that needed approval.
 
     Raises Problem.
     """
@@ -348,7 +348,7 @@ def _result(message: RunMessage) -> Result:
 
 
 class AguiEncoder:
-    """Converts one run. Each stretch of text or reasoning, and each result of a server tool, is a message.
+    """Converts one run. Each stretch of text or reasoning, and each server tool's result, is a message.
 
     `calls`: those that the previous run asked about, with their outcomes.
     """
@@ -411,7 +411,7 @@ class AguiEncoder:
         return Success(pending_tool_call_ids=() if self._is_legacy else tuple(self._calls))
 
     def fail(self, refused: Refused) -> bytes:
-        """Return the event of a failure outside the reply."""
+        """Return a failure outside the reply."""
         return _encoded(*self._close(), error_of(problem_of(refused)))
 
     def ping(self) -> bytes:

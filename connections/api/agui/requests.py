@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"(tools\[\d+\])\.function")
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of a part: in base64 (`data`), or at a URL (`url`), which may be a `data:` URL."""
+    """A part's content: in base64 (`data`), or at a URL (`url`), which may be a `data:` URL."""
 
     type: str = ""
     value: str = ""
@@ -108,7 +108,7 @@ class ForwardedProps(msgspec.Struct, frozen=True):
 
 
 class ThreadProps(msgspec.Struct, frozen=True):
-    """One more such field: the server tools that a run may call, `*` for all. The thread is then kept here."""
+    """Another field: the server tools that a run may call, `*` for all. The thread is then kept here."""
 
     server_tools: list[str] | None = None
 
@@ -194,14 +194,14 @@ def ask_of(request: RunInput, limits: Limits) -> EphemeralRequest:
 
 
 class _ContentReader:
-    """Reads parts of messages. As the protocol asks, unreadable parts fail no run: `skipped` notes them."""
+    """Reads parts of messages. As the protocol asks, unreadable parts fail no run: they set `skipped`."""
 
     def __init__(self, *, accepts_images: bool) -> None:
         self.skipped = False
         self._accepts_images = accepts_images
 
     def read(self, content: Content) -> str | list[Part] | None:
-        """Return the content as the chat's endpoint reads it."""
+        """Convert content for the chat's endpoint."""
         return list(self._parts(content)) if isinstance(content, list) else content
 
     def _parts(self, parts: Sequence[RunPart]) -> Iterator[Part]:

@@ -222,7 +222,7 @@ class StreamEnd(Enum):
     NOTHING = auto()
     """No message was being written."""
     WAITING_FOR_CLIENT = auto()
-    """The message's calls wait for the client."""
+    """Calls wait for the client."""
 
 
 class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
@@ -239,7 +239,7 @@ class ChunkEncoder:
     """Encodes one request's message.
 
     `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended;
-    `is_stopped`: the client wants no reply any more.
+    `is_stopped`: no reply is wanted any more.
     """
 
     def __init__(self, *, ref: str) -> None:
@@ -307,7 +307,7 @@ class ChunkEncoder:
             self._calls[call_id] = msgspec.structs.replace(call, **result)
 
     def continue_from(self, message_id: str, reply: ShownMessage) -> None:
-        """Continue a message that the client has after `reply`, whose calls the client answers."""
+        """Continue a message that the client has after `reply`, whose calls it answers."""
         self._message_id = message_id
         self._load_reply(reply)
         self._ended = True
@@ -396,7 +396,7 @@ class ChunkEncoder:
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
 
     def _continued(self, following_replies: tuple[ShownMessage, ...]) -> list[Chunk]:
-        """Return the chunks for a client that repeats its answers to calls."""
+        """Return what a client gets for repeating its answers to calls."""
         result = [*self._start(self.turn_id or ""), *self._steps(following_replies)]
         if not self.is_over and not is_running(following_replies):
             self.end = StreamEnd.SENT
@@ -506,7 +506,7 @@ class Parts:
         return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
 
     def of(self, message: ShownMessage) -> list[Chunk]:
-        """Return a stored reply's chunks: reasoning, then text with each call at its place."""
+        """Return a stored reply's chunks: reasoning, then text, with each call in place."""
         result = self.add("reasoning", message.reasoning or "", 0)
         at = 0
         for call in message.calls or ():
@@ -605,7 +605,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def approval_id(self) -> str:
-        """The id of its approval: it names the arguments that were shown, so no others can be approved."""
+        """The id of its approval: it names the arguments shown, so no others can be approved."""
         return f"{self.call_id}.{self.args_sha256}"
 
     def begun(self) -> list[Chunk]:

@@ -148,7 +148,7 @@ class ChatEndpoint:
             await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
-        """Take a message, or the outcomes of calls."""
+        """Take a message, or outcomes of calls."""
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
@@ -177,7 +177,7 @@ class ChatEndpoint:
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
-        """End the message that is being written."""
+        """End the current message."""
         chat_id, caller = await self._caller_of_path(exchange)
         caller.grant.check(KeyScope.CHAT)
         self._limiters.take_read(caller.subject)
@@ -311,7 +311,7 @@ def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: Page
 
 
 class FirstMessageReplay(MultilineTransport):
-    """Returns a socket's first message, read before, again."""
+    """Returns a socket's first message again."""
 
     def __init__(self, socket: WebSocketTransport, message: str | bytes) -> None:
         super().__init__(socket)
@@ -357,7 +357,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def _authenticate(
         self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
     ) -> tuple[Identity, SendFrame | ResumeFrame]:
-        """Identify the client by the handshake or the first request; return that, too. Raises Close."""
+        """Return the identity by the handshake or the first request, and that request. Raises Close."""
         request_id = ""
         try:
             opening = _opening_frame(decode(message))
@@ -464,7 +464,7 @@ class SocketHandler:
             await slow
 
     def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
-        """Stop a reply, unless it was resumed and nothing was sent yet: front ends withdraw such requests by themselves."""
+        """Stop a reply, unless it was resumed and none was sent: front ends withdraw such requests by themselves."""
         stream = self._streams.drop(frame.request_id)
         if stream is None or (stream.is_resumed and not stream.encoder.has_started):
             return None

@@ -280,7 +280,7 @@ def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
 
 
 def _is_decided(part: Part) -> bool:
-    """Return whether the part's approval may be new: a client that runs the call sends the result instead."""
+    """Return whether `part` may have a new approval: a client that runs a call sends its result instead."""
     return part.state == "approval-responded" or bool(part.provider_executed)
 
 
@@ -304,7 +304,7 @@ class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def ref(self) -> str:
-        """The id that its answers carry."""
+        """The id in its answers."""
         return self.request_id
 
 
@@ -319,7 +319,7 @@ class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
     body: GenerationOptions = GenerationOptions()
 
     def request(self) -> UIChatRequest:
-        """Return the frame as a request in a body."""
+        """Return it as a request."""
         return UIChatRequest(
             id=self.id,
             messages=self.messages,
@@ -377,7 +377,7 @@ class NoActiveFrame(ServerChatFrame, frozen=True, kw_only=True, tag="no-active")
 
 
 def token_of(headers: Headers) -> str | None:
-    """Return the value of `Authorization`, in any case."""
+    """Return `Authorization`, in any case."""
     return next((value for name, value in headers.items() if name.lower() == "authorization"), None)
 
 
@@ -404,7 +404,7 @@ class ChatHandler:
     def begin(
         self, connection: Connection, encoder: ChunkEncoder, request: UIChatRequest
     ) -> PendingWork | None:
-        """Begin or continue a message. A new one without images is registered at once, so that a later stop finds it.
+        """Begin or continue a message. A new text is registered at once, so a later stop finds it.
 
         Raises Refused.
         """
@@ -500,7 +500,7 @@ class ChatHandler:
     async def _answer_calls(
         self, connection: Connection, encoder: ChunkEncoder, tool_answers: ToolAnswers, request: UIChatRequest
     ) -> None:
-        """Answer calls of the last reply. Raises BadParams; NotFound for others' calls."""
+        """Answer calls of the last reply. Raises BadParams; NotFound for other calls."""
         if not tool_answers.answers:
             raise BadParams("ends with a reply none of whose calls is answered.", field="messages")
         connection.caller.grant.check(KeyScope.CHAT)
@@ -558,7 +558,7 @@ def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatService:
-    """What the endpoints of chats share."""
+    """What these endpoints share."""
 
     sessions: Sessions
     request_context: RequestContext

@@ -162,7 +162,7 @@ def messages_routes(
 
 
 class MessagesEncoder:
-    """Converts one stream. `shows_reasoning`: reasoning is sent; otherwise only an empty block."""
+    """Converts one stream. `shows_reasoning`: reasoning is sent, else only an empty block."""
 
     def __init__(self, turn_id: str, *, shows_reasoning: bool = True) -> None:
         self._turn_id = turn_id
@@ -209,7 +209,7 @@ class MessagesEncoder:
         )
 
     def fail(self, refused: Refused) -> bytes:
-        """Return the event of a failure outside the reply."""
+        """Return a failure outside the reply."""
         return _encode_events(MessageError(error_of(problem_of(refused)), self._turn_id))
 
     def ping(self) -> bytes:
@@ -289,7 +289,7 @@ def _end(done: Done, stop: str | None) -> MessageEnd:
 
 
 def _blocks(pieces: Sequence[Piece], *, shows_reasoning: bool) -> Iterator[Block]:
-    """Join adjacent pieces into blocks; calls stay apart."""
+    """Join adjacent pieces, but not calls."""
     shown = (piece for piece in pieces if isinstance(piece, ToolCall) or piece.text)
     for kind, neighbours in groupby(shown, type):
         texts: list[str] = []
@@ -321,7 +321,7 @@ def request_id() -> str:
 
 
 def error_response(why: Refused, named: str) -> Response:
-    """Return the answer to a refused request. `named`: the request's id."""
+    """Return the answer to a refused request, whose id is `named`."""
     problem = problem_of(why)
     response = problem.response()
     kept = {name: value for name, value in response.headers.items() if name in _FORWARDED_HEADERS}

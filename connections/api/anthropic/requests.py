@@ -249,7 +249,7 @@ def message_turn_request(request: MessageRequest, limits: Limits) -> EphemeralRe
 
 
 def count_turn_request(request: CountRequest, limits: Limits) -> EphemeralRequest:
-    """Return the messages and the tools. Raises Problem."""
+    """Return messages and tools. Raises Problem."""
     messages, spec = _prompt(request, limits)
     return EphemeralRequest(messages, spec=spec)
 
@@ -294,7 +294,7 @@ def _schema(config: OutputConfig) -> str | None:
 
 
 def _kind(thinking: ThinkingConfig | None) -> str:
-    """Return the type of `thinking`, by default adaptive. Raises Problem."""
+    """Return the type of `thinking`, or adaptive. Raises Problem."""
     if thinking is None:
         return "adaptive"
     if thinking.type not in ("enabled", "disabled", "adaptive"):
@@ -334,7 +334,7 @@ def _out_of_range(error: BadParams) -> Problem:
 def messages_of(
     given: Sequence[InputMessage], system: str | Sequence[ResultBlock] | None, limits: Limits
 ) -> tuple[Message, ...]:
-    """Return the system prompt and the messages. Adjacent ones of one role are joined. Raises Problem."""
+    """Return the system prompt and the messages. Neighbours of one role are joined. Raises Problem."""
     check_messages(given)
     converted = [_system(system, "system")] if system else []
     last_user = max((number for number, message in enumerate(given) if message.role == "user"), default=-1)

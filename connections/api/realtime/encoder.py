@@ -218,7 +218,7 @@ class RealtimeEventEncoder:
         return next(known, "")
 
     def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
-        """Remove items of other branches than a turn's; a reply that is being written goes once it has ended."""
+        """Remove items of other branches than a turn's; a reply being written goes once it has ended."""
         if accepted.parent_id is msgspec.UNSET or self._has_gap:
             return []
         gone = self._items.after(accepted.message_id, accepted.parent_id)
@@ -295,7 +295,7 @@ class RealtimeEventEncoder:
         return reply.call(begun, call, self._items.store(call))
 
     def _call_output(self, call_id: str, output: str) -> list[ServerEvent]:
-        """Return the events of a call's outcome, unless this session sent it."""
+        """Return a call's outcome as events, unless this session sent it."""
         call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
         if call is None:
             return []
@@ -447,12 +447,12 @@ def _error(frame: Frame) -> Error | None:
 
 
 def _message_key(item: Item) -> tuple[str, str]:
-    """Return the turn and the role of an item's message."""
+    """Return the turn and role of an item."""
     return item.turn_id, "user" if item.role == "user" else "assistant"
 
 
 def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
-    """Return the events after the completion of item `after`; all if it is not among them."""
+    """Return the events after the end of item `after`; all if it is not there."""
     places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
     return events[max(places, default=-1) + 1 :]
 
@@ -460,7 +460,7 @@ def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEv
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those that the server runs, which have no items. `speaks`: its text is a
+    `called`: its calls, also those the server runs, which have no items. `speaks`: its text is a
     transcript. `before`: the common part of all text events, between their id and their text, once one was
     sent.
     """
@@ -525,7 +525,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def kept(self, done: Done) -> str:
-        """Return the text as the history has it."""
+        """Return the text in the history."""
         return "".join(self.parts)[: done.chars]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
@@ -637,7 +637,7 @@ class EventLines:
 
 
 class RealtimeCodec(EventLines):
-    """The codec of one session. An event that stops a turn becomes a native frame, and takes effect as early as one."""
+    """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
 
     def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
         super().__init__()
@@ -648,7 +648,7 @@ class RealtimeCodec(EventLines):
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
         """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
 
-        A large event may only bring images: a session would keep anything else, or queue it.
+        A large event may only bring images: a session would keep or queue all else.
         """
         is_large = _is_large(message)
         if is_large:
@@ -695,7 +695,7 @@ class PlaybackResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpokenReplies:
-    """The spoken replies of one session: holds guesses back until they are right; knows how much was heard.
+    """The spoken replies of one session: holds back guesses until they are right; notes what was heard.
 
     Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
     its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
@@ -736,7 +736,7 @@ class SpokenReplies:
         return kept if guess.status == "true" else ()
 
     def begin(self, reply: AudioReply) -> None:
-        """Note the format of a turn's sound."""
+        """Note a turn's sound format."""
         bytes_per_ms = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
         self._playbacks[reply.turn_id].bytes_per_ms = bytes_per_ms
 
@@ -785,7 +785,7 @@ class SpokenReplies:
 
 
 class _Playback:
-    """One reply's playback. `begun`: when its first sample would have been heard without pauses.
+    """Playback. `begun`: when its first sample would have been heard without pauses.
 
     `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
     """

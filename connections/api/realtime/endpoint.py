@@ -304,7 +304,7 @@ def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
 class RealtimeHandler:
     """Answers one session's events.
 
-    `inner`: answers native frames; `take_read`: counts other requests to the store, and may refuse them;
+    `inner`: answers frames; `take_read`: counts other requests to the store, and may refuse them;
     `voice_connection`: None if this server takes no sound.
     """
 
@@ -345,7 +345,7 @@ class RealtimeHandler:
         return self._handle_now(connection, event)
 
     def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
-        """Return whether an event delays later ones: for the store, or until sound is understood."""
+        """Return whether an event delays others: for the store, or until sound is understood."""
         match event:
             case ItemDelete() | InputCommit():
                 return True
@@ -358,7 +358,7 @@ class RealtimeHandler:
                 return False
 
     def _require_voice(self) -> RealtimeVoiceConnection:
-        """Return the voice connection. Raises InvalidEvent if this server takes no sound."""
+        """Return the voice connection. Raises InvalidEvent if there is none."""
         if self._voice_connection is None:
             raise InvalidEvent(NO_SOUND, field="type", code="unsupported_content_type")
         return self._voice_connection
@@ -422,7 +422,7 @@ class RealtimeHandler:
         connection.push(RealtimeFrame(events=(updated,)))
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
-        """Send the waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
+        """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._session.ask(event)
         request_id = self._session.pending_request_id
         sound = self._session.begun.sound
@@ -476,7 +476,7 @@ class RealtimeHandler:
         return self._require_voice().truncate(item.turn_id, event.audio_end_ms)
 
     async def _create(self, connection: Connection, event: ItemCreate) -> None:
-        """Insert an item once its sound is understood and its images are stored. Raises Refused."""
+        """Insert an item once its sound is understood and its images stored. Raises Refused."""
         new = await self._with_transcripts(event.item)
         item = self._session.new_item(new, await self._uploaded_images(connection, new))
         new_images = [image for image in item.images if image.data]
@@ -495,7 +495,7 @@ class RealtimeHandler:
         return await self._sessions.images.known(connection.owner, self._session.conversation_id, digests)
 
     async def _with_transcripts(self, new: NewItem) -> NewItem:
-        """Return the item with words for its sound. Raises InvalidEvent."""
+        """The item, with words for its sound. Raises InvalidEvent."""
         parts = []
         for number, part in enumerate(new.content or ()):
             if part.type == "input_audio" and part.audio and self._voice_connection is not None:

@@ -26,7 +26,7 @@ Modality = Literal["text", "audio"]
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_progress"]
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
-"""The field that begins a message; before a colon it is not part of the sentence."""
+"""The field that begins a message; before a colon, not part of the sentence."""
 _FIELDS = {
     "params.system": "response.instructions",
     "params.max_new_tokens": "response.max_output_tokens",
@@ -777,7 +777,7 @@ class ItemTruncated(ServerEvent, frozen=True, kw_only=True, tag="conversation.it
 
 
 class OutputCleared(ServerEvent, frozen=True, kw_only=True, tag="output_audio_buffer.cleared"):
-    """A reply's playback was stopped."""
+    """A reply's playback stopped."""
 
     response_id: str
 

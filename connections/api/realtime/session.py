@@ -71,7 +71,7 @@ SEPARATOR = "\n\n"
 """Separates items that became one message."""
 MAX_WAITING = 100
 MAX_ECHO_BYTES = 48 * 1024
-"""Bytes of images that are sent back to their sender, as OpenAI does. Larger ones would be queued twice, in two events."""
+"""Bytes of images that are sent back to their sender, as OpenAI does. More would be queued twice, in two events."""
 ImagePositions = tuple[tuple[int, Detail], ...]
 _TOOL_OUTPUT = "function_call_output"
 MAX_ITEMS = 1000
@@ -173,7 +173,7 @@ class RealtimeSession:
         return self._output_item(new) if new.type == _TOOL_OUTPUT else self._message_item(new, known or {})
 
     def insert(self, item: Item, *, after: str | None) -> tuple[ServerEvent, ...]:
-        """Insert an item whose images are stored. Raises InvalidEvent."""
+        """Insert an item with stored images. Raises InvalidEvent."""
         if item.role == "user":
             self._check_waiting_limits(item)
         named = item.named()
@@ -260,7 +260,7 @@ class RealtimeSession:
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
-        `item_id`: of the words' item, which may not exist yet.
+        `item_id`: of the words' item, perhaps to come.
         """
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
@@ -303,7 +303,7 @@ class RealtimeSession:
         return message, pending
 
     def evict_for(self, text: str) -> list[ServerEvent]:
-        """Make room for spoken words that wait: beyond the limits the oldest spoken items are dropped."""
+        """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
         gone: list[ServerEvent] = []
         spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
         for item in spoken:
@@ -314,7 +314,7 @@ class RealtimeSession:
         return gone
 
     def accept(self, accepted: Accepted) -> PendingTurn | None:
-        """Note that a turn was accepted; return it as requested, if this session did."""
+        """Note an accepted turn; return it, if this session requested it."""
         if (pending := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
@@ -362,7 +362,7 @@ class RealtimeSession:
             del self._pending_speech[request_id]
 
     def _pop_pending(self, request_id: str | None) -> PendingTurn | None:
-        """Return the pending turn of `request_id`, and forget it."""
+        """Remove and return a pending turn."""
         if request_id in self._pending_speech:
             return self._pending_speech.pop(request_id)
         if request_id is None or request_id != self.pending_request_id:
@@ -419,7 +419,7 @@ class RealtimeSession:
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
     def _fits(self, text: str) -> bool:
-        """Return whether an item of this text may wait."""
+        """Return whether `text` may wait."""
         waiting = self._items.waiting()
         chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
         return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
@@ -460,7 +460,7 @@ class RealtimeSession:
 
 
 def _merged(items: Sequence[Item], *texts: str) -> Seen:
-    """Join what items say and show, and `texts` after that, as one message."""
+    """Join what items say and show, then `texts`, as one message."""
     contents = ((item.text, item.images) for item in items)
     return together([*contents, *((text, ()) for text in texts)], SEPARATOR)
 
@@ -512,7 +512,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return self.role == "assistant" and bool(self.call_id)
 
     def shown(self) -> events.Item:
-        """Return the item for clients; without text it has no content."""
+        """The item for clients; without text it has no content."""
         if self.role == "tool":
             return FunctionCallOutput(
                 id=self.item_id, status=self.status, call_id=self.call_id, output=self.text
@@ -528,7 +528,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
 
     def named(self) -> Item:
-        """Return the item without its images' bytes."""
+        """The item without its images' bytes."""
         return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
     def _content(self) -> tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]:
@@ -576,7 +576,7 @@ class Items:
     def after(self, *message_ids: str | None) -> list[Item]:
         """Return the stored items after the last item of one of these messages; None: after the root.
 
-        An unknown message may be the reply that is being written. Without such a reply, all items follow.
+        An unknown message may be the reply that is being written. Without such a reply, all follow.
         """
         stored = self.stored()
         places = [place for place, item in enumerate(stored) if item.message_id in message_ids]
@@ -709,7 +709,7 @@ def text_item_id(turn_id: str) -> str:
 
 
 def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
-    """Return a call as an item of its turn's reply."""
+    """A call as an item of its turn's reply."""
     return Item(
         item_id=f"{text_item_id(turn_id)}_{call.index}",
         role="assistant",
@@ -736,7 +736,7 @@ def output_item(call: Item, output: str) -> Item:
 
 
 def has_images(item: NewItem, *, alone: bool = False) -> bool:
-    """Return whether a part is an image and, with `alone`, none is sound."""
+    """Whether a part is an image and, with `alone`, none is sound."""
     parts = item.content or ()
     return any(part.type == IMAGE_PART for part in parts) and not (
         alone and any(part.audio for part in parts)

@@ -76,7 +76,7 @@ _FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
 BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 """The beta's names of formats."""
 PREFIX_PADDING_MS = 300
-"""How much sound before the detected speech is recognized, too, whatever `prefix_padding_ms` says."""
+"""The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
 _MODALITIES = {"text", "audio"}
 _UNSUPPORTED = "unsupported_parameter"
@@ -172,12 +172,12 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
 
 
 def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
-    """Return the settings of a session that only transcribes, as clients see them."""
+    """The settings of a session that only transcribes, as clients see them."""
     return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
 
 
 def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
-    """Return the same by the names of the API's beta."""
+    """The same by the names of the API's beta."""
     kind = named_format(sound.input).type
     return BetaTranscriptionSession(
         id=session_id,
@@ -188,7 +188,7 @@ def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscri
 
 
 def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
-    """Return the settings, as clients see them."""
+    """The settings as clients see them."""
     choice = settings.tool_choice
     return Session(
         id=session_id,
@@ -314,7 +314,7 @@ class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
+    """Settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
 
     `transcribes`: there are no replies.
     """
@@ -390,7 +390,7 @@ def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
 
 
 def with_defaults(requested: Detection | None) -> Detection | None:
-    """Return the detection with defaults for what a client left out."""
+    """Return detection with defaults for what a client left out."""
     if requested is None:
         return None
     shown = msgspec.structs.replace(

@@ -110,9 +110,9 @@ class RealtimeVoiceConnection(VoiceConnection):
             self._inner = self.handle_message = None  # breaks a cycle that only the collector would free
 
     async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
-        """Return the voice conversation and the listening session once replies can be spoken, else raise InvalidEvent.
+        """Return the conversation and the listening session once replies can be spoken. Raises InvalidEvent.
 
-        If other settings end a listening session, the next one is returned.
+        If other settings end a session, the next one is returned.
         """
         while True:
             self.listen()
@@ -149,7 +149,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.stop(AudioStopped(conversation_id=self._session.conversation_id, reason="stop"))
 
     def append(self, audio: str) -> None:
-        """Take the microphone's sound, in base64. It is dropped if nothing will listen. Raises InvalidEvent."""
+        """Take the microphone's sound, in base64. It is dropped if nothing listens. Raises InvalidEvent."""
         form = self._settings.input
         sound = decoded(audio, form, "audio")
         self.listen()
@@ -265,7 +265,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         return worded
 
     def refused(self, send: Send) -> None:
-        """Let the utterance wait, like any item."""
+        """Let the utterance wait as an item."""
         self._push(self._utterances.refused(send.client_msg_id))
 
     async def send_message(self, request: VoiceMessage) -> None:
@@ -419,7 +419,7 @@ def _no_speech() -> InvalidEvent:
 
 
 class UtteranceTracker:
-    """Tracks one session's utterances."""
+    """One session's utterances."""
 
     def __init__(self, items: Items, session: RealtimeSession) -> None:
         self._items = items
@@ -487,7 +487,7 @@ class UtteranceTracker:
         return self._session.speech_message(send, self._utterance.item_id), sent
 
     def refused(self, request_id: str) -> list[Frame]:
-        """Note that a message was refused: its utterance waits, like any item."""
+        """Note that a message was refused: its utterance waits as an item."""
         self._session.requeue(request_id)
         if self._guess is not None and self._guess[0] == request_id:
             self._guess = None

@@ -267,7 +267,7 @@ class ResponseCreator:
         return previous
 
     def _input(self, context: CreationContext) -> Input | None:
-        """Return what to store of the request; None: nothing. Raises Problem if it must be stored, but can't be."""
+        """Return what to store of the request; None: nothing. Raises Problem if it must be, but can't."""
         request, previous = context.request, context.previous
         if request.conversation is not None and request.previous_response_id is not None:
             raise invalid("conversation", "Send either `previous_response_id` or `conversation`, not both.")
@@ -569,7 +569,7 @@ def generation_of(
 
 
 def has_same_settings(request: Creation, previous: schema.Response, *, answers_approvals: bool) -> bool:
-    """Return whether a request wants the reply after calls generated like the reply that made them.
+    """Return whether a request wants the reply after calls generated like the one before.
 
     `answers_approvals`: the request answers approvals, so all that it leaves out is as before.
     """
@@ -586,7 +586,7 @@ def has_same_settings(request: Creation, previous: schema.Response, *, answers_a
 
 
 def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
-    """Return an input without answers to approvals, and these, with their places. Answers to calls in the input are history."""
+    """Split answers to approvals off an input, with their places. Those to calls in the input are history."""
     if isinstance(given, str):
         return given, []
     ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}

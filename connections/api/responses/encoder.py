@@ -76,7 +76,7 @@ class _OpenItem:
         return "".join(self.texts)
 
     def part(self) -> schema.Part:
-        """Return the text so far as a part."""
+        """Return the part so far."""
         return schema.ReasoningText(self.text) if self.is_reasoning else self._output_text()
 
     def item(self, status: schema.ItemStatus, *, encrypts_reasoning: bool) -> schema.Output:
@@ -385,7 +385,7 @@ def encode_sse(events: Sequence[schema.StreamEvent]) -> bytes:
 
 
 def encode_lines(events: Sequence[schema.StreamEvent]) -> bytes:
-    """Return a line for each event, which is a message of a WebSocket. JSON contains no line breaks."""
+    """Return a line for each event: one message of a WebSocket. JSON contains no line breaks."""
     return b"\n".join(map(_encode, events))
 
 
@@ -602,7 +602,7 @@ def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
 class ResponseNote(msgspec.Struct, frozen=True):
     """How a response was requested. `system`: the system messages in its conversation's inputs, from the beginning.
 
-    `labels`: of the servers of tools, by the tools' names; `before`: items that the response begins with.
+    `labels`: of tools' servers, by the tools' names; `before`: items the response begins with.
     """
 
     response: schema.Response

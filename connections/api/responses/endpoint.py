@@ -91,7 +91,7 @@ SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 DEFAULT_ITEMS = 20
 MAX_ITEMS = 100
 PAGE_IMAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of a page's images; the page ends before an item would exceed them."""
+"""Bytes of a page's images; the page ends before the item that exceeds them."""
 _HAS_FOLLOWERS = "The conversation continues after this response: delete what follows it first."
 ImageLoader = Callable[[Sequence[Image]], Awaitable[Sequence[Image]]]
 """Returns images with their bytes, as far as they are stored."""
@@ -106,7 +106,7 @@ PendingWork = Coroutine[Any, Any, None]
 MAX_STREAM_ID = 128
 _CANCELS = ("midstream:response.cancel", "response.cancel")
 MAX_STREAMS = 32
-"""Streams of one socket in use at a time."""
+"""Streams in use at once."""
 MAX_UNSTORED = 64
 MAX_UNSTORED_BYTES = 256 * 1024
 """Bytes of the unstored conversations that a socket's client may continue; the oldest ones are forgotten."""
@@ -145,7 +145,7 @@ class ResponsesEndpoint(ResponseRequestEndpoint):
 
 
 async def stream(exchange: Exchange, started: StartedResponse, *, after: int | None = None) -> None:
-    """Send a response as events. `after`: the number of the last event that the reader has."""
+    """Send a response as events. `after`: the number of the reader's last event."""
     answer, encoder = started.answer, started.encoder
     answer.cut_off = exchange.cut_off
     await exchange.begin_events(started.request_id, ignored_header(started.answer))
@@ -240,7 +240,7 @@ class StoredEndpoint(HttpEndpoint[F]):
         return SCOPES.get(request.method, KeyScope.READ)
 
     async def serve(self, exchange: Exchange, caller: Caller, request: F, body_lease: ExitStack) -> None:
-        """Carry out the request. Raises Refused."""
+        """Do the act. Raises Refused."""
         if request is None:
             body_lease.close()  # with a body, the lease lasts until its content is stored
         act = self.acts["GET" if exchange.request.method == "HEAD" else exchange.request.method]
@@ -281,7 +281,7 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         await exchange.answer(json_response(_resource(now)))
 
     async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
-        """Delete the response, and after the last its conversation, unless a client named it. Raises Refused."""
+        """Delete the response; after the last its conversation, unless a client named it. Raises Refused."""
         kept = await self._found(exchange, caller)
         if not kept.has_ended:
             raise Problem(409, "The response is still running: cancel it first.", code="conflict")
@@ -327,7 +327,7 @@ async def item_page(items: list[ItemWithImages], request: Request, shown: ImageL
 
 
 async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> list[schema.InputItem]:
-    """Return items with the bytes of their images; a page ends before it has too many bytes. Raises StoreDown."""
+    """Return items with their images' bytes; a page ends before it has too many bytes. Raises StoreDown."""
     page: list[schema.InputItem] = []
     size = 0
     for item, images in items:
@@ -465,7 +465,7 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         )
 
     async def _admit(self, caller: Caller, turns: int) -> None:
-        """Count the stored turns as messages. Raises RateLimited."""
+        """Count stored turns as messages. Raises RateLimited."""
         self.request_context.take(caller, turns)
         await self.request_context.count(caller, turns)
 
@@ -518,7 +518,7 @@ def responses_routes(
 
 
 class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
-    """Serves sockets for one response after another, or several at once. `creator` begins responses."""
+    """Serves sockets: one response after another, or several at once. `creator` begins them."""
 
     def __init__(
         self,
@@ -703,7 +703,7 @@ class _ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str | None:
-        """What an error about the message carries."""
+        """What errors about it carry."""
         return self.stream_id
 
 
@@ -765,12 +765,12 @@ class UnstoredResponses:
         self._bytes = 0
 
     def get(self, response_id: str | None) -> tuple[Message, ...] | None:
-        """Return all messages up to a response's end; None if it is not kept here."""
+        """Return a response's messages; None if it is not here."""
         found = None if response_id is None else self._messages.get(response_id)
         return None if found is None else found[0]
 
     def put(self, response_id: str, messages: tuple[Message, ...]) -> None:
-        """Keep a response; forget the oldest ones beyond the limits."""
+        """Keep one, forgetting the oldest if full."""
         size = len(encode_messages(messages))
         self._messages[response_id] = (messages, size)
         self._bytes += size
@@ -788,7 +788,7 @@ class UnstoredResponses:
 
 
 class ActiveStream:
-    """A place for one response at a time. `stop` ends the current one; `is_stopped`: it stops, even if it is yet to begin."""
+    """A place for one response at a time. `stop` ends the current one; `is_stopped`: stop it once it begins."""
 
     def __init__(self) -> None:
         self.response_id: str | None = None

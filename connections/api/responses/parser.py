@@ -261,7 +261,7 @@ def parse_response_request(body: bytes) -> Creation:
 def response_turn_request(
     request: Creation, limits: Limits, before: Sequence[Message] = (), servers: Sequence[McpServer] = ()
 ) -> EphemeralRequest:
-    """Return the request of a turn without a conversation. `before`: messages before the input; `servers`: for tools.
+    """Return the request of a turn without conversation. `before`: messages before the input; `servers`: for tools.
 
     Raises Problem.
     """
@@ -377,7 +377,7 @@ class _AssistantMessage:
         self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
-        """Yield the message, if any, and its results; begin another."""
+        """Yield the message, if any, and results; begin another."""
         if self.message_text is not None or self.calls:
             reasoning_parts = "\n".join(self.reasoning_parts)
             yield Message(
@@ -714,7 +714,7 @@ def _mcp_server(tool: Tool, where: str, box: ToolRegistry) -> McpServer:
 def _approval_rule(
     given: str | Approvals | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool]:
-    """Return a test for whether a tool needs an approval; by default all do. Raises Problem."""
+    """Return a test whether a tool needs an approval; by default all do. Raises Problem."""
     match given:
         case None | "always":
             return lambda _: True
@@ -731,7 +731,7 @@ def _approval_rule(
 def _tool_filter(
     given: list[str] | ToolNames | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool] | None:
-    """Return a test for whether a list names a tool, by its name here or at its server; None without a list. Raises Problem."""
+    """Return a test whether a list has a tool's name here or at its server; None without a list. Raises Problem."""
     if isinstance(given, ToolNames):
         if given.read_only is not None:
             why = "is not supported: list the tools by name."

@@ -88,7 +88,8 @@ SEPARATOR = "\n\n"
 class StoredResponse(msgspec.Struct, frozen=True):
     """A stored response, and the messages up to its end.
 
-    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow; `is_cut`: the path lacks its first messages.
+    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow;
+    `is_cut`: the path lacks its beginning.
     """
 
     ref: ResponseRef
@@ -110,7 +111,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages for a model that continues from the response."""
+        """The messages for a model that continues it."""
         return model_messages(self.path, self.note)
 
     @property
@@ -120,7 +121,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 class InsertionPoint(msgspec.Struct, frozen=True):
-    """The place of a new response. `after`: the one that it continues; None: the new one continues the conversation."""
+    """The place of a new response. `after`: the response that it continues; None: at the end."""
 
     conversation_id: str
     after: StoredResponse | None
@@ -132,7 +133,7 @@ class ResponseStore(StoredTurns):
     answered_code: ClassVar[str] = "approval_answered"
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> StoredResponse | None:
-        """Return a response; None if this owner has no such response, or it is not stored. Raises StoreDown."""
+        """Return a response; None if this owner has none of this id. Raises StoreDown."""
         if (ref := conversation_of(response_id)) is None:
             return None
         turn = await self.sessions.kept.turn(owner, ref.conversation_id, ref.turn_id)
@@ -262,7 +263,7 @@ class ResponseStore(StoredTurns):
             self.forget(stored)
 
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
-        """Delete a response, and after the last a conversation that no client named. Raises Refused."""
+        """Delete a response; after the last, a conversation no client named. Raises Refused."""
         conversation_id = kept.ref.conversation_id
         # with the calls that it follows
         await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
@@ -291,7 +292,7 @@ async def resolve_references(
     """Return the request with the items that it names.
 
     If its items, up to the last one of a stored response, are that response's conversation, the request continues from there.
-    So a client that repeats its conversation has one stored conversation. Raises Problem, StoreDown.
+    So clients that repeat a conversation store it once. Raises Problem, StoreDown.
     """
     given = request.input
     if isinstance(given, str):
@@ -320,7 +321,7 @@ def _end_of_reply(items: Sequence[Item], last: int) -> int:
 
 
 async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[Item]) -> list[Item]:
-    """Return all items, references resolved. Raises Problem, StoreDown."""
+    """Resolve references. Raises Problem, StoreDown."""
     known: dict[ResponseRef, dict[str, Item]] = {}
     items: list[Item] = []
     for number, item in enumerate(given):
@@ -389,7 +390,7 @@ def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> b
 def _split_roles(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
     """Return the system text, the messages in turn, and results of calls, by their ids.
 
-    All that the model said until the user spoke again counts as one: items do not show which turn made a call.
+    All that the model said until the user spoke again counts as one: items do not show which turn called.
     """
     system = SEPARATOR.join(one.content for one in messages if one.role == "system" and one.content)
     turns: list[list[Message]] = []
@@ -689,7 +690,7 @@ def _locked() -> Problem:
 
 
 def conversation_not_found(conversation_id: str) -> Problem:
-    """Return the refusal of a conversation unknown for this client."""
+    """Return the refusal of a conversation unknown to this client."""
     why = f'Conversation not found: "{conversation_id[:160]}".'
     return Problem(404, why, code="not_found", param="conversation_id")
 

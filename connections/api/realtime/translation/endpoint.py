@@ -315,7 +315,7 @@ class TranslationsHandler:
             self._is_busy = False
 
     async def _step(self, connection: Connection) -> bool:
-        """Process one part of the queue; return whether there may be more. Refusals are sent; refused text is dropped."""
+        """Process part of the queue; return whether there may be more. Refusals are sent, their text is dropped."""
         part, current = self._session.queue.head(), self._encoder.current
         if current is not None and (
             self._session.is_closing if part is None else part.options != self._options
@@ -379,7 +379,7 @@ class TranslationsHandler:
             await self._grow(connection, current, part)
 
     async def _grow(self, connection: Connection, current: Interpretation, part: QueuedText) -> None:
-        """Grow an interpretation. Text that is too late waits for the next one, or until growth by others is known."""
+        """Grow an interpretation. Text that is too late, or collides with growth by others, is queued again."""
         growth = Growth(off=current.chars, text=part.text, final=part.ends, turn_id=current.turn_id)
         try:
             grown = await _retry(partial(self._send, connection, growth))
@@ -440,7 +440,7 @@ async def _retry(act: Callable[[], Awaitable[T]]) -> T:
 
 
 class Transcript:
-    """Makes a text of what is heard, which is never revised. The words between two silences are a line.
+    """Makes a text of speech, which is never revised. The words between two silences are a line.
 
     Words, or characters of scripts without blanks, are published once two successive hypotheses agree on them
     (LocalAgreement-2).

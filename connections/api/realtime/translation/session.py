@@ -37,7 +37,7 @@ T = TypeVar("T")
 MAX_QUEUED_CHARS = 32_000
 """Characters that may wait; more are refused until some were taken."""
 MAX_QUEUED_PARTS = 32
-"""Parts with different options: each is an interpretation of its own, however short."""
+"""Parts with different options: each is one interpretation, however short."""
 FULL_CHARS = 24_000
 """An interpretation of this length ends with its sentence, and the next one begins."""
 Wait = Annotated[int, Meta(ge=1, le=20)]
@@ -98,7 +98,7 @@ class TranslationSession:
         return SessionCreated(session=self._shown())
 
     def update(self, event: SessionUpdate) -> ServerEvent:
-        """Change the options for later text. Raises InvalidEvent; BadParams if the model can't follow them."""
+        """Change options for later text. Raises InvalidEvent; BadParams if the model can't follow."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
         interpreting, facts = settings.options.interpreting(), self._facts()
@@ -218,7 +218,7 @@ def _value_or(value: T | UnsetType, before: T) -> T:
 
 
 class QueuedText(msgspec.Struct, frozen=True):
-    """Text for one interpretation, with one set of options. `ends`: it is the last text there.
+    """Text for one interpretation, with one set of options. `ends`: it is the last there.
 
     `ref`: of the event with its newest text.
     """
@@ -264,7 +264,7 @@ class InputQueue:
         return len(self._parts) - (bool(self._parts) and not self._parts[-1].text)
 
     def _begins(self, options: TranslationOptions) -> bool:
-        """Return whether text with these options is a new part."""
+        """Whether text with these options is a new part."""
         last = next((part for part in reversed(self._parts) if part.text), None)
         return last is None or last.options != options
 
@@ -309,7 +309,7 @@ def fitting(text: str, chars: int) -> tuple[int, bool]:
 
 
 def _sentence_end(text: str, earliest: int, limit: int) -> int | None:
-    """Return the end of the first sentence to end at `earliest` or later, with its closing characters."""
+    """Return where the first sentence ends from `earliest` on, with its closing characters."""
     for place in range(earliest, min(len(text), limit)):
         if text[place] == "\n":
             return place + 1
@@ -489,7 +489,7 @@ class Interpretation:
         self._changed.set()
 
     async def continues_after(self, chars: int) -> bool:
-        """Wait a moment for its end, or for more than `chars` of its source; return whether either came."""
+        """Wait a moment for its end, or more of its source than `chars`; return whether one came."""
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while not self.over.is_set() and self.chars <= chars:
