@@ -117,7 +117,7 @@ class RequestContext:
         return self._server_info.models_for(grant)
 
     def names(self, grant: Grant) -> list[str]:
-        """Return the names and aliases of these models."""
+        """Return the names and aliases of `models`."""
         return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
 
     async def caller(self, request: Request, token: str | None = None) -> Caller:

@@ -62,7 +62,7 @@ class GenerationEndpoint(ModelEndpoint[R]):
 
     @abstractmethod
     def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
-        """Return what converts the replies."""
+        """Return the replies' encoder."""
 
     async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
@@ -150,7 +150,7 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
         return [chat_turn_request(request, limits)]
 
     def encoder(self, request: ChatRequest, turn_id: str, created: int) -> ChatCompletionsEncoder:
-        """Return what converts the replies."""
+        """Return the replies' encoder."""
         return ChatCompletionsEncoder(
             turn_id=turn_id,
             created=created,
@@ -170,7 +170,7 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
     turn_requests = staticmethod(completion_turn_requests)
 
     def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
-        """Return what converts the texts."""
+        """Return the texts' encoder."""
         return CompletionsEncoder(
             turn_id=turn_id,
             created=created,

@@ -59,7 +59,7 @@ from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 
 PAGE = 20
-"""Newest messages of a thread to read"""
+"""Newest messages of a thread to read."""
 _SEPARATOR = "\n\n"
 _CLOSED_REASONS = {
     CallState.DENIED: "was already answered: the call was denied.",

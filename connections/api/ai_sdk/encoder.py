@@ -307,7 +307,7 @@ class ChunkEncoder:
             self._calls[call_id] = msgspec.structs.replace(call, **result)
 
     def continue_from(self, message_id: str, reply: ShownMessage) -> None:
-        """Continue a message that the client has after `reply`, whose calls it answers."""
+        """Continue the client's message after `reply`, whose calls it answers."""
         self._message_id = message_id
         self._load_reply(reply)
         self._ended = True

@@ -464,7 +464,7 @@ class SocketHandler:
             await slow
 
     def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
-        """Stop a reply, unless it was resumed and none was sent: front ends withdraw such requests by themselves."""
+        """Stop a reply, unless it was resumed and is still unsent: front ends withdraw such requests by themselves."""
         stream = self._streams.drop(frame.request_id)
         if stream is None or (stream.is_resumed and not stream.encoder.has_started):
             return None

@@ -377,7 +377,7 @@ class NoActiveFrame(ServerChatFrame, frozen=True, kw_only=True, tag="no-active")
 
 
 def token_of(headers: Headers) -> str | None:
-    """Return `Authorization`, in any case."""
+    """Return `Authorization`, whatever its case."""
     return next((value for name, value in headers.items() if name.lower() == "authorization"), None)
 
 

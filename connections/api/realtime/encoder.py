@@ -558,7 +558,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _place(self, item: Item) -> int:
-        """Return the index of an item among those of the reply; a new one is last."""
+        """Return the index of an item among the reply's; a new one is last."""
         if item.item_id not in self.output:
             self.output.append(item.item_id)
         return self.output.index(item.item_id)

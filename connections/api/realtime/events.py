@@ -66,7 +66,7 @@ class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def ref(self) -> str | None:
-        """The id for errors."""
+        """The id in its errors."""
         return self.event_id
 
 

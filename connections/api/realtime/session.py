@@ -260,7 +260,7 @@ class RealtimeSession:
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
-        `item_id`: of the words' item, perhaps to come.
+        `item_id`: of the words' item, new or not.
         """
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
@@ -480,7 +480,7 @@ class ItemState(Enum):
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """A message, a call of a reply, or a call's outcome (role `tool`). `text`: also a call's arguments.
 
-    For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
+    For a stored item, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
     and `message_id` the message's id at other endpoints, once known. `off`: for a call, the characters of the
     reply's text before it. `sent`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
     is text. `images`: those of a user's message, with their bytes only while it is created.

@@ -249,7 +249,7 @@ class RealtimeVoiceConnection(VoiceConnection):
                 self.connection.push(frame)
 
     def on_action(self, act: Action, *, talking: bool) -> None:
-        """Send the frames about an act."""
+        """Send an action's frames."""
         if act is ReplyAction.CUT:
             for reply in self._playing:
                 if not reply.is_over:
@@ -443,7 +443,7 @@ class UtteranceTracker:
         self._sent_ms = self._committed_ms = 0.0
 
     def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
-        """Return the frames about an act. `talking`: a reply is being made or played."""
+        """Return an action's frames. `talking`: a reply is being made or played."""
         match act:
             case SpeechEdge(True, at_ms):
                 self._utterance = _Utterance(started_ms=at_ms)

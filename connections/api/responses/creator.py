@@ -222,7 +222,7 @@ class ResponseCreator:
                 return await self._start_unstored(context)
 
     async def _check_exists(self, caller: Caller, conversation_id: str) -> None:
-        """Raise Problem for an id of `POST /v1/conversations` that this owner does not have; others begin with their use."""
+        """Raise Problem for an id of `POST /v1/conversations` that this owner does not have; others begin when used."""
         if conversation_id.startswith(CREATED_PREFIX):
             await ConversationStore(self.response_store).find(caller.owner, conversation_id)
 

@@ -659,7 +659,7 @@ def _user_message(record: MessageRecord, item_id: str) -> schema.Message:
 
 
 def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.InputItem:
-    """Return a user's item with its images, as far as their bytes are there."""
+    """Return a user's item with its images, as far as their bytes are given."""
     if not isinstance(item, schema.Message):
         return item
     left = iter(images)
