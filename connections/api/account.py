@@ -60,7 +60,7 @@ from sessions.store.codec import Keys
 from sessions.turn.prompt import NO_IMAGES
 
 EXPORT_WEIGHT = 10
-"""Reads that an export or an erasure counts as."""
+"""Reads that an export or erasure counts as."""
 OwnerAction = Callable[[Exchange, Caller], Awaitable[None]]
 _REVALIDATED = "private, no-cache"
 """A browser keeps the image, but shows it only after the server has said that its user may still see it."""
@@ -69,7 +69,7 @@ EVENTS_PATH = "/v1/conversations/{conversation_id}/events"
 RETRY_MS = (1000, 3000)
 """Spreads the reconnections of readers when the server stops."""
 PAGE = 50
-"""Messages of the history for a reader: the default of sockets."""
+"""Messages of the history for a reader: as for a WebSocket."""
 UNKNOWN_POSITION = ReaderPosition("", 0)
 """A position that no conversation has: resuming from it gives a gap."""
 
@@ -114,7 +114,7 @@ class OwnerEndpoint:
         return await self.access.identify(authorization=authorization)
 
     def serve(self, act: OwnerAction, required: KeyScope = KeyScope.READ, *, weight: int = 1) -> ASGIApp:
-        """Return what does this for owners whose key has the scope; `chat` is a message, all else reads. `weight`: how many."""
+        """Wrap `act` for keys with the scope `required`. `chat` counts as messages, others as reads; `weight`: how many."""
         counts = FrameCost.MESSAGE if required is KeyScope.CHAT else FrameCost.READ
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +161,7 @@ class AccountEndpoint(OwnerEndpoint):
             exchange.cut_off()
 
     async def erase(self, exchange: Exchange, caller: Caller) -> None:
-        """Erase all of them, and answer with their number. Raises Refused."""
+        """Erase all conversations; answer with how many. Raises Refused."""
         await exchange.answer(json_response(Erased(await self._acts.erase(caller.owner, caller.subject))))
 
 
@@ -287,10 +287,10 @@ class SharesEndpoint(PlainEndpoint):
 class EventsEndpoint:
     """`GET /v1/conversations/{id}/events`: a conversation's events as server-sent events (HTML Standard, section 9.2).
 
-    A reader gets missed events or the current state, then live events: its stream is a connection like a socket, and lasts
-    as long as the reader stays. The `id` of an event is its epoch and its seq. EventSource sends the last one in
-    `Last-Event-ID` when it reconnects by itself; a page that has to make a new one, because a ticket opens one stream,
-    puts it into the query as `last_event_id`.
+    A reader gets missed events or the current state, then live events: the stream is a connection, and lasts as long
+    as the reader stays. The `id` of an event is its epoch and its seq. EventSource sends the last one in
+    `Last-Event-ID` when it reconnects by itself; a page that has to make a new EventSource, because a ticket opens one
+    stream, puts that id into the query as `last_event_id`.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class EventsEndpoint:
                 await self._limiters.refuse(exchange, EndpointName.EVENTS, why)
 
     async def _stream(self, exchange: Exchange, request: EventsRequest, identity: Identity) -> None:
-        """Raises Close, Refused: before the first byte of an answer."""
+        """Raises Close, Refused before the first byte of the answer."""
         caller = caller_of(identity, _client_id(request, identity), exchange.request.scope)
         self._limiters.take_read(caller.subject)
         transport = EventTransport(exchange, first_line(retry_ms=random.randint(*RETRY_MS)))
@@ -348,7 +348,7 @@ class EventsEndpoint:
 
 
 def _client_id(request: EventsRequest, identity: Identity) -> str:
-    """Return the caller; a person needs no client id. Raises BadParams."""
+    """Return the client id; a person may omit it. Raises BadParams."""
     if request.client_id is None and not identity.is_person:
         raise BadParams("is missing.", field="client_id")
     return request.client_id or secrets.token_hex(16)
@@ -400,14 +400,14 @@ class EventReader:
         return f"id: {event_id(self._epoch, frame.seq)}\n".encode() + event
 
     async def begin(self, view: Connection, position: ReaderPosition | None) -> None:
-        """Attach the reader; its first events then wait in it. Raises Refused."""
+        """Attach `view`; its first events wait in its outbox. Raises Refused."""
         if position is None:
             await self._show_history(view)
         else:
             await self._sessions.resume(view.owner, view, self._conversation_id, position, ref=None)
 
     async def follow(self, view: Connection) -> None:
-        """Send the history after every gap, and end with the conversation."""
+        """Send the history after every gap, until the conversation ends."""
         while not self._is_over:
             await self._changed.wait()
             self._changed.clear()
@@ -427,9 +427,9 @@ class EventReader:
 
 
 class EventsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`position` None: the reader comes for the first time; `client_id` None: it gave none.
+    """`position`: None for a new reader. `client_id`: None if the reader gave none.
 
-    `features`: what it understands beyond the base.
+    `features`: what the reader understands beyond the base.
     """
 
     conversation_id: str
@@ -466,7 +466,7 @@ def parse_position(shown: str) -> ReaderPosition:
 
 
 def _features(named: str) -> Features:
-    """Read names that are separated by commas. Raises BadParams."""
+    """Parse comma-separated names of features. Raises BadParams."""
     try:
         return msgspec.convert(tuple(filter(None, named.split(","))), Features)
     except msgspec.ValidationError as error:

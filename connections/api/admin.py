@@ -50,7 +50,7 @@ from sessions.service import Sessions
 
 PATH = "/v1/admin"
 AuditDetails = dict[str, str | int]
-"""The subject of an act, and its extent, for the log."""
+"""An act's subject and extent, for the log."""
 AdminAction = Callable[[Exchange, AuditDetails], Awaitable[None]]
 MOST = 200
 FEW = 50
@@ -184,7 +184,7 @@ class AdminEndpoint:
 
 
 class _AdminRoute:
-    """The application of a route, as an object: Starlette treats functions differently."""
+    """A route's ASGI application, as an object: Starlette treats functions differently."""
 
     def __init__(self, serve: Mapping[str, Callable[[Exchange], Awaitable[None]]]) -> None:
         """`serve`: by method."""
@@ -198,7 +198,7 @@ class _AdminRoute:
 
 
 def _by_operator(owner: Owner) -> Subject:
-    """Return the subject of its counts: owners' own exports take no operator's place."""
+    """Return the subject of operators' exports and erasures: not the owner's own."""
     return Subject(f"/admin/{owner}")
 
 
@@ -215,7 +215,7 @@ def _note(whose: SubjectFilter | None, on: AuditDetails) -> None:
 
 
 def _named(exchange: Exchange, field: str) -> str:
-    """Return what the path names. Raises BadParams."""
+    """Return the path's `field`. Raises BadParams."""
     return parse_id(field, exchange.request.path_params[field])
 
 
@@ -230,7 +230,7 @@ def parse_subject(query: Query, *, is_needed: bool = False) -> SubjectFilter:
 
 
 def parse_page(query: Query) -> tuple[int, str]:
-    """Return the number of rows, and the row that they follow. Raises BadParams."""
+    """Return `limit`, and `after` (empty: the first page). Raises BadParams."""
     text = query.get("limit", str(FEW))
     if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST):  # noqa: PLR2004 - digits
         raise BadParams(f"must be a whole number from 1 to {MOST}.", field="limit")
@@ -238,7 +238,7 @@ def parse_page(query: Query) -> tuple[int, str]:
 
 
 def parse_owner(query: Query, is_person: Callable[[str], bool | None]) -> Owner:
-    """Return the owner of conversations. `is_person`: whether the principal is one; None: not known. Raises BadParams."""
+    """Return the owner of conversations. `is_person`: whether a principal is one; None: unknown. Raises BadParams."""
     if (principal := _principal(query)) is None:
         raise BadParams(_NO_PRINCIPAL, field="principal")
     given = query.get("client_id")
@@ -301,7 +301,7 @@ class AdminOperations:
     async def disconnect(
         self, whose: SubjectFilter, connection_id: str | None = None
     ) -> tuple[SubjectFilter | None, Disconnected]:
-        """End one connection, or all of a principal; return the owner of the one. Raises StoreDown, NotFound if there is none."""
+        """End `connection_id` and return its owner, or end all that `whose` matches. Raises StoreDown; NotFound if none does."""
         gathered = await self._query_replicas(Disconnect(whose, connection_id))
         ended = sum(one.ended for _, one in _replica_answers(gathered))
         if not ended:
@@ -310,7 +310,7 @@ class AdminOperations:
         return owner, Disconnected(connections=ended, silent=gathered.silent)
 
     async def stop(self, turn_id: str) -> tuple[SubjectFilter | None, Stopped]:
-        """End a turn; return its owner, if known. Raises Refused, NotFound if it does not run."""
+        """End a turn; return its owner, if known. Raises Refused; NotFound if it is not live."""
         if (stopped := await self._sessions.stop(turn_id)) is not None:
             owner, outcome = stopped
             return SubjectFilter(owner.principal, owner.client_id), Stopped(
@@ -349,7 +349,7 @@ class AdminOperations:
 
 
 def _replica_answers(gathered: GatheredAnswers) -> Iterator[tuple[str, ReplicaAnswer]]:
-    """Return the answers of the replicas that understood the question."""
+    """Yield the replicas' answers; NO_ANSWER for another version's."""
     for name, body in gathered.answers:
         yield name, decode_answer(body) if body else NO_ANSWER
 
@@ -359,19 +359,19 @@ def _unreachable_note(gathered: GatheredAnswers) -> str:
 
 
 def _gauges(key: ApiKey) -> list[Quota]:
-    """Return the messages, replies and tokens of the day."""
+    """Return the day's quotas: messages, replies, tokens."""
     replies, tokens = usage_quotas(Client(f"{KEY}{key.name}", ""))
     return [msgspec.structs.replace(replies, kind=Counted.TODAY), replies, tokens]
 
 
 class SubjectFilter(msgspec.Struct, frozen=True):
-    """A subject; None: anybody. For turns, `client_id` is the owner's, which a person does not have."""
+    """A subject; None: anybody. For turns, `client_id` is the owner's: empty for a person."""
 
     principal: str | None = None
     client_id: str | None = None
 
     def matches(self, principal: str, client_id: str) -> bool:
-        """Return whether this one is meant."""
+        """Return whether a client matches."""
         return self.principal in (None, principal) and self.client_id in (None, client_id)
 
 
@@ -384,7 +384,7 @@ class ListConnections(msgspec.Struct, frozen=True, tag="connections"):
 
 
 class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
-    """The same of turns."""
+    """The same for turns."""
 
     whose: SubjectFilter
     limit: int
@@ -392,14 +392,14 @@ class ListTurns(msgspec.Struct, frozen=True, tag="turns"):
 
 
 class Disconnect(msgspec.Struct, frozen=True, tag="disconnect"):
-    """End one connection, or all of a subject."""
+    """End a connection, or all of a subject's."""
 
     whose: SubjectFilter
     connection_id: str | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End a turn without a conversation."""
+    """End a turn outside conversations."""
 
     turn_id: str
 
@@ -458,9 +458,9 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer of one replica. `ended`: the number of ended connections, or whether the turn was ended; `already`: its end was decided before.
+    """The answer of one replica. `ended`: the number of ended connections, or 1 if the turn was found.
 
-    `whose`: the owner of the one connection or turn.
+    `already`: its end was decided before. `whose`: the owner of the one connection or turn.
     """
 
     connections: tuple[ConnectionRow, ...] = ()
@@ -510,7 +510,7 @@ class ReplicaRequestHandler:
                     one for one, _ in self._matching(whose) if connection_id in (None, one.connection_id)
                 ]
                 for one in matching:
-                    # an error that can't be retried: a client does not reconnect by itself
+                    # not retryable, so that the client does not reconnect by itself
                     one.push(Error(code=Forbidden.code, message=ENDED, retryable=False))
                     one.shut(Close(CloseCode.FORBIDDEN, ENDED))
                 return ReplicaAnswer(ended=len(matching), whose=_one(matching) if connection_id else None)
@@ -536,7 +536,7 @@ def _first(rows: Iterable[Row], limit: int, id_field: str) -> tuple[Row, ...]:
 
 
 def _one(matching: list[Connection]) -> SubjectFilter | None:
-    """Return the owner of a connection."""
+    """Return the first one's owner."""
     client = matching[0].caller.client if matching else None
     return None if client is None else SubjectFilter(client.principal, client.client_id)
 
@@ -623,14 +623,14 @@ def log_act(*, operator: str | None, act: str, outcome: str, on: dict[str, str |
 
 
 class UnknownAdminPaths:
-    """Logs requests to operators' paths that no route takes."""
+    """Logs requests to admin paths without a route."""
 
     def __init__(self, access: AccessControl, limiters: Limiters) -> None:
         self._access = access
         self._limiters = limiters
 
     def note(self, scope: Scope, code: str, path: str) -> None:
-        """Write a line. `code`: of the answer; `path`: the part that may be logged."""
+        """Log a line. `code`: of the answer; `path`: the part that may be logged."""
         try:
             operator = self._access.identify_operator(
                 authorization=Headers(scope=scope).get("authorization")

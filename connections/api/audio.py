@@ -70,7 +70,7 @@ _MAX_HEAD_BYTES = 4096
 _MAX_VALUE_BYTES = 64 * 1024
 """Bytes of a field that is not a file."""
 _MAX_PARAMETERS = 16
-"""Of one header: before each, the library that reads them scans all again."""
+"""Parameters of one header: the library scans all again for each."""
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 _BROKEN = "The form is malformed: it must be multipart/form-data (RFC 7578)."
 SpeechFormat = Literal["wav", "pcm", "mp3", "opus", "aac", "flac"]
@@ -78,7 +78,7 @@ WRITE_TIMEOUT_S = 30.0
 """How long a client may stop reading: the voice would wait for it."""
 MAX_BODY_BYTES = 256 * 1024
 NICENESS = 10
-"""Priority of the one thread that compresses sound: others' replies come first, since a socket takes minutes that nobody reads."""
+"""Niceness of the one thread that compresses sound: replies come first, since a socket buffers minutes of unheard sound."""
 MEDIA_TYPES: dict[SpeechFormat, bytes] = {
     "wav": b"audio/wav",
     "pcm": b"audio/pcm",
@@ -157,7 +157,7 @@ def speech_unavailable(error: SpeechError) -> Problem:
 
 
 def check_model(name: str | None, served: str, aliases: AbstractSet[str]) -> None:
-    """Raise Problem for any model but the served one, which has these other names; an empty one is Open WebUI's default."""
+    """Raise Problem for a name that is neither `served` nor an alias; an empty one is Open WebUI's default."""
     if name is None:
         raise invalid("model", f"`model` is missing. This server has {served} here.")
     if name not in {"", served} | aliases:
@@ -187,7 +187,7 @@ class TranscriptionsEndpoint(AudioEndpoint):
 
     async def _answer(self, exchange: Exchange, subject: Subject, request: TranscriptionRequest) -> None:
         recording = await self._recording(request)
-        request = msgspec.structs.replace(request, file=b"")  # or its sound would be in memory twice
+        request = msgspec.structs.replace(request, file=b"")  # else the sound would be in memory twice
         heard = self._recognizer.transcribe(
             recording,
             owner=subject.owner,
@@ -248,7 +248,7 @@ def _event(event: TextDelta | TextDone | AudioDelta | AudioDone) -> bytes:
 
 
 class TranscriptionRequest(msgspec.Struct, frozen=True):
-    """A file, and the requested format. `is_raw`: it has no header. `language`: its code; None: any."""
+    """A file, and the requested format. `is_raw`: without a header. `language`: a code; None: any."""
 
     file: bytes
     is_raw: bool
@@ -259,7 +259,7 @@ class TranscriptionRequest(msgspec.Struct, frozen=True):
 
 
 def transcription_request(form: Form, *, model: str, facts: Ready) -> TranscriptionRequest:
-    """Return what a form requests of the model of this name, with these facts. Raises Problem."""
+    """Return what a form requests of the recognizer, with its name and facts. Raises Problem."""
     check_model(_value(form, "model"), model, TRANSCRIPTION_MODELS)
     language = _language(_value(form, "language"), facts)
     wanted = _transcript_format(_value(form, "response_format"))
@@ -286,7 +286,7 @@ def _language(requested: str | None, facts: Ready) -> str | None:
         return facts.language
     name = requested.lower().replace("_", "-").partition("-")[0]
     if not facts.languages:
-        return name  # the recognizer has one, and does not say which
+        return name  # the recognizer does not list its languages
     codes = {name: code for code, name in facts.languages.items()}
     code = name if name in facts.languages else codes.get(requested.lower())
     if code is not None:
@@ -303,7 +303,7 @@ def _transcript_format(name: str | None) -> TranscriptFormat:
 
 
 def _one_of(name: str, formats: Sequence[str]) -> str:
-    """Return the name of a format that there is. Raises Problem."""
+    """Return `name` if it is among `formats`. Raises Problem."""
     if name not in formats:
         raise invalid("response_format", f"`response_format` must be one of {', '.join(formats)}.")
     return name
@@ -333,7 +333,7 @@ def transcript(
     granularities: Sequence[Granularity],
     language: str,
 ) -> bytes:
-    """Return the words of a recording of this length in a format. `language`: its name."""
+    """Return a recording's words in the format `wanted`. `language`: its name."""
     match wanted:
         case "json":
             return msgspec.json.encode(Transcription(text_of(segments), Duration(round(seconds, 2))))
@@ -572,7 +572,7 @@ class SpeechEndpoint(AudioEndpoint):
 async def _answer(
     exchange: Exchange, speaker: Synthesizer, synthesis: SynthesisRequest, *, owner: str
 ) -> None:
-    """Raises VoiceFailed if the head was not sent, or the answer ends without a word about it."""
+    """Speak the text. Raises VoiceFailed, unless the failure was sent as an event."""
     try:
         async with speaker.speaking(
             synthesis.text, voice=synthesis.voice, speed=synthesis.speed, owner=owner
@@ -598,7 +598,7 @@ async def _send(exchange: Exchange, voice: AudioStream, synthesis: SynthesisRequ
 async def _encoded_parts(
     voice: AudioStream, audio_parts: AsyncIterator[bytes], wanted: SpeechFormat
 ) -> AsyncIterator[bytes]:
-    """Yield the sound in a format. Headers come with the first sound, so that an earlier failure is answered as one."""
+    """Yield the sound in a format. Headers come with the first sound, so an earlier failure is answered as one."""
     match wanted:
         case "wav":
             sound = _wav(voice, audio_parts)
@@ -641,9 +641,9 @@ async def _compressed(
 
 
 def _yield_to_others() -> None:
-    """Give this thread a low priority, where threads have one of their own and may change it."""
+    """Lower this thread's priority, where threads have their own and may change it."""
     if sys.platform == "linux":
-        with suppress(OSError):  # a process may have a lower one already
+        with suppress(OSError):  # the process may have a lower priority already
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 

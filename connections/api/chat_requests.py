@@ -1,6 +1,6 @@
-"""Chat requests, as far as supported, and their conversion to what turns are asked. Pure; a refusal names the field.
+"""Chat requests, as far as supported, and their conversion to turns' requests. Pure; a refusal names the field.
 
-The fields have OpenAI's names (API reference: Chat, Completions). Besides its own there are those of vLLM, SGLang, Ollama and
+The fields have OpenAI's names (API reference: Chat, Completions). Besides these there are those of vLLM, SGLang, Ollama and
 DeepSeek that have an effect here. Other dialects convert their requests to these.
 """
 
@@ -65,7 +65,7 @@ _REGEX_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 _NULL = b"null"
 _TOO_MANY = "Only one response format is allowed: leave `{}` out."
 RequestedFormat = tuple[str, Format]
-"""A format, and the field that asks for it."""
+"""A format, after the field that asks for it."""
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -89,7 +89,7 @@ MAX_BIASES = 1024
 MAX_BIAS = 100
 MAX_TOKEN_ID = 2**31 - 1
 OFF = -1
-"""A `top_k` or `seed` of none, as in vLLM and llama.cpp."""
+"""Turns `top_k` or `seed` off, as in vLLM and llama.cpp."""
 _RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("min_p", lambda n: 0 <= n <= 1, "from 0 to 1"),
     ("presence_penalty", lambda n: -2 <= n <= 2, "from -2 to 2"),  # noqa: PLR2004 - OpenAI's range
@@ -258,12 +258,12 @@ class BaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cached_for(self) -> str:
-        """What the application says about its user: prompts of others are cached apart."""
+        """The application's name for its user: prompts of others are cached apart."""
         return self.prompt_cache_key or self.safety_identifier or self.user or ""
 
 
 class ChoicesRequest(BaseRequest, frozen=True, kw_only=True):
-    """The fields that chat completions and completions have besides. `n`: number of replies, each of which is a choice.
+    """Further fields of both chat completions and completions. `n`: number of replies, each of which is a choice.
 
     `structured_outputs` and those that begin with `guided_` are vLLM's.
     """
@@ -369,7 +369,7 @@ def completion_turn_requests(request: CompletionRequest, limits: Limits) -> list
 
 
 def field_names(request: ChoicesRequest) -> dict[str, str]:
-    """Return the client's names of fields that the layers below name otherwise."""
+    """Return the client's names of fields that lower layers name differently."""
     found = format_of(request)
     names = {
         "max_new_tokens": "max_tokens",
@@ -403,7 +403,7 @@ def _spec(request: ChatRequest) -> ReplySpec:
 
 
 def _continues(request: ChatRequest) -> bool:
-    """Return whether to continue the last message, as in vLLM. The template then begins no other. Raises Problem."""
+    """Return whether to continue the last message, as in vLLM. The template begins no new one. Raises Problem."""
     adds_prompt, continues = request.add_generation_prompt is not False, bool(request.continue_final_message)
     if adds_prompt and continues:
         raise invalid_field("continue_final_message", "requires `add_generation_prompt` to be false.")
@@ -431,7 +431,7 @@ def _top_logprobs(request: ChatRequest) -> int | None:
 
 
 def format_of(request: ChoicesRequest) -> RequestedFormat | None:
-    """Return the one requested format, and its field; None: text. Raises Problem."""
+    """Return the one requested format, after its field; None: text. Raises Problem."""
     found = list(_formats(request))
     if len(found) > 1:
         raise invalid(found[1][0], _TOO_MANY.format(found[1][0]))
@@ -609,7 +609,7 @@ def reasoning_of(request: ChatRequest) -> tuple[str, str]:
 
 
 def template_of(request: ChatRequest) -> dict[str, TemplateValue]:
-    """Return the other variables of the chat template. Raises Problem."""
+    """Return the variables of the chat template. Raises Problem."""
     variables: dict[str, TemplateValue] = {}
     if request.enable_thinking or request.think is True or _is_enabled(request):
         variables["enable_thinking"] = True
@@ -758,7 +758,7 @@ def tools_spec(request: ChatRequest) -> ReplySpec:
 
 
 def ignored_tools(given: Sequence[FunctionTool] | None) -> tuple[str, ...]:
-    """Return the places of tools that are not functions: only their client's own server runs them."""
+    """Return the places of tools that are not functions: only other vendors' servers run them."""
     return tuple(f"tools[{number}]" for number, tool in enumerate(given or ()) if tool.type != _FUNCTION)
 
 

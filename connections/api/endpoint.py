@@ -54,20 +54,20 @@ from sessions.store.owner_data import ExportedConversation, ExportedMessage
 T = TypeVar("T")
 R = TypeVar("R")
 IGNORED_HEADER = "X-Midstream-Ignored"
-"""The header with the ignored fields of a request: hints, and tools that can't be called if the operator allows that."""
+"""The header with the ignored fields of a request: hints, and, if the operator allows it, tools that can't be called."""
 G = TypeVar("G")
 WAITING_BYTES = 32 * 1024
 PIECE_BYTES = 16 * 1024
-"""Bytes for the server at once: it keeps what its peer does not take. A whole page would be kept twice for as long."""
+"""Bytes for the server at once: it keeps what its peer does not read, and a whole page would be in memory twice."""
 BEAT_S = 15.0
 """Most proxies close a connection that is silent for a minute."""
 CLOSE_S = 2.0
 HEARTBEAT = b":\n\n"
 """A comment, which shows that the connection is alive."""
 AT_ONCE = 16
-"""Concurrent exports of this replica, and as many erasures. One owner has one of each, an address half of the free ones."""
+"""Concurrent exports of this replica, and as many erasures. An owner may have one of each, an address half of those free."""
 PART_S = 10.0
-"""Most seconds until the client has read a part of an export, of 64 KiB; one that reads more slowly is cut off."""
+"""Most seconds for a client to read a part of an export (64 KiB); a slower one is cut off."""
 LONGEST_S = 600.0
 """Most seconds of an export."""
 PART_BYTES = 64 * 1024
@@ -81,7 +81,7 @@ _log = structlog.get_logger("midstream.account")
 
 
 class _HttpConnection:
-    """The connection of an HTTP reply, for the API key store. Its client notices only its end."""
+    """An HTTP reply as a connection, for the API key store. The client notices only its end."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -90,7 +90,7 @@ class _HttpConnection:
         """Do nothing: a running reply can't carry other frames."""
 
     def shut(self, close: Close) -> None:  # noqa: ARG002 - the log has the reason
-        """End it at once."""
+        """End the reply."""
         self._exchange.cut_off()
 
 
@@ -105,7 +105,7 @@ class RequestContext:
         server_info: ServerInfo,
         refuses_tools: bool = False,
     ) -> None:
-        """`refuses_tools`: requests with tools that can't be offered are refused, and not answered without them."""
+        """`refuses_tools`: requests with tools that can't be offered are refused, not answered without them."""
         self._refuses_tools = refuses_tools
         self._access = access
         self._limiters = limiters
@@ -117,7 +117,7 @@ class RequestContext:
         return self._server_info.models_for(grant)
 
     def names(self, grant: Grant) -> list[str]:
-        """Return the names and aliases of those models."""
+        """Return the names and aliases of `models`."""
         return [name for model in self.models(grant) for name in (model.name, *model.aliases)]
 
     async def caller(self, request: Request, token: str | None = None) -> Caller:
@@ -129,13 +129,13 @@ class RequestContext:
         return caller_of(identity, name, request.scope)
 
     async def identity(self, authorization: str | None, token: str | None = None) -> Identity:
-        """Return the identity behind a header, or else a token. Raises Refused."""
+        """Return the identity of a header, or else of a token. Raises Refused."""
         return await self._access.identify(authorization=authorization, token=token)
 
     async def run_while_valid(
         self, exchange: Exchange, caller: Caller, work: Coroutine[None, None, None]
     ) -> None:
-        """Do the work while its client is there and its token is valid. Raises ClientDisconnect if that ends."""
+        """Do the work while the client is there and its token valid. Raises ClientDisconnect if not."""
         with self._access.watch(caller.identity, _HttpConnection(exchange)):
             await exchange.cancel_on_disconnect(work)
 
@@ -158,7 +158,7 @@ class RequestContext:
             raise EngineDown("The model is not loaded yet.") from error
 
     def take(self, caller: Caller, messages: int = 1, *, counts: FrameCost = FrameCost.MESSAGE) -> None:
-        """Count messages here; the first one before its body is read. `counts`: what else it is. Raises RateLimited."""
+        """Count messages on this replica, the first before its body is read. `counts`: as what. Raises RateLimited."""
         for _ in range(messages):
             self._limiters.take(counts, caller.subject)
 
@@ -176,7 +176,7 @@ class RequestContext:
 
         Four megabytes take longer than the time between two tokens, so a thread works on long bodies. It is one
         thread, since the event loop would have to wait for each of several. If the client leaves, this still waits for
-        the thread, which can't be stopped: no other one may work beside it.
+        the thread, which can't be stopped: no other may work meanwhile.
         """
         if exchange.body_bytes <= LARGE_BODY_BYTES:
             return work()
@@ -214,7 +214,7 @@ class RequestContext:
     def for_caller(
         self, caller: Caller, ask: EphemeralRequest, model: ServedModel, names: Mapping[str, str]
     ) -> EphemeralRequest:
-        """Return an ask for its caller and for a model. `names`: as in `with_client_field`. Raises Problem."""
+        """Return `ask` for its caller and a model. `names`: as in `with_client_field`. Raises Problem."""
         if self._refuses_tools and (left_out := [name for name in ask.ignored if name.startswith("tools[")]):
             raise invalid_field(f"{left_out[0]}.type", "is the type of a tool that can't be called here.")
         return msgspec.structs.replace(
@@ -315,18 +315,18 @@ class ModelEndpoint(HttpEndpoint[M]):
 
     @abstractmethod
     def turn_requests(self, request: M, limits: Limits) -> Sequence[EphemeralRequest]:
-        """Return what turns are asked; most requests ask for one. Raises Refused."""
+        """Return the turns' requests, mostly a single one. Raises Refused."""
 
     @abstractmethod
     def names(self, request: M) -> Mapping[str, str]:
-        """Return the client's names of fields that the layers below name otherwise."""
+        """Return the client's names of fields that lower layers name differently."""
 
     @abstractmethod
     async def answer(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
-        """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a name of the layers below."""
+        """Answer a request; `body_lease` as in `serve`. Raises Refused; its field may have a lower layer's name."""
 
     async def build_requests(self, exchange: Exchange, caller: Caller, request: M) -> list[EphemeralRequest]:
-        """Return what a model is asked for a caller. Raises Refused."""
+        """Return the turns' requests for a caller. Raises Refused."""
         model = self.request_context.model(request.model, caller.grant)
         limits = await self.request_context.limits(model)
         asked = await self.request_context.run_in_thread(
@@ -335,7 +335,7 @@ class ModelEndpoint(HttpEndpoint[M]):
         return [self.request_context.for_caller(caller, one, model, self.names(request)) for one in asked]
 
     async def serve(self, exchange: Exchange, caller: Caller, request: M, body_lease: ExitStack) -> None:
-        """Answer a request. Raises Refused, with the client's own names."""
+        """Answer a request. Raises Refused, with client field names."""
         try:
             await self.answer(exchange, caller, request, body_lease)
         except BadParams as refused:
@@ -362,7 +362,7 @@ class SingleReplyEndpoint(ModelEndpoint[M]):
 
 
 class PageRoutes(NamedTuple):
-    """Makes routes whose answers pages of these origins can read; refusals of other pages are counted."""
+    """Makes routes with answers that pages of these origins can read; counts refusals of other pages."""
 
     origins: AllowedOrigins
     refusals: RefusalCounters
@@ -413,7 +413,7 @@ class EventTransport:
         self._written.set()
 
     async def begin(self, request_id: str, more: Mapping[str, str] | None = None) -> None:
-        """Begin the answer, with the events that waited for that: both go in one. `more`: headers."""
+        """Begin the answer, and write the first events that waited for it. `more`: headers."""
         await self._exchange.begin_events(request_id, more)
         if (piece := bytes(self._buffer[:PIECE_BYTES])) and self._exchange.write_nowait(piece):
             del self._buffer[: len(piece)]
@@ -448,11 +448,11 @@ class EventTransport:
         """Do nothing: a reader sends no requests."""
 
     def request(self) -> AbstractContextManager[None]:
-        """Return nothing to note: a reader sends no requests."""
+        """Return a null context: a reader sends no requests."""
         return nullcontext()
 
     async def send(self) -> None:
-        """Give the server what waits, as fast as the peer reads, and a sign of life in pauses, until cancelled."""
+        """Give the server what waits, as fast as the peer reads, and heartbeats in pauses, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(BEAT_S):
@@ -503,7 +503,7 @@ class _Progress:
 
 
 class OwnerDataService:
-    """Exports and erases. A caller has one of each at a time; erasures do not wait behind slow exports."""
+    """Exports and erases data. A caller has one of each at a time; no erasure waits behind slow exports."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

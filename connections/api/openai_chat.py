@@ -62,7 +62,7 @@ class GenerationEndpoint(ModelEndpoint[R]):
 
     @abstractmethod
     def encoder(self, request: R, turn_id: str, created: int) -> ReplyEncoder:
-        """Return what converts the replies."""
+        """Return the replies' encoder."""
 
     async def answer(self, exchange: Exchange, caller: Caller, request: R, body_lease: ExitStack) -> None:
         """Have turns write the replies. Raises Refused."""
@@ -98,7 +98,7 @@ async def _send_stream(
 async def _send_pieces(
     exchange: Exchange, replies: ReplySet, encoder: ReplyEncoder, prompts: Sequence[int]
 ) -> bytes:
-    """Send all pieces; return the end of the stream, with the replies' ends that nothing followed."""
+    """Send all pieces; return what is left: ends of replies with no piece after, and the stream's."""
     calls, ended = [0] * len(replies), b""
     try:
         async for number, piece in replies:
@@ -146,11 +146,11 @@ class ChatCompletionsEndpoint(GenerationEndpoint[ChatRequest]):
     read = staticmethod(parse_chat_request)
 
     def turn_requests(self, request: ChatRequest, limits: Limits) -> list[EphemeralRequest]:
-        """Return what the turns are asked. Raises Problem."""
+        """Return the turns' requests. Raises Problem."""
         return [chat_turn_request(request, limits)]
 
     def encoder(self, request: ChatRequest, turn_id: str, created: int) -> ChatCompletionsEncoder:
-        """Return what converts the replies."""
+        """Return the replies' encoder."""
         return ChatCompletionsEncoder(
             turn_id=turn_id,
             created=created,
@@ -170,7 +170,7 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
     turn_requests = staticmethod(completion_turn_requests)
 
     def encoder(self, request: CompletionRequest, turn_id: str, created: int) -> CompletionsEncoder:
-        """Return what converts the texts."""
+        """Return the texts' encoder."""
         return CompletionsEncoder(
             turn_id=turn_id,
             created=created,
@@ -180,7 +180,7 @@ class CompletionsEndpoint(GenerationEndpoint[CompletionRequest]):
 
 
 class ModelsEndpoint:
-    """Answers requests."""
+    """Lists models."""
 
     def __init__(self, request_context: RequestContext) -> None:
         self._request_context = request_context
@@ -536,7 +536,7 @@ class CompletionsEncoder(_ReplyEncoder, frozen=True, kw_only=True):
 
     @property
     def _pending_usage(self) -> msgspec.UnsetType | None:
-        """Return the value of `usage` before the end."""
+        """The value of `usage` before the end."""
         return None if self.usage else msgspec.UNSET
 
     def totals(self, model: str, ends: Sequence[Done], prompts: Sequence[int]) -> bytes:
@@ -567,7 +567,7 @@ ReplyEncoder = ChatCompletionsEncoder | CompletionsEncoder
 
 
 def assistant_message(pieces: Sequence[Piece], *, thinks: bool = True) -> Reply:
-    """Return the message of a complete reply; without text if it only calls."""
+    """Return the message of a complete reply; without text if it is all calls."""
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
     thought = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)) if thinks else ""
     calls = tuple(
@@ -599,12 +599,12 @@ def usage_of(ends: Sequence[Done], prompts: Sequence[int]) -> Usage:
 
 
 def _text(piece: Piece) -> str:
-    """Return all that the model wrote as text, whatever the engine parsed it to."""
+    """Return a piece as text, whatever the engine parsed it as."""
     return piece.arguments if isinstance(piece, messages.ToolCall) else piece.text
 
 
 def _offset(token: ChosenToken) -> int:
-    """Return where a token begins, in whole characters; by its name if its bytes are unknown."""
+    """Return a token's offset in whole characters; from its text if its bytes are unknown."""
     raw = token.chosen.raw
     text = token.chosen.token if raw is None else raw.decode(errors="ignore")
     return max(0, token.end - len(text))

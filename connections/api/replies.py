@@ -118,7 +118,7 @@ class StreamEncoder(Protocol[P_contra, R_contra]):
         """Return the end, of any kind; `begin` was called only if a piece came."""
 
     def fail(self, refused: Refused) -> bytes:
-        """Return the end of a reply that can't be sent to its end."""
+        """Return the end of a reply that can't be sent in full."""
 
     def ping(self) -> bytes:
         """Return what is sent in a pause."""
@@ -222,8 +222,8 @@ def waits_for_client(call: CallRecord | ShownCall) -> bool:
 class ServerToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call in its current state. `args`: the text of a JSON object; `args_sha256`: its hash.
 
-    `needs_approval`: a user has to allow it. `output`: the result that the model reads, once it has ended;
-    `failed`: it has none. `expires_at`: Unix milliseconds, if it waits for a client.
+    `needs_approval`: a user has to allow it. `output`: what the model reads of an ended call;
+    `failed`: it has no result. `expires_at`: Unix milliseconds, if it waits for a client.
     """
 
     call_id: str
@@ -297,14 +297,14 @@ class _TurnProgress:
 
     @property
     def continues(self) -> bool:
-        """Whether all of its calls need no client: another turn follows by itself."""
+        """Whether no call needs the client: another turn follows by itself."""
         return bool(self.calls) and all(
             call is not None and not call.needs_approval for call in self.calls.values()
         )
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing happens without its client: all calls that the server ran have ended."""
+        """Whether nothing happens without the client: all calls that the server ran have ended."""
         ran = (call for call in self.calls.values() if call is not None and not call.waits)
         return all(call.state.is_settled for call in ran)
 
@@ -313,8 +313,7 @@ class StoredReply:
     """A `Subscriber` that follows one turn, and the turns after it while the server runs all of their calls.
 
     Iterate it for its pieces; then `ended` is its end. If a call waits for the client, the reply ends; the
-    client's answer begins another one. `turn_id`: the current turn; empty until it is accepted if it
-    `follows` the calls of another one.
+    client's answer begins another one. `turn_id`: the current turn; empty until one that `follows` another's calls is accepted.
     """
 
     def __init__(self, *, turn_id: str = "", follows: str = "", model: str = "") -> None:
@@ -332,7 +331,7 @@ class StoredReply:
 
     @property
     def is_written(self) -> bool:
-        """Whether a turn of it may still be written: its end was not published here."""
+        """Whether a turn of the reply may still run: no end was published here."""
         return not isinstance(self._end, Done)
 
     def check(self) -> None:
@@ -380,7 +379,7 @@ class StoredReply:
                 return  # a gap, too: a snapshot follows it
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - all of them
-        """Take all events of a conversation."""
+        """Return True: takes all events."""
         return True
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
@@ -392,7 +391,7 @@ class StoredReply:
         self._pending = deque(one for one in left if one is not None)
 
     def get_nowait(self) -> Piece | ServerToolCall | None:
-        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end, Refused if it was lost."""
+        """Return the oldest waiting piece, or None. Raises StopAsyncIteration at the end, Refused after a loss."""
         if self._pending:
             taken = self._pending.popleft()
             if (sent := self._progress.sent) is not None and taken.turn_id == self.turn_id:
@@ -408,11 +407,11 @@ class StoredReply:
         return None
 
     def _ends_this_turn(self, done: Done) -> bool:
-        """Return whether it is the end of the current turn, or of the following one, which could not run."""
+        """Return whether `done` ends the current turn, or the following one, which could not run."""
         return done.turn_id == self.turn_id or (bool(self.follows) and done.follows == self.follows)
 
     def _fail(self, why: Refused) -> None:
-        """End it without the end of its turn."""
+        """End the reply with a refusal."""
         self._end = why
         self.accepted.set()
         self._changed.set()
@@ -489,7 +488,7 @@ class StoredReply:
         if done.turn_id != self.turn_id:
             if (
                 done.chars or done.reasoning_chars or done.open
-            ):  # it was accepted, but that was not published here
+            ):  # the turn was accepted, but that was not published here
                 self._fail(StoreDown(_EVENTS_LOST))
                 return
             self._on_accepted(done)
@@ -578,7 +577,7 @@ class StoredTurns:
     ) -> MessageRequest:
         """Return a message once its images are stored. `kind`: begins its id. Raises Refused.
 
-        Its turn continues without a reader: one that leaves cancels it here, and another request answers its calls.
+        Its turn continues without a reader, since another request answers its calls; `abandon` cancels it.
         """
         await self.sessions.images.keep(caller.owner, *images, group=caller.group)
         return MessageRequest(
@@ -621,7 +620,7 @@ class StoredTurns:
     async def _wait_until_accepted(
         self, owner: Owner, stored: StoredReply, conversation_id: str, starting: Coroutine[Any, Any, None]
     ) -> None:
-        """Ask, and wait until the turn is accepted. Raises Refused."""
+        """Await `starting`, then the acceptance. Raises Refused."""
         try:
             await starting
             await stored.accepted.wait()
@@ -651,7 +650,7 @@ class StoredTurns:
         if not all(one.already for one in answered):
             return
         waits = await self.sessions.kept.awaits_calls(owner, conversation_id, stored.follows)
-        if not waits and not stored.turn_id:  # it was accepted before, for an earlier request
+        if not waits and not stored.turn_id:  # the next turn was accepted for an earlier request
             raise Problem(409, _ALREADY_ANSWERED, code=self.answered_code)
 
     def forget(self, stored: StoredReply) -> None:
@@ -660,13 +659,13 @@ class StoredTurns:
         self.sessions.disconnect(stored)
 
     def abandon(self, owner: Owner, stored: StoredReply, conversation_id: str) -> None:
-        """Cancel the turn of a reader that left: it ends with what the reader was handed."""
+        """Cancel the turn of a reader that left: it ends with what the reader received."""
         if stored.is_written:
             self.stop(owner, conversation_id, stored.turn_id or stored.follows)
         self.forget(stored)
 
     def stop(self, owner: Owner, conversation_id: str, turn_id: str) -> None:
-        """Decide the end of a turn, on any replica; if its calls are open, the end of the turn that follows it."""
+        """Stop a turn, on any replica; if its calls are open, stop the turn that follows it."""
         cancel = Cancel(conversation_id=conversation_id, turn_id=turn_id)
         if self.sessions.turns.cancel(owner, cancel) is None:
             task: asyncio.Task[object] = asyncio.ensure_future(self._cancel_on_other_replica(owner, cancel))
@@ -674,7 +673,7 @@ class StoredTurns:
             task.add_done_callback(self._cancelling.discard)
 
     async def _cancel_on_other_replica(self, owner: Owner, cancel: Cancel) -> None:
-        """Cancel elsewhere. The client is gone, so a failure is logged; a turn that has ended is none."""
+        """Cancel elsewhere. The client is gone, so a failure is logged, unless the turn has ended."""
         refused = await refusal_of(self.sessions.cancel_elsewhere(owner, cancel))
         if refused is not None and not isinstance(refused, NotFound):
             _log.warning("reply cancellation failed", turn_id=cancel.turn_id, why=refused.code)

@@ -109,14 +109,14 @@ _PARTS: Mapping[str, str] = {
 _NONE = b'"none"'
 _IDS = re.compile(rb"\[\s*(\[|[0-9])")
 MAX_NAME_CHARS = 256
-"""Characters of a call's id and of its function's name in the history, which may come from other servers."""
+"""Characters of a call's id, or its function's name, in the history: other servers may have made them."""
 MAX_TOOLS = 128
 EFFORT = re.compile(r"[a-z]{1,16}\Z")
 _EFFORTS = {"none": "off", "default": "auto"}
 BOUNDED_ROLES = ("system", "user")
 """Roles whose messages have a limited length. Other messages are limited by the body, and by the window."""
 MAX_SCHEMA_BYTES = 256 * 1024
-"""Bytes of one schema. A model can follow less, and its engine says so."""
+"""Bytes of one schema. An engine may support less, and says so."""
 _encode = msgspec.json.Encoder().encode
 ONLY_USER_IMAGES = "Images are allowed in user messages only."
 IMAGES = ("image_url", "input_image", "image")
@@ -125,7 +125,7 @@ T = TypeVar("T")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Two passes, and neither makes objects of unsupported fields: millions of empty lists fit a body.
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-# OpenAI's voices; clients name them by default, and each stands for the server's own.
+# OpenAI's voices; clients name them by default, and each stands for the server's own voice.
 VOICES = frozenset(
     (
         *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
@@ -135,7 +135,7 @@ VOICES = frozenset(
 
 
 class Problem(Refused):
-    """A refused request. Its message is for its sender; its body is OpenAI's, unless a dialect has its own."""
+    """A refused request. The message is for the sender; the body is OpenAI's, unless a dialect has its own."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> 
 
 
 def invalid_field(field: str, why: str, *, code: str = "invalid_value") -> Problem:
-    """Return the refusal of a field's value. `why`: the rest of the sentence that its name begins."""
+    """Return the refusal of a field's value. `why`: the rest of a sentence after the field's name."""
     return invalid(field, field_message(field, why), code=code)
 
 
@@ -196,7 +196,7 @@ def problem_of(refused: Refused) -> Problem:
 
 
 def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams:
-    """Return the refusal with the client's name of its field. `names`: by the names of the layers below."""
+    """Return the refusal with the client's name of its field. `names`: by the names of lower layers."""
     field = refused.field
     if field is None or (name := names.get(field)) is None:
         return refused
@@ -204,7 +204,7 @@ def with_client_field(refused: BadParams, names: Mapping[str, str]) -> BadParams
 
 
 def problem_from_failure(failure: Failure) -> Problem:
-    """Return what ended a reply that had begun."""
+    """Return the problem that ended a reply."""
     return _problem(failure.code, failure.message, again_ms=failure.retry_after_ms)
 
 
@@ -222,14 +222,14 @@ def reject_fields(
     neutral: NeutralValues,
     codes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raise Problem for the first field of these with another value than a neutral one. `codes`: of some fields."""
+    """Raise Problem for the first field of `neutral` with another value. `codes`: of some refusals."""
     for field, (values, why) in neutral.items():
         if field in fields and not is_neutral(fields[field], values):
             raise invalid(field, why, code=codes.get(field, "unsupported_parameter"))
 
 
 def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
-    """Raise Problem, which names the field."""
+    """Raise Problem if a field is refused."""
     if "functions" in fields and bytes(fields.get("function_call", b"")) == _NONE:  # a reply without calls
         fields = {field: raw for field, raw in fields.items() if field != "functions"}
     reject_fields(fields, _NEUTRAL)
@@ -238,7 +238,7 @@ def reject_unsupported(fields: Mapping[str, msgspec.Raw]) -> None:
 
 
 def is_neutral(raw: msgspec.Raw, neutral: tuple[object, ...]) -> bool:
-    """Return whether JSON is null or one of these values; a longer one is not read."""
+    """Return whether `raw` is null or a `neutral` value; no long value is."""
     if memoryview(raw).nbytes > _MAX_VALUE_BYTES:
         return False
     value = msgspec.json.decode(raw)
@@ -258,7 +258,7 @@ def unsupported_part(kind: str) -> str:
 def schema_text(raw: msgspec.Raw, where: str, *, as_text: bool = False) -> str | None:
     """Return the schema as one line of JSON, with its fields in order; None if there is none.
 
-    `as_text`: it may also be a string that contains it. Raises Problem.
+    `as_text`: it may also be JSON in a string. Raises Problem.
     """
     schema = _decoded(bytes(raw), where)
     if as_text and isinstance(schema, str):
@@ -316,7 +316,7 @@ def check_length(text: str, field: str, max_chars: int) -> None:
 
 
 def unique_tools(found: Iterable[tuple[str, Tool]]) -> dict[str, Tool]:
-    """Return tools by their names. `found`: each with the field of its name. Raises Problem."""
+    """Return tools by their names. `found`: each after its name's field. Raises Problem."""
     tools: dict[str, Tool] = {}
     for where, tool in found:
         if tool.name in tools:
@@ -332,7 +332,7 @@ def check_tool_count(tools: Sized) -> None:
 
 
 def known_tool(name: str, tools: Iterable[Tool], where: str) -> str:
-    """Return the name of a tool that must be among these. Raises Problem."""
+    """Return `name`, which one of `tools` must have. Raises Problem."""
     if all(tool.name != name for tool in tools):
         raise invalid_field(where, "is not the name of one of `tools`.")
     return name
@@ -397,7 +397,7 @@ def image_not_allowed(where: str, limits: Limits) -> Problem:
 
 
 def decode_request(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """Return the request in a body without unsupported fields, as `decode` reads it. Raises Problem, TooManyValues."""
+    """Return the request in a body, as `decode` reads it; refuse unsupported fields. Raises Problem, TooManyValues."""
 
     def checked(text: bytes) -> T:
         reject_unsupported(_fields(text))

@@ -59,7 +59,7 @@ from sessions.turn.message_request import GenerationConfig, OfferedTool
 from sessions.turn.tool_calls import CallAnswer, Decision, Result
 
 PAGE = 20
-"""Messages of a thread that are read."""
+"""Newest messages of a thread to read."""
 _SEPARATOR = "\n\n"
 _CLOSED_REASONS = {
     CallState.DENIED: "was already answered: the call was denied.",
@@ -108,7 +108,7 @@ class AguiEndpoint(SingleReplyEndpoint[RunInput]):
     names = staticmethod(names_of)
 
     def turn_requests(self, request: RunInput, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return what the turn is asked. Raises Problem."""
+        """Return the turn's request. Raises Problem."""
         return (ask_of(request, limits),)
 
     def refusal(self, refused: Refused) -> Response:
@@ -139,7 +139,7 @@ def _foreign_origin(origin: str | None) -> Response:
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A run of a thread that is kept. `calls`: those that it asked about before, with their outcomes."""
+    """A run of a thread that is kept. `calls`: those the previous run asked about, with outcomes."""
 
     stored: StoredReply
     calls: tuple[ServerToolCall, ...] = ()
@@ -260,7 +260,7 @@ def _check_storable(caller: Caller, request: RunInput) -> None:
 
 
 def _system(request: RunInput, limits: Limits) -> str | None:
-    """Return the system messages and the context of the run; None: as before."""
+    """Return the system messages and the context of the run; None: unchanged."""
     given = [one for one in request.messages if one.role in ("system", "developer")]
     if not given and not request.context:
         return None
@@ -276,7 +276,7 @@ def _system(request: RunInput, limits: Limits) -> str | None:
 def _answers(
     request: RunInput, calls: Sequence[ShownCall], approval_calls: Sequence[ShownCall]
 ) -> tuple[CallAnswer, ...]:
-    """Return a run's answers to the calls that its thread ended with. `approval_calls`: all calls it ever asked about.
+    """Return a run's answers to the calls that its thread ended with. `approval_calls`: those that needed approval.
 
     Raises Problem.
     """
@@ -317,7 +317,7 @@ def _check_new(call_id: str, answers: Collection[str], where: str) -> None:
 
 
 def _decision(entry: ResumeEntry, call: ShownCall, where: str) -> Decision:
-    """Return the decision of an answer. Raises Problem."""
+    """Return the decision in `entry`. Raises Problem."""
     if call.state is not CallState.WAITING:
         why = field_message(
             where, _CLOSED_REASONS.get(call.state, "was already answered: the call was approved.")
@@ -348,9 +348,9 @@ def _result(message: RunMessage) -> Result:
 
 
 class AguiEncoder:
-    """Converts one run. Each stretch of text or reasoning is a message, and each result of a server tool.
+    """Converts one run. Each stretch of text or reasoning, and each server tool's result, is a message.
 
-    `calls`: those that the run before asked about, with their outcomes.
+    `calls`: those that the previous run asked about, with their outcomes.
     """
 
     def __init__(self, turn_id: str, request: RunInput, calls: Sequence[ServerToolCall] = ()) -> None:
@@ -467,7 +467,7 @@ class AguiEncoder:
         self._open_kind = None
 
     def _next_id(self, kind: str) -> str:
-        """Return the id of another message."""
+        """Return a new message's id."""
         self._messages += 1
         return self._id(kind)
 
@@ -620,7 +620,7 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True, tag="interrupt"):
-    """A run ended with interrupts. The next one answers all of them."""
+    """A run ended with interrupts. The next run answers all of them."""
 
     interrupts: tuple[Interrupt, ...]
 

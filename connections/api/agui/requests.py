@@ -1,4 +1,4 @@
-"""A run's request (AG-UI 1.0), as far as it has an effect here, and what a turn is asked for it. Pure; a refusal names the field.
+"""A run's request (AG-UI 1.0), as far as it has an effect here, and its conversion for a turn. Pure; a refusal names the field.
 
 A run's messages and tools are OpenAI's in other terms: they are converted to those, and read as at the chat's endpoint.
 `state` is left out: no model reads it, and nothing here changes it. It stays as the client has it.
@@ -26,7 +26,7 @@ from sessions.running.ephemeral import EphemeralRequest
 
 _ChatContent = str | list[Part] | None
 MAX_ID_CHARS = 256
-"""Characters of a thread's and of a run's id, which are repeated at each end."""
+"""Characters of a thread's or a run's id: each end of a run repeats both."""
 _IGNORED = ("activity",)
 """Roles of messages for people only."""
 _MESSAGE_INDEX = re.compile(r"messages\[(\d+)\]")
@@ -35,7 +35,7 @@ _FUNCTION = re.compile(r"(tools\[\d+\])\.function")
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel"):
-    """The content of a part: in base64 (`data`), or at a URL (`url`), which may contain it."""
+    """A part's content: in base64 (`data`), or at a URL (`url`), which may be a `data:` URL."""
 
     type: str = ""
     value: str = ""
@@ -54,7 +54,7 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def image_url(self) -> str | None:
-        """The image's URL; None if it is not an image."""
+        """The image's URL; None for any other part."""
         match self:
             case RunPart(type="image", source=Source(type="data", value=value, mime_type=kind)):
                 return f"data:{kind};base64,{value}"
@@ -108,7 +108,7 @@ class ForwardedProps(msgspec.Struct, frozen=True):
 
 
 class ThreadProps(msgspec.Struct, frozen=True):
-    """One more field: the server tools that a run may call, `*` for all. Then its thread is kept here."""
+    """Another field: the server tools that a run may call, `*` for all. The thread is then kept here."""
 
     server_tools: list[str] | None = None
 
@@ -151,7 +151,7 @@ class RunInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def server_tools(self) -> list[str] | None:
-        """The server tools that it may call; None if it names none. Raises msgspec.ValidationError."""
+        """The server tools that the run may call; None: not given. Raises msgspec.ValidationError."""
         is_object = bytes(self.forwarded_props).startswith(b"{")
         return _thread_props(self.forwarded_props).server_tools if is_object else None
 
@@ -174,7 +174,7 @@ def run_input(body: bytes) -> RunInput:
 
 
 def _checked(body: bytes) -> RunInput:
-    body.decode()  # the decoder does not check fields that are read later
+    body.decode()  # the decoder does not check the UTF-8 of raw fields
     request = _decode(body)
     _ = request.props, request.server_tools
     return request
@@ -194,14 +194,14 @@ def ask_of(request: RunInput, limits: Limits) -> EphemeralRequest:
 
 
 class _ContentReader:
-    """Reads parts of messages. As the protocol asks, unreadable parts fail no run: they are `skipped`."""
+    """Reads parts of messages. As the protocol asks, unreadable parts fail no run: they set `skipped`."""
 
     def __init__(self, *, accepts_images: bool) -> None:
         self.skipped = False
         self._accepts_images = accepts_images
 
     def read(self, content: Content) -> str | list[Part] | None:
-        """Return the same for the chat's endpoint."""
+        """Convert content for the chat's endpoint."""
         return list(self._parts(content)) if isinstance(content, list) else content
 
     def _parts(self, parts: Sequence[RunPart]) -> Iterator[Part]:
@@ -215,12 +215,12 @@ class _ContentReader:
 
 
 def names_of(request: RunInput) -> Mapping[str, str]:
-    """Return this client's names of fields that the layers below name otherwise."""
+    """Return this client's names of fields that lower layers name differently."""
     return chat_requests.field_names(_chat(request, [])) | {"tools": "tools"}
 
 
 def _chat(request: RunInput, messages: Sequence[ChatMessage]) -> ChatRequest:
-    """Return the same as a request of the chat's endpoint."""
+    """Return the run as a request of the chat's endpoint."""
     props = msgspec.structs.asdict(request.props)
     tools = [FunctionTool(Function(one.name, one.description, one.parameters)) for one in request.tools or ()]
     full_message = _with_context(messages, request.context or ())
@@ -266,7 +266,7 @@ def _text(content: _ChatContent) -> str:
 
 
 def _joined(messages: Sequence[ChatMessage]) -> ChatMessage:
-    """What one reply thought, said and called: joined at once, since there may be thousands."""
+    """Join what one reply thought, said and called, in one pass: there may be thousands."""
     calls: list[MessageCall] = [call for one in messages for call in one.tool_calls or ()]
     return ChatMessage(
         "assistant",
@@ -277,7 +277,7 @@ def _joined(messages: Sequence[ChatMessage]) -> ChatMessage:
 
 
 def _with_context(messages: Sequence[ChatMessage], context: Sequence[RunContext]) -> list[ChatMessage]:
-    """Put the context before the user's last message, so that the messages before it stay as they are cached."""
+    """Put the context into the user's last message, so that earlier messages stay as they are cached."""
     full_message = list(messages)
     if not context:
         return full_message

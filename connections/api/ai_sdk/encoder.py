@@ -216,19 +216,19 @@ AnyChunk = (
 
 
 class StreamEnd(Enum):
-    """Why a stream ends without a regular end."""
+    """Why a stream ends."""
 
     SENT = auto()
     NOTHING = auto()
-    """There was no message to send."""
+    """No message was being written."""
     WAITING_FOR_CLIENT = auto()
-    """Its calls wait for its client."""
+    """Calls wait for the client."""
 
 
 class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"):
-    """All answers of a client to calls were taken; never sent as it is.
+    """All of a client's answers to calls were taken; never sent as a frame.
 
-    `has_new_answers`: one of them was new; `following_replies`: the replies that already followed the calls.
+    `has_new_answers`: some were new; `following_replies`: the replies that already followed the calls.
     """
 
     has_new_answers: bool
@@ -236,10 +236,10 @@ class CallsAnswered(ServerFrame, frozen=True, kw_only=True, tag="ai-sdk.settled"
 
 
 class ChunkEncoder:
-    """One request's message.
+    """Encodes one request's message.
 
-    `client_msg_id`: the `client_msg_id` of the turn that it began; `turn_id`: the current turn. `end`: how it ended;
-    `is_stopped`: its client wants no reply any more.
+    `client_msg_id`: of the turn that the request began; `turn_id`: of the current turn. `end`: how the stream ended;
+    `is_stopped`: no reply is wanted any more.
     """
 
     def __init__(self, *, ref: str) -> None:
@@ -294,20 +294,20 @@ class ChunkEncoder:
         return self._parts.delta("text" if isinstance(frame, Delta) else "reasoning", frame.text, frame.off)
 
     def fail(self, why: str) -> list[Chunk]:
-        """End a message without a regular end."""
+        """End the message with an error."""
         if self.is_over:
             return []
         self.end = StreamEnd.SENT
         return [*self._parts.close(), ErrorChunk(error_text=why)]
 
     def answered(self, call_id: str, *, is_allowed: bool) -> None:
-        """Note that its client answered a call: it allowed it, or settled it otherwise. The change may be sent later."""
+        """Note that the client answered a call: allowed it, or settled it. The call's change may come later."""
         if (call := self._calls.get(call_id)) is not None:
             result = {"is_allowed": True} if is_allowed else {"is_answered": True}
             self._calls[call_id] = msgspec.structs.replace(call, **result)
 
     def continue_from(self, message_id: str, reply: ShownMessage) -> None:
-        """Continue a message that the client has, from its last reply, whose calls it answers."""
+        """Continue the client's message after `reply`, whose calls it answers."""
         self._message_id = message_id
         self._load_reply(reply)
         self._ended = True
@@ -396,7 +396,7 @@ class ChunkEncoder:
         return [*self._start(self.turn_id or ""), Finish(finish_reason="other")]
 
     def _continued(self, following_replies: tuple[ShownMessage, ...]) -> list[Chunk]:
-        """Return what a client gets that repeats its answers to calls."""
+        """Return what a client gets for repeating its answers to calls."""
         result = [*self._start(self.turn_id or ""), *self._steps(following_replies)]
         if not self.is_over and not is_running(following_replies):
             self.end = StreamEnd.SENT
@@ -465,7 +465,7 @@ class Parts:
         self.chars: dict[Kind, int] = {"text": 0, "reasoning": 0}
 
     def begin_turn(self) -> None:
-        """Another turn's text begins."""
+        """Begin the next turn's text."""
         self.chars = {"text": 0, "reasoning": 0}
 
     def delta(self, kind: Kind, text: str, off: int) -> bytes | None:
@@ -506,7 +506,7 @@ class Parts:
         return [TextEnd(id=number) if kind == "text" else ReasoningEnd(id=number)]
 
     def of(self, message: ShownMessage) -> list[Chunk]:
-        """Return a stored reply: its reasoning, then its text with each call at its place."""
+        """Return a stored reply's chunks: reasoning, then text, with each call in place."""
         result = self.add("reasoning", message.reasoning or "", 0)
         at = 0
         for call in message.calls or ():
@@ -557,7 +557,7 @@ def _ui_parts(message: ShownMessage) -> list[dict[str, Any]]:
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call, as far as a stream needs it.
 
-    `is_allowed`: its client allowed it; `is_answered`: its client settled it. Its state may change later.
+    `is_allowed`: its client allowed it; `is_answered`: its client settled it. `state` may change later.
     """
 
     call_id: str
@@ -605,7 +605,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def approval_id(self) -> str:
-        """The id of its approval: it names the arguments that are shown, so no others can be meant."""
+        """The id of its approval: it names the arguments shown, so no others can be approved."""
         return f"{self.call_id}.{self.args_sha256}"
 
     def begun(self) -> list[Chunk]:

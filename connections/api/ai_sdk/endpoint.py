@@ -148,7 +148,7 @@ class ChatEndpoint:
             await exchange.answer(error_response(why))
 
     async def _send(self, exchange: Exchange) -> None:
-        """Take a message, or what came of calls."""
+        """Take a message, or outcomes of calls."""
         identity, client_id = await self._identify(exchange)
         reader = chat_caller(identity, client_id, "", exchange.request.scope)
         reader.grant.check(KeyScope.CHAT)
@@ -173,11 +173,11 @@ class ChatEndpoint:
 
         try:
             await self._stream(exchange, caller, chat_id, begin)
-        except NotFound:  # it has no message yet
+        except NotFound:  # the chat has no message yet
             await exchange.answer(Response(status_code=204))
 
     async def _stop(self, exchange: Exchange) -> None:
-        """End what is being written."""
+        """End the current message."""
         chat_id, caller = await self._caller_of_path(exchange)
         caller.grant.check(KeyScope.CHAT)
         self._limiters.take_read(caller.subject)
@@ -210,14 +210,14 @@ class ChatEndpoint:
         return await images.newest(caller.owner, chat_id, reversed(shown), most=MESSAGES_IMAGE_BYTES)
 
     async def _identify(self, exchange: Exchange) -> tuple[Identity, str | None]:
-        """Return who asks, and the client that the URL names. Raises Refused."""
+        """Return the identity, and the client id in the URL. Raises Refused."""
         query = exchange.request.query_params
         client_id = optional_id(query, "client_id")
         authorization = exchange.request.headers.get("authorization")
         return await identity_or_ticket(self._service.access, authorization, query.get("ticket")), client_id
 
     async def _caller_of_path(self, exchange: Exchange) -> tuple[str, Caller]:
-        """Return the chat of a path, and who asks for it. Raises Refused."""
+        """Return the path's chat id, and the caller. Raises Refused."""
         chat_id = parse_id("id", exchange.request.path_params["chat_id"])
         identity, client_id = await self._identify(exchange)
         return chat_id, chat_caller(identity, client_id, chat_id, exchange.request.scope)
@@ -272,7 +272,7 @@ async def _end(view: Connection, transport: MessageTransport) -> None:
 
 
 class MessageTransport(EventTransport):
-    """The events of one message. An answer says why it ends if its message does not."""
+    """The events of one message. An answer that ends before its message says why."""
 
     def __init__(self, exchange: Exchange, encoder: ChunkEncoder) -> None:
         super().__init__(exchange, b"")
@@ -311,7 +311,7 @@ def aisdk_routes(endpoint: ChatEndpoint, socket: ChatSocketEndpoint, pages: Page
 
 
 class FirstMessageReplay(MultilineTransport):
-    """A socket whose first message has been read."""
+    """Returns a socket's first message again."""
 
     def __init__(self, socket: WebSocketTransport, message: str | bytes) -> None:
         super().__init__(socket)
@@ -357,7 +357,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
     async def _authenticate(
         self, websocket: WebSocket, socket: WebSocketTransport, message: str | bytes
     ) -> tuple[Identity, SendFrame | ResumeFrame]:
-        """Identify the client by the handshake or the first request, and return both. Raises Close."""
+        """Return the identity by the handshake or the first request, and that request. Raises Close."""
         request_id = ""
         try:
             opening = _opening_frame(decode(message))
@@ -403,7 +403,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
                 await connection.serve(handler, decode)
 
     async def _chat_handler(self) -> ChatHandler:
-        """Make what carries out requests. Raises Close."""
+        """Make the handler of requests. Raises Close."""
         try:
             return await self._service.chat_handler(grace_s=GRACE_S)
         except EngineDown as error:
@@ -413,7 +413,7 @@ class ChatSocketEndpoint(WebSocketEndpoint[ChatHandshake]):
 class SocketHandler:
     """Answers one socket's frames. `only_chat_id`: its one chat, if nothing else identifies the owner.
 
-    `token`: of its last request; a new one must belong to the same principal, which `validity` checks.
+    `token`: of the last request; a new one must belong to the same principal, which `validity` checks.
     """
 
     def __init__(
@@ -464,7 +464,7 @@ class SocketHandler:
             await slow
 
     def _abort(self, connection: Connection, frame: AbortFrame) -> PendingWork | None:
-        """Stop a reply, unless it was resumed and is not sent yet: front ends withdraw such requests by themselves."""
+        """Stop a reply, unless it was resumed and is still unsent: front ends withdraw such requests by themselves."""
         stream = self._streams.drop(frame.request_id)
         if stream is None or (stream.is_resumed and not stream.encoder.has_started):
             return None

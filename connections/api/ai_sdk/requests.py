@@ -1,10 +1,10 @@
 """The requests of the AI SDK's clients: bodies, the frames of its `WebSocketChatTransport`, and how the native handler carries them out.
 
-A client sends its whole list of messages each time. Only the last one counts: what came before is in the history.
+A client sends its whole list of messages each time. Only the last message counts: the history has the others.
 
 A person's chats are that person's conversations, on every device. With an application's key, or without
-authentication, the owner is the client that the URL names. Without a name the chat's id is the name, so
-anybody who knows it has the chat. Clients show the whole body of a refusal to the user, so it is a sentence.
+authentication, the owner is the client that the URL names. Without a name the chat's id is the name, so anybody who
+knows the id has access. Clients show the whole body of a refusal to the user, so it is a sentence.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _answers(message: UIMessage) -> list[ToolResult | ToolDecision]:
 
 
 def _is_decided(part: Part) -> bool:
-    """Return whether its approval may be new: a client that runs a call itself sends the result instead."""
+    """Return whether `part` may have a new approval: a client that runs a call sends its result instead."""
     return part.state == "approval-responded" or bool(part.provider_executed)
 
 
@@ -304,7 +304,7 @@ class ChatFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def ref(self) -> str:
-        """What its answers carry."""
+        """The id in its answers."""
         return self.request_id
 
 
@@ -319,7 +319,7 @@ class SendFrame(ChatFrame, frozen=True, kw_only=True, tag="send"):
     body: GenerationOptions = GenerationOptions()
 
     def request(self) -> UIChatRequest:
-        """Return the same as a body."""
+        """Return it as a request."""
         return UIChatRequest(
             id=self.id,
             messages=self.messages,
@@ -377,14 +377,14 @@ class NoActiveFrame(ServerChatFrame, frozen=True, kw_only=True, tag="no-active")
 
 
 def token_of(headers: Headers) -> str | None:
-    """The value of `Authorization`, whatever its case."""
+    """Return `Authorization`, whatever its case."""
     return next((value for name, value in headers.items() if name.lower() == "authorization"), None)
 
 
 class ChatHandler:
     """Carries out requests.
 
-    `inner`: answers frames; `take_read`: counts reads of the store besides them, and may refuse one; `grace_s`: how
+    `inner`: answers native frames; `take_read`: counts other reads of the store, and may refuse one; `grace_s`: how
     long a reply waits for its client by default.
     """
 
@@ -404,7 +404,7 @@ class ChatHandler:
     def begin(
         self, connection: Connection, encoder: ChunkEncoder, request: UIChatRequest
     ) -> PendingWork | None:
-        """Begin or continue a message. A plain one is registered at once, so a later stop finds it.
+        """Begin or continue a message. A new text is registered at once, so a later stop finds it.
 
         Raises Refused.
         """
@@ -500,7 +500,7 @@ class ChatHandler:
     async def _answer_calls(
         self, connection: Connection, encoder: ChunkEncoder, tool_answers: ToolAnswers, request: UIChatRequest
     ) -> None:
-        """Answer the calls of the last reply. Raises NotFound if it is not known here."""
+        """Answer calls of the last reply. Raises BadParams; NotFound for other calls."""
         if not tool_answers.answers:
             raise BadParams("ends with a reply none of whose calls is answered.", field="messages")
         connection.caller.grant.check(KeyScope.CHAT)
@@ -513,7 +513,7 @@ class ChatHandler:
         if place is None:
             raise NotFound("The answered calls do not belong to the chat's last reply; reload the chat.")
         encoder.continue_from(tool_answers.message_id, reply := chain[place])
-        if encoder.is_stopped:  # before its turn was known
+        if encoder.is_stopped:  # stopped before its turn was known
             last = Cancel(turn_id=chain[-1].turn_id, conversation_id=request.id)
             await _finish(self._inner.handle(connection, last))
             return
@@ -541,7 +541,7 @@ class ChatHandler:
 
 
 def _new_answers(tool_answers: ToolAnswers, reply: ShownMessage) -> list[ToolResult | ToolDecision]:
-    """Return the answers to open calls, since a client repeats its earlier answers each time."""
+    """Return the answers to open calls: a client repeats its earlier answers each time."""
     open_calls = {call.call_id for call in reply.calls or () if not call.state.is_settled}
     return [answer for answer in tool_answers.answers if answer.call_id in open_calls]
 
@@ -558,7 +558,7 @@ def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatService:
-    """The service for these endpoints."""
+    """What these endpoints share."""
 
     sessions: Sessions
     request_context: RequestContext
@@ -567,7 +567,7 @@ class ChatService:
     limiters: Limiters
 
     async def chat_handler(self, *, grace_s: float) -> ChatHandler:
-        """Make what carries out requests. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
+        """Make the handler of requests. `grace_s`: how long a reply waits for its client by default. Raises EngineDown."""
         limits = await self.request_context.limits(self.request_context.model(None, EVERYTHING))
         take_read = self.limiters.take_read
         inner = RateLimiter(FrameHandler(self.sessions, limits), self.limiters)

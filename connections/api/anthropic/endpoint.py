@@ -87,7 +87,7 @@ class _AnthropicEndpoint(ModelEndpoint[R]):
     endpoint: ClassVar[EndpointName] = EndpointName.MESSAGES
 
     def names(self, request: R) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all
-        """Return this client's names of fields."""
+        """Return Anthropic's names of fields."""
         return FIELD_NAMES
 
     def refusal(self, refused: Refused) -> Response:
@@ -105,7 +105,7 @@ class MessagesEndpoint(_AnthropicEndpoint[MessageRequest], SingleReplyEndpoint[M
     read = staticmethod(parse_message_request)
 
     def turn_requests(self, request: MessageRequest, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return what the turn is asked. Raises Problem."""
+        """Return the turn's request. Raises Problem."""
         return (message_turn_request(request, limits),)
 
     async def send_reply(self, exchange: Exchange, request: MessageRequest, reply: EphemeralReply) -> None:
@@ -133,7 +133,7 @@ class CountTokensEndpoint(_AnthropicEndpoint[CountRequest]):
     read = staticmethod(parse_count_request)
 
     def turn_requests(self, request: CountRequest, limits: Limits) -> tuple[EphemeralRequest]:
-        """Return what a turn would be asked. Raises Problem."""
+        """Return the request to count. Raises Problem."""
         return (count_turn_request(request, limits),)
 
     async def answer(
@@ -162,7 +162,7 @@ def messages_routes(
 
 
 class MessagesEncoder:
-    """Converts one stream. `shows_reasoning`: reasoning is sent; otherwise only a sign of it."""
+    """Converts one stream. `shows_reasoning`: reasoning is sent, else only an empty block."""
 
     def __init__(self, turn_id: str, *, shows_reasoning: bool = True) -> None:
         self._turn_id = turn_id
@@ -213,7 +213,7 @@ class MessagesEncoder:
         return _encode_events(MessageError(error_of(problem_of(refused)), self._turn_id))
 
     def ping(self) -> bytes:
-        """Return a sign of life."""
+        """Return a ping event."""
         return _encode_events(Ping())
 
     def _add_reasoning(self, text: str) -> Iterator[Event]:
@@ -289,7 +289,7 @@ def _end(done: Done, stop: str | None) -> MessageEnd:
 
 
 def _blocks(pieces: Sequence[Piece], *, shows_reasoning: bool) -> Iterator[Block]:
-    """Join neighbours of one kind to blocks."""
+    """Join adjacent pieces, but not calls."""
     shown = (piece for piece in pieces if isinstance(piece, ToolCall) or piece.text)
     for kind, neighbours in groupby(shown, type):
         texts: list[str] = []
@@ -321,7 +321,7 @@ def request_id() -> str:
 
 
 def error_response(why: Refused, named: str) -> Response:
-    """Return the answer to a refused request. `named`: its id."""
+    """Return the answer to a refused request, whose id is `named`."""
     problem = problem_of(why)
     response = problem.response()
     kept = {name: value for name, value in response.headers.items() if name in _FORWARDED_HEADERS}

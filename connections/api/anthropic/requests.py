@@ -1,4 +1,4 @@
-"""Anthropic's requests, as far as supported (API reference: Messages, Count tokens), and what a turn is asked for them. Pure.
+"""Anthropic's requests, as far as supported (API reference: Messages, Count tokens), and their conversion for turns. Pure.
 
 A refusal names the field.
 """
@@ -56,7 +56,7 @@ FIELD_NAMES: Mapping[str, str] = {
     "role": "messages",
     "images": "messages",
 }
-"""This client's names of fields that the layers below name otherwise."""
+"""Anthropic's names of fields that lower layers name differently."""
 _KEEPS_ALL = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
 _UNSUPPORTED: NeutralValues = {
     "container": ((), "Containers are not supported."),
@@ -249,14 +249,14 @@ def message_turn_request(request: MessageRequest, limits: Limits) -> EphemeralRe
 
 
 def count_turn_request(request: CountRequest, limits: Limits) -> EphemeralRequest:
-    """Return the messages alone. Raises Problem."""
+    """Return messages and tools. Raises Problem."""
     messages, spec = _prompt(request, limits)
     return EphemeralRequest(messages, spec=spec)
 
 
 def _request(body: bytes, decode: Callable[[bytes], T]) -> T:
     def checked(text: bytes) -> T:
-        text.decode()  # the decoder does not check fields that are read later
+        text.decode()  # the decoder does not check the UTF-8 of raw fields
         reject_fields(_fields(text), _UNSUPPORTED, {"thread": THREADS})
         return decode(text)
 
@@ -294,7 +294,7 @@ def _schema(config: OutputConfig) -> str | None:
 
 
 def _kind(thinking: ThinkingConfig | None) -> str:
-    """Return whether there is reasoning, as one word. Raises Problem."""
+    """Return the type of `thinking`, or adaptive. Raises Problem."""
     if thinking is None:
         return "adaptive"
     if thinking.type not in ("enabled", "disabled", "adaptive"):
@@ -471,7 +471,7 @@ def _no_part(kind: str, where: str) -> Problem:
 
 
 def _merged(messages: Sequence[Message]) -> Iterator[Message]:
-    """Join neighbours of one role; a result stays separate. Texts are joined once, however many blocks there are."""
+    """Join adjacent messages of one role, except results. Texts are joined once, however many blocks there are."""
     for role, neighbours in groupby(messages, lambda message: message.role):
         together = tuple(neighbours)
         if role == "tool" or len(together) == 1:

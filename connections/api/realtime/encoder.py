@@ -120,10 +120,10 @@ def turn_id_of(response: str) -> str:
 
 
 class RealtimeEventEncoder:
-    """One session, as far as its client knows it. The text of a reply that only calls has a place, but is not sent.
+    """Encodes one session for its client. The text of a reply that only has calls has a place, but is not sent.
 
     `on_removed`: turns that are rolled back so that their items wait again, with what is called then; `after`:
-    the newest item of a client that came back: the first page of the history is sent from there on. `spoken`:
+    the newest item of a client that reconnects: the first page of the history is sent from there on. `spoken`:
     the spoken replies.
     """
 
@@ -135,7 +135,7 @@ class RealtimeEventEncoder:
         self._session = session
         self._replies: dict[str, Reply] = {}
         self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
-        self._has_gap = False  # an unknown parent may be one that was not sent
+        self._has_gap = False  # after a gap, an unknown parent may be on this branch
 
     def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
         """Return the events of a frame; none if the protocol has no word for it."""
@@ -194,7 +194,7 @@ class RealtimeEventEncoder:
                 return self._sound(frame)
 
     def _sound(self, sound: Sound) -> list[ServerEvent]:
-        """Return the events of a reply's sound, which is sent now."""
+        """Return the events of a reply's sound; note it as sent."""
         reply = self._replies.get(sound.turn_id)
         if reply is None or not reply.speaks or not sound.samples:
             return []
@@ -218,7 +218,7 @@ class RealtimeEventEncoder:
         return next(known, "")
 
     def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
-        """Remove items of another branch than a turn; a reply that is being written, once it has ended."""
+        """Remove items of other branches than a turn's; a reply being written goes once it has ended."""
         if accepted.parent_id is msgspec.UNSET or self._has_gap:
             return []
         gone = self._items.after(accepted.message_id, accepted.parent_id)
@@ -295,7 +295,7 @@ class RealtimeEventEncoder:
         return reply.call(begun, call, self._items.store(call))
 
     def _call_output(self, call_id: str, output: str) -> list[ServerEvent]:
-        """Return the events of a call's outcome, unless it came from here."""
+        """Return a call's outcome as events, unless this session sent it."""
         call = next((one for one in self._items.open_calls() if one.call_id == call_id), None)
         if call is None:
             return []
@@ -333,7 +333,7 @@ class RealtimeEventEncoder:
         return events
 
     def _end_text(self, reply: Reply, done: Done) -> list[ServerEvent]:
-        """Return the events that the text is complete; a reply that only calls has none."""
+        """Return the events of the complete text; a reply that only has calls has none."""
         if reply.item_id not in reply.output and reply.called:
             self._items.finish(reply.item_id, status=item_status(done))
             return []
@@ -428,7 +428,7 @@ class RealtimeEventEncoder:
 
 
 def truncated_event(item: Item) -> ServerEvent:
-    """Return the event that an item ends where it does."""
+    """Return the event of where a truncated item ends."""
     return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
 
 
@@ -447,12 +447,12 @@ def _error(frame: Frame) -> Error | None:
 
 
 def _message_key(item: Item) -> tuple[str, str]:
-    """Return the message that an item belongs to."""
+    """Return the turn and role of an item."""
     return item.turn_id, "user" if item.role == "user" else "assistant"
 
 
 def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
-    """Return the events after an item that is complete; all if it is not among them."""
+    """Return the events after the end of item `after`; all if it is not there."""
     places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
     return events[max(places, default=-1) + 1 :]
 
@@ -460,7 +460,7 @@ def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEv
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those that the server runs, which are no items. `speaks`: its text is a
+    `called`: its calls, also those the server runs, which have no items. `speaks`: its text is a
     transcript. `before`: the common part of all text events, between their id and their text, once one was
     sent.
     """
@@ -477,11 +477,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     speaks: bool = False
 
     def begin(self) -> ServerEvent:
-        """Return the event that the response exists."""
+        """Return the event of the new response."""
         return ResponseCreated(response=self._response())
 
     def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
-        """Return the events that the item of its text, and the item's part, exist."""
+        """Return the events of the new item for its text, and of the item's part."""
         place = self._place(item)
         part = ContentPartAdded(
             response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
@@ -525,11 +525,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def kept(self, done: Done) -> str:
-        """Return the text that the history has."""
+        """Return the text in the history."""
         return "".join(self.parts)[: done.chars]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
-        """Return the events that the text is complete."""
+        """Return the events of the complete text."""
         place, about = self._place(item), self.about()
         done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
         if self.speaks:
@@ -544,7 +544,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return AudioPart(text) if self.speaks else TextPart(text)
 
     def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
-        """Return the event that all is complete. `interrupted_by_speech`: its listener spoke over it."""
+        """Return the event of the reply's end. `interrupted_by_speech`: the listener spoke over it."""
         details = _details(done, interrupted_by_speech=interrupted_by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
@@ -558,7 +558,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _place(self, item: Item) -> int:
-        """Return the index of an item among those of the reply; a new one is last."""
+        """Return the index of an item among the reply's; a new one is last."""
         if item.item_id not in self.output:
             self.output.append(item.item_id)
         return self.output.index(item.item_id)
@@ -637,7 +637,7 @@ class EventLines:
 
 
 class RealtimeCodec(EventLines):
-    """The coding of one session. What stops a turn becomes a native frame, and so takes effect as early as there."""
+    """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
 
     def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
         super().__init__()
@@ -648,7 +648,7 @@ class RealtimeCodec(EventLines):
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
         """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
 
-        A large one may only bring images: a session would keep all else, or have it wait.
+        A large event may only bring images: a session would keep or queue all else.
         """
         is_large = _is_large(message)
         if is_large:
@@ -695,7 +695,7 @@ class PlaybackResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpokenReplies:
-    """The spoken replies of one session: guesses once they are right, and how much of a reply was heard.
+    """The spoken replies of one session: holds back guesses until they are right; notes what was heard.
 
     Clients of this protocol play sound as it comes, and report only when they stop. So a reply is assumed to be played from
     its first sound on, without a gap if sound came in time, `LAG_MS` after it was sent.
@@ -705,11 +705,11 @@ class SpokenReplies:
         """`clock`: in seconds."""
         self._clock = clock
         self._playbacks: defaultdict[str, _Playback] = defaultdict(_Playback)
-        self._guesses: dict[str, list[Frame] | None] = {}  # None: it was wrong, and is never sent
-        self._turns: dict[str, str] = {}  # the turns of guesses
+        self._guesses: dict[str, list[Frame] | None] = {}  # None: the guess was wrong, and is never sent
+        self._turns: dict[str, str] = {}  # guesses by their turns
 
     def holds_back(self, frame: Frame) -> bool:
-        """Return whether a frame is kept: it belongs to a guess, and is sent if that is right. A pause has few."""
+        """Return whether a frame belongs to a guess; keep it until that is right or wrong. A pause has few."""
         turn_id = getattr(frame, "turn_id", None)
         if not self._guesses or turn_id is None:
             return False
@@ -736,14 +736,14 @@ class SpokenReplies:
         return kept if guess.status == "true" else ()
 
     def begin(self, reply: AudioReply) -> None:
-        """Note the form of a turn's sound."""
+        """Note a turn's sound format."""
         bytes_per_ms = reply.rate * (2 if reply.format == "pcm16" else 1) / 1000
         self._playbacks[reply.turn_id].bytes_per_ms = bytes_per_ms
 
     def sent(self, sound: Sound) -> None:
         """Note sound that was sent to the client."""
         play, now = self._playbacks[sound.turn_id], self._clock()
-        if play.heard_ms(now) >= play.sent_ms:  # it had run dry: new sound begins now
+        if play.heard_ms(now) >= play.sent_ms:  # the player had run dry: new sound begins now
             play.begun = now + (LAG_MS - play.sent_ms) / 1000
         play.sent_ms += len(sound.samples) / play.bytes_per_ms
 
@@ -771,7 +771,7 @@ class SpokenReplies:
         play = self._playbacks.pop(done.turn_id, None) or _Playback()
         stop_ms, whole_ms = play.reported_ms, int(play.sent_ms)
         by_now_ms = whole_ms if done.cancel is None else int(play.heard_ms(self._clock()))
-        if stop_ms is not None and done.cancel is None:  # it had ended before, and is kept whole
+        if stop_ms is not None and done.cancel is None:  # the turn had ended before, and is kept whole
             stop_ms = whole_ms
         return PlaybackResult(
             ms=by_now_ms if stop_ms is None else stop_ms,
@@ -785,7 +785,7 @@ class SpokenReplies:
 
 
 class _Playback:
-    """One reply. `begun`: when its first sample would have been heard without pauses.
+    """Playback. `begun`: when its first sample would have been heard without pauses.
 
     `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
     """

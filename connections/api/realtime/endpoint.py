@@ -89,14 +89,14 @@ _NO_REPLIES = (
 DELETION_TIMEOUT_S = 60.0
 """How long the next event waits until a late reader has been notified of a deletion."""
 MAX_PENDING_IMAGE_BYTES = 2 * 1024 * 1024
-"""Bytes of images that may wait until they are kept, of one connection; one item may always come."""
+"""Bytes of one connection's images that may wait to be stored; one item is always taken."""
 _IMAGES_PENDING = "Earlier images are still being stored; send this item again in a moment."
 _RESPONSE_EVENTS = (ItemCreate, ItemDelete, ItemTruncate, OutputClear, ResponseCreate, frames.Cancel)
 """Events that a transcription session does not take."""
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`model`: None: the default; `has_conversation`: the client named its conversation; `after`: the last item that it has.
+    """`model`: None: the default; `has_conversation`: the client named its conversation; `after`: its last item.
 
     `transcribes`: the session only transcribes.
     """
@@ -159,7 +159,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         limiters: Limiters,
         spoken: VoiceService | None,
     ) -> None:
-        """`spoken`: the part for sound; None: this server has none."""
+        """`spoken`: None if this server takes no sound."""
         super().__init__(self.KIND, access=access, limiters=limiters)
         self.sessions = sessions
         self.request_context = request_context
@@ -168,7 +168,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
 
     @property
     def transcribes(self) -> bool:
-        """Whether a session may be of transcriptions alone."""
+        """Whether a session may only transcribe."""
         return False
 
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
@@ -193,16 +193,16 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         return self.request_context.model(request.model, grant)
 
     def subprotocol(self, handshake_info: SessionContext) -> str | None:
-        """Return the subprotocol that the client offers with its key."""
+        """Return the subprotocol to select, if the client offers it."""
         return handshake_info.request.subprotocol
 
     def frames(self, limits: Limits, spoken: VoiceConnection | None = None) -> Handler[ClientMessage]:
-        """Return what answers the frames of a client's events."""
+        """Return the handler of the frames that events become."""
         return RateLimiter(FrameHandler(self.sessions, limits, spoken=spoken), self.limiters)
 
 
 def _client_id(request: HandshakeRequest, identity: Identity, token: str | None) -> str:
-    """Return the client's id. Without a name each session has its own, so a key may have any number of sessions."""
+    """Return the client's id. Without a name each session has an id of its own, so a key may have many sessions."""
     if request.client_id is not None:
         return request.client_id
     return f"{client_id_of(identity, token)}/{request.conversation_id}"
@@ -222,7 +222,7 @@ class RealtimeEndpoint(SessionEndpoint):
 
     @property
     def transcribes(self) -> bool:
-        """Whether a session may be of transcriptions alone: if there is a recognizer."""
+        """Whether a session may only transcribe: if there is a recognizer."""
         return self.spoken is not None
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
@@ -285,7 +285,7 @@ class RealtimeEndpoint(SessionEndpoint):
             self.limiters.take_read(connection.caller.subject)
             shown = await self.sessions.history(connection.owner, connection, conversation_id, limit=PAGE)
         except NotFound:
-            return  # its first message will create it
+            return  # the first message will create the conversation
         except Refused as refused:
             raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
         connection.publish(shown.page)
@@ -304,8 +304,8 @@ def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
 class RealtimeHandler:
     """Answers one session's events.
 
-    `inner`: what answers frames; `take_read`: counts other requests to the store, and may refuse them; `voice_connection`:
-    None, this server takes no sound.
+    `inner`: answers frames; `take_read`: counts other requests to the store, and may refuse them;
+    `voice_connection`: None if this server takes no sound.
     """
 
     def __init__(
@@ -327,12 +327,12 @@ class RealtimeHandler:
         self._lock = asyncio.Lock()
         self._in_flight = 0
         self._items_in_flight = 0  # of these, how many are new items
-        self._image_bytes_in_flight = 0  # bytes that these have as images
+        self._image_bytes_in_flight = 0  # bytes of the images in these
 
     def handle(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> PendingWork | None:
-        """Decides at once, but behind what takes its time in its turn; gives back what waits for the store. Raises Refused.
+        """Answer at once, or in order after slow events; return the work that waits. Raises Refused.
 
-        New items hold up no cancel: it is of a reply that was asked for before them.
+        New items do not delay a cancel, whose reply was requested before them.
         """
         if self._session.settings.transcribes and isinstance(event, _RESPONSE_EVENTS):
             raise InvalidEvent(_NO_REPLIES, field="type", code="unsupported_event")
@@ -345,7 +345,7 @@ class RealtimeHandler:
         return self._handle_now(connection, event)
 
     def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
-        """Return whether later events have to wait: for the store, or until sound is understood."""
+        """Return whether an event delays others: for the store, or until sound is understood."""
         match event:
             case ItemDelete() | InputCommit():
                 return True
@@ -358,13 +358,13 @@ class RealtimeHandler:
                 return False
 
     def _require_voice(self) -> RealtimeVoiceConnection:
-        """Return the microphone. Raises InvalidEvent if this server takes no sound."""
+        """Return the voice connection. Raises InvalidEvent if there is none."""
         if self._voice_connection is None:
             raise InvalidEvent(NO_SOUND, field="type", code="unsupported_content_type")
         return self._voice_connection
 
     async def _handle_in_order(self, connection: Connection, event: AnyClientEvent | frames.Cancel) -> None:
-        """Wait for earlier slow events, and those that wait for them. This begins before the next event is read."""
+        """Answer after earlier slow events, and those queued after them. Starts before the next event is read."""
         slow: PendingWork | None = None
         is_new = isinstance(event, ItemCreate)
         size = inline_image_bytes(event.item) if isinstance(event, ItemCreate) else 0
@@ -392,7 +392,7 @@ class RealtimeHandler:
     def _handle_now(
         self, connection: Connection, event: AnyClientEvent | frames.Cancel
     ) -> PendingWork | None:
-        """Answer an event that needs neither the store nor the words of sound. Raises Refused."""
+        """Answer an event that needs neither the store nor recognition. Raises Refused."""
         match event:
             case frames.Cancel():
                 return self._inner.handle(connection, event)
@@ -422,7 +422,7 @@ class RealtimeHandler:
         connection.push(RealtimeFrame(events=(updated,)))
 
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
-        """Send what waits. The first message is registered at once, so a later cancel finds it. Raises Refused."""
+        """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._session.ask(event)
         request_id = self._session.pending_request_id
         sound = self._session.begun.sound
@@ -438,7 +438,7 @@ class RealtimeHandler:
     def _submit(
         self, connection: Connection, frame: frames.Request, sound: AudioConfig | None
     ) -> PendingWork | None:
-        """Send one of them; the reply to a message is spoken if sound is requested."""
+        """Send a frame; the reply to a message is spoken if `sound` says so."""
         if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
             return self._require_voice().answer(frame, sound.output)
         if isinstance(frame, frames.Send) and frame.attachments:
@@ -476,7 +476,7 @@ class RealtimeHandler:
         return self._require_voice().truncate(item.turn_id, event.audio_end_ms)
 
     async def _create(self, connection: Connection, event: ItemCreate) -> None:
-        """Puts an item in once its sound is understood and its images are kept. Raises Refused."""
+        """Insert an item once its sound is understood and its images stored. Raises Refused."""
         new = await self._with_transcripts(event.item)
         item = self._session.new_item(new, await self._uploaded_images(connection, new))
         new_images = [image for image in item.images if image.data]
@@ -495,7 +495,7 @@ class RealtimeHandler:
         return await self._sessions.images.known(connection.owner, self._session.conversation_id, digests)
 
     async def _with_transcripts(self, new: NewItem) -> NewItem:
-        """The item with the words of its sound. Raises InvalidEvent."""
+        """The item, with words for its sound. Raises InvalidEvent."""
         parts = []
         for number, part in enumerate(new.content or ()):
             if part.type == "input_audio" and part.audio and self._voice_connection is not None:
@@ -518,7 +518,7 @@ class RealtimeHandler:
             connection.push(RealtimeFrame(events=(deleted,)))
 
     async def _roll_back(self, connection: Connection, turn_id: str) -> None:
-        """Roll back an exchange, and tell all attached connections; here its message waits again. Raises Refused."""
+        """Roll back an exchange for all connections; in this session its message waits again. Raises Refused."""
         removed = asyncio.Event()
         self._encoder.on_removed[turn_id] = removed.set
         try:

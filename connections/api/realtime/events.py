@@ -26,7 +26,7 @@ Modality = Literal["text", "audio"]
 ItemStatus = Literal["completed", "incomplete", "in_progress"]
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed", "in_progress"]
 _FIELD = re.compile(r"`([A-Za-z_]+(?:\.[A-Za-z_]+|\[(?:\d+|\.\.\.)\])*)`(: )?")
-"""Begins a message about a field; before a colon it is not part of the sentence."""
+"""The field that begins a message; before a colon, not part of the sentence."""
 _FIELDS = {
     "params.system": "response.instructions",
     "params.max_new_tokens": "response.max_output_tokens",
@@ -66,7 +66,7 @@ class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def ref(self) -> str | None:
-        """What an error repeats."""
+        """The id in its errors."""
         return self.event_id
 
 
@@ -224,7 +224,7 @@ class TranscriptionUpdate(ClientEvent, frozen=True, kw_only=True, tag="transcrip
 
 
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
-    """A message. `previous_item_id`: the item before it; None: the last one; `root`: none."""
+    """An item. `previous_item_id`: the item before it; None: the last one; `root`: none."""
 
     item: NewItem
     previous_item_id: ItemId | None = None
@@ -314,9 +314,9 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class ImageContent(msgspec.Struct, frozen=True, kw_only=True):
-    """An image of an item. `image_url`: the image itself, as its item is created; later None.
+    """An image of an item. `image_url`: the image itself while its item is created; later None.
 
-    `attachment_id` is ours: what names it wherever attachments are read.
+    `attachment_id` is ours: its id wherever attachments are read.
     """
 
     type: Literal["input_image"] = "input_image"
@@ -689,7 +689,7 @@ class TranscriptionAudio(msgspec.Struct, frozen=True):
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):
-    """Speech began. `item_id`: of the item that it will be."""
+    """Speech began. `item_id`: of its future item."""
 
     audio_start_ms: int
     item_id: str
@@ -777,7 +777,7 @@ class ItemTruncated(ServerEvent, frozen=True, kw_only=True, tag="conversation.it
 
 
 class OutputCleared(ServerEvent, frozen=True, kw_only=True, tag="output_audio_buffer.cleared"):
-    """Playing a reply was stopped."""
+    """A reply's playback stopped."""
 
     response_id: str
 

@@ -71,13 +71,13 @@ SEPARATOR = "\n\n"
 """Separates items that became one message."""
 MAX_WAITING = 100
 MAX_ECHO_BYTES = 48 * 1024
-"""Bytes of images that are sent back to their sender, as OpenAI does. More would wait twice for a late reader."""
+"""Bytes of images that are sent back to their sender, as OpenAI does. More would be queued twice, in two events."""
 ImagePositions = tuple[tuple[int, Detail], ...]
 _TOOL_OUTPUT = "function_call_output"
 MAX_ITEMS = 1000
 MAX_CHARS = 256 * 1024
-"""Of the text that is kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory, and
-what the queue holds while a call waits: nothing is forgotten behind that.
+"""Characters kept for `conversation.item.retrieve`; the oldest items are forgotten. At most 1 MiB of memory, and what is queued
+while a call waits: nothing after a waiting call is forgotten.
 """
 IMAGE_CHARS = 256
 """An image in an item counts as this many characters: its bytes are in the store."""
@@ -123,7 +123,7 @@ class RealtimeSession:
         self._items = items
         self._model = model
         self._requested_model = model if names_model else None
-        # What waits for a reply is kept here, and becomes one message.
+        # Items that wait for a reply are kept here, and become one message.
         chars = min(limits.max_content_chars, MAX_CHARS)
         self._limits = msgspec.structs.replace(limits, max_content_chars=chars)
         self._session_id = f"sess_{secrets.token_hex(12)}"
@@ -159,21 +159,21 @@ class RealtimeSession:
         self.settings = msgspec.structs.replace(self.settings, sound=transcription_only(self.settings.sound))
 
     def _refuse_with_items(self) -> None:
-        """Raise InvalidEvent if the session has items, and so is one of replies."""
+        """Raise InvalidEvent if a session for replies has items."""
         if not self.settings.transcribes and any(self._items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
-        """Puts an item in that shows no images. Raises InvalidEvent."""
+        """Insert an item without images. Raises InvalidEvent."""
         return self.insert(self.new_item(event.item), after=event.previous_item_id)
 
     def new_item(self, new: NewItem, known: Mapping[str, Image] | None = None) -> Item:
-        """A new item, with the bytes of its images. `known`: those that were uploaded before, by their ids. Raises InvalidEvent."""
+        """Return a new item, with its images' bytes. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
         return self._output_item(new) if new.type == _TOOL_OUTPUT else self._message_item(new, known or {})
 
     def insert(self, item: Item, *, after: str | None) -> tuple[ServerEvent, ...]:
-        """Puts an item in whose images are kept. Raises InvalidEvent."""
+        """Insert an item with stored images. Raises InvalidEvent."""
         if item.role == "user":
             self._check_waiting_limits(item)
         named = item.named()
@@ -189,7 +189,7 @@ class RealtimeSession:
         return ItemRetrieved(item=self.item(event.item_id, "item_retrieve_invalid_item_id").shown())
 
     def delete(self, item_id: str) -> ServerEvent | str:
-        """Delete a waiting item, or return the turn to roll back for an item of a reply. Raises InvalidEvent."""
+        """Delete a waiting item; for an item of a reply, return the turn to roll back. Raises InvalidEvent."""
         item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is ItemState.WAITING:
             self._items.remove(item_id)
@@ -242,7 +242,7 @@ class RealtimeSession:
         everything = self._items.waiting()
         if self._pending or not everything:
             self._refuse_response()
-        max_chars = self._limits.max_content_chars + len(SEPARATOR)  # nothing follows the last
+        max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         send = frames.Send(
             ref=event.event_id,
@@ -260,7 +260,7 @@ class RealtimeSession:
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
-        `item_id`: of the item that it is, or will be.
+        `item_id`: of the words' item, new or not.
         """
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
@@ -279,7 +279,7 @@ class RealtimeSession:
         metadata: Metadata | None = None,
         own: tuple[str, ...] = (),
     ) -> tuple[frames.Send, PendingTurn]:
-        """Return a message that says what these items say, and then its own, and note that it is on its way in."""
+        """Return `send` with what the items say before its own content, and its pending turn."""
         self.begun = settings
         content, images = _merged(waiting, *filter(None, (send.content,)))
         pending = PendingTurn(
@@ -303,7 +303,7 @@ class RealtimeSession:
         return message, pending
 
     def evict_for(self, text: str) -> list[ServerEvent]:
-        """Make room for spoken words that wait: beyond the limits the oldest spoken item is dropped."""
+        """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
         gone: list[ServerEvent] = []
         spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
         for item in spoken:
@@ -314,7 +314,7 @@ class RealtimeSession:
         return gone
 
     def accept(self, accepted: Accepted) -> PendingTurn | None:
-        """Note that a turn was accepted; return the request, if it came from here."""
+        """Note an accepted turn; return it, if this session requested it."""
         if (pending := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
@@ -328,7 +328,7 @@ class RealtimeSession:
         return pending
 
     def image_positions(self, request_id: str) -> ImagePositions:
-        """Where the images of a message stand that is on its way in, and their details."""
+        """Return the positions of a pending message's images, and their details."""
         pending = self._pending_speech.get(request_id, self._pending)
         return pending.shown if pending is not None and pending.request_id == request_id else ()
 
@@ -339,7 +339,7 @@ class RealtimeSession:
 
     @property
     def pending_request_id(self) -> str | None:
-        """Return the `request_id` of the turn that waits to be accepted."""
+        """The `request_id` of the turn that waits to be accepted."""
         return None if self._pending is None else self._pending.request_id
 
     def requeue(self, request_id: str | None) -> None:
@@ -353,7 +353,7 @@ class RealtimeSession:
             self._items.change(still, state=ItemState.WAITING)
 
     def forget(self, item: Item) -> None:
-        """Forget an item that is gone, and its turn that waits to be accepted."""
+        """Forget an item that is gone, and any pending turn with it."""
         if self._pending is not None and item.item_id in self._pending.items:
             self._pending = None
         for request_id in [
@@ -362,7 +362,7 @@ class RealtimeSession:
             del self._pending_speech[request_id]
 
     def _pop_pending(self, request_id: str | None) -> PendingTurn | None:
-        """Return the request of this name, and forget it."""
+        """Remove and return a pending turn."""
         if request_id in self._pending_speech:
             return self._pending_speech.pop(request_id)
         if request_id is None or request_id != self.pending_request_id:
@@ -419,7 +419,7 @@ class RealtimeSession:
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
     def _fits(self, text: str) -> bool:
-        """Return whether another item may wait."""
+        """Return whether `text` may wait."""
         waiting = self._items.waiting()
         chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
         return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
@@ -441,7 +441,7 @@ class RealtimeSession:
         raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
 
     def item(self, item_id: str, code: str) -> Item:
-        """Return an item that its client knows. Raises InvalidEvent, with the code."""
+        """Return an item that the client knows. Raises InvalidEvent, with `code`."""
         if (item := self._items.get(item_id)) is None or not item.sent:
             raise InvalidEvent(
                 f'Item not found: "{item_id}". It never existed, or is too old.', field="item_id", code=code
@@ -460,7 +460,7 @@ class RealtimeSession:
 
 
 def _merged(items: Sequence[Item], *texts: str) -> Seen:
-    """What items say and show, with texts behind them, as one message."""
+    """Join what items say and show, then `texts`, as one message."""
     contents = ((item.text, item.images) for item in items)
     return together([*contents, *((text, ()) for text in texts)], SEPARATOR)
 
@@ -480,7 +480,7 @@ class ItemState(Enum):
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """A message, a call of a reply, or a call's outcome (role `tool`). `text`: also a call's arguments.
 
-    For a stored one, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
+    For a stored item, `turn_id` is its turn, `exchange` the first turn of its exchange if that is another one,
     and `message_id` the message's id at other endpoints, once known. `off`: for a call, the characters of the
     reply's text before it. `sent`: its client knows of it. `sound_ms`: how much of its sound counts; None: it
     is text. `images`: those of a user's message, with their bytes only while it is created.
@@ -503,7 +503,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chars(self) -> int:
-        """What it counts as where items are bounded."""
+        """Its size in characters, for limits."""
         return len(self.text) + IMAGE_CHARS * len(self.images)
 
     @property
@@ -528,7 +528,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return Message(id=self.item_id, status=self.status, role=self.role, content=self._content())
 
     def named(self) -> Item:
-        """The same without the bytes of its images."""
+        """The item without its images' bytes."""
         return msgspec.structs.replace(self, images=tuple(image.named() for image in self.images))
 
     def _content(self) -> tuple[Content | ImageContent, ...] | tuple[SpokenContent, ...]:
@@ -576,7 +576,7 @@ class Items:
     def after(self, *message_ids: str | None) -> list[Item]:
         """Return the stored items after the last item of one of these messages; None: after the root.
 
-        An unknown message may be the reply that is being written. If there is none, all items follow it.
+        An unknown message may be the reply that is being written. Without such a reply, all follow.
         """
         stored = self.stored()
         places = [place for place, item in enumerate(stored) if item.message_id in message_ids]
@@ -645,7 +645,7 @@ class Items:
         return self._before(place)
 
     def _before(self, place: int) -> str | None:
-        """Return the id of the nearest item before a place that the client knows."""
+        """Return the id of the nearest sent item before a place."""
         return next((one for one in reversed(self._order[:place]) if self._items[one].sent), None)
 
     def _place(self, item: Item, after: str | None) -> int:
@@ -704,12 +704,12 @@ def _part(part: str | Image) -> Content | ImageContent:
 
 
 def text_item_id(turn_id: str) -> str:
-    """Of the item that the text of a turn's reply is."""
+    """Return the id of the item of a reply's text."""
     return f"item_{turn_id.removeprefix('turn_')}"
 
 
 def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Item:
-    """A whole call as an item of its turn's reply."""
+    """A call as an item of its turn's reply."""
     return Item(
         item_id=f"{text_item_id(turn_id)}_{call.index}",
         role="assistant",
@@ -723,7 +723,7 @@ def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Ite
 
 
 def output_item(call: Item, output: str) -> Item:
-    """What came of a call otherwise than by this session."""
+    """Return the item of a call's outcome from elsewhere."""
     return Item(
         item_id=f"{call.item_id}_output",
         role="tool",
@@ -736,7 +736,7 @@ def output_item(call: Item, output: str) -> Item:
 
 
 def has_images(item: NewItem, *, alone: bool = False) -> bool:
-    """Whether any of its parts is an image. `alone`: and none is sound."""
+    """Whether a part is an image and, with `alone`, none is sound."""
     parts = item.content or ()
     return any(part.type == IMAGE_PART for part in parts) and not (
         alone and any(part.audio for part in parts)
@@ -744,19 +744,19 @@ def has_images(item: NewItem, *, alone: bool = False) -> bool:
 
 
 def inline_image_bytes(item: NewItem) -> int:
-    """The bytes of the images that an item has in it, as they were sent."""
+    """Return the size of an item's inline images, as they were sent."""
     return sum(len(part.image_url or "") for part in item.content or ())
 
 
 def uploaded_image_ids(item: NewItem) -> Iterator[str]:
-    """The ids of the images in it that were uploaded before."""
+    """Yield the ids of images that were uploaded before."""
     for part in item.content or ():
         if part.type == IMAGE_PART and part.attachment_id is not None and part.image_url is None:
             yield part.attachment_id
 
 
 def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Seen:
-    """A user's text, and the images in it. `known`: those that were uploaded, by their ids. Raises InvalidEvent."""
+    """Return a user's text and images. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
     if item.type != "message":
         raise InvalidEvent(
             "must be message or function_call_output: only the model creates calls.", field="item.type"
@@ -795,7 +795,7 @@ def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> 
 
 
 def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -> Image:
-    """What a model does not take is not looked at. Raises InvalidEvent."""
+    """Read an image, unless the model takes none. Raises InvalidEvent."""
     if not limits.max_images:
         raise InvalidEvent(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
     if part.attachment_id is not None and part.image_url is None:

@@ -66,7 +66,7 @@ _NO_SERVER_TOOLS = ToolRegistry()
 PCM_RATE = 24_000
 TELEPHONE_RATE = 8_000
 SILENCES_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 500}
-"""The silences for each `eagerness`. Only a grammar can tell here whether a sentence is complete; then less is enough."""
+"""The silence that ends a turn, by `eagerness`; less is enough if the sentence is complete by its grammar."""
 _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcm": ("pcm16", PCM_RATE),
     "audio/pcmu": ("mulaw", TELEPHONE_RATE),
@@ -76,7 +76,7 @@ _FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
 BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 """The beta's names of formats."""
 PREFIX_PADDING_MS = 300
-"""Sound before speech was detected that is understood, too, whatever `prefix_padding_ms` says."""
+"""The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
 _MODALITIES = {"text", "audio"}
 _UNSUPPORTED = "unsupported_parameter"
@@ -172,12 +172,12 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
 
 
 def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
-    """What is in force in a session that only transcribes, as clients see it."""
+    """The settings of a session that only transcribes, as clients see them."""
     return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
 
 
 def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
-    """The same, by the names of the API's beta."""
+    """The same by the names of the API's beta."""
     kind = named_format(sound.input).type
     return BetaTranscriptionSession(
         id=session_id,
@@ -188,7 +188,7 @@ def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscri
 
 
 def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
-    """What is in force, as clients see it."""
+    """The settings as clients see them."""
     choice = settings.tool_choice
     return Session(
         id=session_id,
@@ -213,7 +213,7 @@ def session_view(settings: Settings, *, session_id: str, conversation_id: str, m
 
 
 def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) -> None:
-    """Raise InvalidEvent if an option would change an exchange that has begun; tools are then the model's choice."""
+    """Raise InvalidEvent if an option would change an exchange that has begun; its `tool_choice` is auto by then."""
     begun = msgspec.structs.replace(begun, tool_choice="auto")
     wanted = with_response_options(begun, options, limits)
     for field in begun.__struct_fields__:
@@ -314,7 +314,7 @@ class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The current settings. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
+    """Settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
 
     `transcribes`: there are no replies.
     """
@@ -349,7 +349,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.output.voice or next(iter(self.capabilities.voices), None)
 
     def start(self, conversation_id: str) -> AudioStart:
-        """Return the frame that begins to listen with these settings. If the client leaves, the reply to it ends."""
+        """Return the frame that begins to listen with these settings. If the client leaves, its reply ends."""
         language = None if self.transcription is None else self.transcription.language
         return AudioStart(
             conversation_id=conversation_id,
@@ -390,7 +390,7 @@ def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
 
 
 def with_defaults(requested: Detection | None) -> Detection | None:
-    """Return the settings with defaults for what a client left out."""
+    """Return detection with defaults for what a client left out."""
     if requested is None:
         return None
     shown = msgspec.structs.replace(

@@ -110,9 +110,9 @@ class RealtimeVoiceConnection(VoiceConnection):
             self._inner = self.handle_message = None  # breaks a cycle that only the collector would free
 
     async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
-        """Return the talk and the listening once replies can be spoken. Raises InvalidEvent if they can't be.
+        """Return the conversation and the listening session once replies can be spoken. Raises InvalidEvent.
 
-        If other settings end a listening, the next one is returned.
+        If other settings end a session, the next one is returned.
         """
         while True:
             self.listen()
@@ -134,7 +134,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.listen()
 
     def listen(self) -> None:
-        """Start listening with the settings; if it listens with others, restart once no reply is played."""
+        """Start listening with the settings; if listening with others, restart once no reply is played."""
         start, listens = self._settings.start(self._session.conversation_id), self._active
         if listens is None:
             if asyncio.get_running_loop().time() >= self._retry_at:
@@ -149,7 +149,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.stop(AudioStopped(conversation_id=self._session.conversation_id, reason="stop"))
 
     def append(self, audio: str) -> None:
-        """Take the microphone's sound, in base64. It is dropped if nobody will listen. Raises InvalidEvent."""
+        """Take the microphone's sound, in base64. It is dropped if nothing listens. Raises InvalidEvent."""
         form = self._settings.input
         sound = decoded(audio, form, "audio")
         self.listen()
@@ -188,7 +188,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         self.connection.push(RealtimeFrame(events=(Cleared(),)))
 
     async def understand(self, audio: str, field: str) -> str:
-        """Return the words of sound outside the microphone; it takes a place. Raises InvalidEvent, Overloaded."""
+        """Return the words of sound not from the microphone, in a slot. Raises InvalidEvent, Overloaded."""
         form, voice_service = self._settings.input, self._voice_service
         assert voice_service is not None  # noqa: S101 - it was created with one
         language = voice_service.language_of(self._settings.start(self._session.conversation_id))
@@ -212,7 +212,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         await conversation.answer(self, send, output)
 
     def truncate(self, turn_id: str, ms: int) -> PendingWork | None:
-        """End a reply at what its client reports as heard, whether or not it was cut already."""
+        """End a reply at what the client reports as heard, even if it was cut already."""
         self._spoken_replies.report(turn_id, ms)
         reply = next((one for one in self._playing if one.turn_id == turn_id), None)
         if reply is None:
@@ -249,7 +249,7 @@ class RealtimeVoiceConnection(VoiceConnection):
                 self.connection.push(frame)
 
     def on_action(self, act: Action, *, talking: bool) -> None:
-        """Send the frames about an act."""
+        """Send an action's frames."""
         if act is ReplyAction.CUT:
             for reply in self._playing:
                 if not reply.is_over:
@@ -265,7 +265,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         return worded
 
     def refused(self, send: Send) -> None:
-        """Let the utterance wait, as any item."""
+        """Let the utterance wait as an item."""
         self._push(self._utterances.refused(send.client_msg_id))
 
     async def send_message(self, request: VoiceMessage) -> None:
@@ -282,7 +282,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         if request.is_withdrawn and isinstance(request.player, SpokenReply) and not request.player.turn_id:
             self._push(
                 [Speculation(request_id=request.send.client_msg_id, status="void")]
-            )  # no turn of it will end
+            )  # no turn of the message will end
 
     def listening_started(self) -> None:
         """Listen to early sound first."""
@@ -312,7 +312,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         return task
 
     async def _listen_until_stopped(self, start: AudioStart) -> None:
-        """Listen until it ends, or is refused."""
+        """Listen until a stop or a refusal."""
         try:
             if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
                 await slow
@@ -324,7 +324,7 @@ class RealtimeVoiceConnection(VoiceConnection):
             self._resolve_commit("")
             self._utterances.forget()
             if listens is not None:
-                if not listens.is_over:  # nothing listens after it
+                if not listens.is_over:  # no other session follows
                     self._early.clear()
                 listens.speaks.set()
                 listens.hears.set()
@@ -419,7 +419,7 @@ def _no_speech() -> InvalidEvent:
 
 
 class UtteranceTracker:
-    """One session's microphone."""
+    """One session's utterances."""
 
     def __init__(self, items: Items, session: RealtimeSession) -> None:
         self._items = items
@@ -428,7 +428,7 @@ class UtteranceTracker:
         self._guess: tuple[str, str] | None = (
             None  # its `request_id`, and the words that were understood at a pause
         )
-        self._sent_ms = self._committed_ms = 0.0  # received sound, and what of it is not understood yet
+        self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
 
     def take(self, ms: float) -> None:
         """Count received sound."""
@@ -443,13 +443,13 @@ class UtteranceTracker:
         self._sent_ms = self._committed_ms = 0.0
 
     def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
-        """Return the frames about an act. `talking`: a reply is being made or played."""
+        """Return an action's frames. `talking`: a reply is being made or played."""
         match act:
             case SpeechEdge(True, at_ms):
                 self._utterance = _Utterance(started_ms=at_ms)
                 return [] if talking and self._interrupts else self._start()
             case SpeechEdge(False, at_ms):
-                if self._utterance.is_committed:  # without detection it is all sound since then
+                if self._utterance.is_committed:  # without detection, this one is all sound since
                     self._utterance = _Utterance()
                 self._utterance.stopped_ms = at_ms
                 self._utterance.ms = self._duration_ms()
@@ -487,7 +487,7 @@ class UtteranceTracker:
         return self._session.speech_message(send, self._utterance.item_id), sent
 
     def refused(self, request_id: str) -> list[Frame]:
-        """Note that a message was refused: its utterance waits, as any item."""
+        """Note that a message was refused: its utterance waits as an item."""
         self._session.requeue(request_id)
         if self._guess is not None and self._guess[0] == request_id:
             self._guess = None
@@ -535,7 +535,7 @@ class UtteranceTracker:
 
     def _commit(self, text: str, state: ItemState) -> list[Frame]:
         utterance = self._utterance
-        if utterance.is_committed:  # a second message of one utterance, as after a forgotten one
+        if utterance.is_committed:  # one utterance made a second message, as after `forget`
             self._utterance = utterance = _Utterance()
         utterance.is_committed = True
         is_kept = state is ItemState.WAITING and not self._session.settings.transcribes

@@ -1,4 +1,4 @@
-"""Begins a response: what of its request can be stored, the turn that writes it, and what converts it."""
+"""Begins a response: what of its request can be stored, the turn that writes it, and its encoder."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class StartedResponse(msgspec.Struct, frozen=True):
 class CreationContext(msgspec.Struct, frozen=True):
     """A request for a response. `before`: the messages before its input; `previous`: the stored response with them.
 
-    `servers`: those whose tools it may call, which run here. `exchange`: which brought it, by HTTP.
+    `servers`: those whose tools it may call, which run here. `exchange`: None on a socket.
     """
 
     caller: Caller
@@ -185,7 +185,7 @@ class ResponseCreator:
     ) -> StartedResponse:
         """Begin a response. `before`: the messages before its input, if they are not stored. Raises Refused.
 
-        `exchange`: which brought the request; long requests are processed outside the event loop.
+        `exchange`: None on a socket; by HTTP, long requests are processed outside the event loop.
         """
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)
@@ -222,12 +222,12 @@ class ResponseCreator:
                 return await self._start_unstored(context)
 
     async def _check_exists(self, caller: Caller, conversation_id: str) -> None:
-        """Raise Problem for an id of `POST /v1/conversations` that this owner does not have; other names begin by being used."""
+        """Raise Problem for an id of `POST /v1/conversations` that this owner does not have; others begin when used."""
         if conversation_id.startswith(CREATED_PREFIX):
             await ConversationStore(self.response_store).find(caller.owner, conversation_id)
 
     async def ask(self, caller: Caller, request: Creation, exchange: Exchange) -> EphemeralRequest:
-        """Return what a turn without a conversation would be asked for a response. Raises Refused."""
+        """Return a response's request as one for a turn without a conversation. Raises Refused."""
         model = self._request_context.model(request.model, caller.grant)
         limits = await self._request_context.limits(model)
         if request.conversation is not None:
@@ -260,14 +260,14 @@ class ResponseCreator:
             previous = await self.response_store.waiting(caller.owner, _conversation_id(request))
         if previous is None:
             return None
-        _, decided = split_approvals(request.input)  # who only answers approvals may leave fields out
+        _, decided = split_approvals(request.input)  # requests that answer approvals may leave fields out
         truncation = request.truncation or (previous.note.response.truncation if decided else None)
         if previous.is_cut and truncation != "auto":
             raise invalid("previous_response_id", _HISTORY_TOO_LONG, code="context_length_exceeded")
         return previous
 
     def _input(self, context: CreationContext) -> Input | None:
-        """Return what to store of the request; None if it is not stored. Raises Problem if it has to be."""
+        """Return what to store of the request; None: nothing. Raises Problem if it must be, but can't."""
         request, previous = context.request, context.previous
         if request.conversation is not None and request.previous_response_id is not None:
             raise invalid("conversation", "Send either `previous_response_id` or `conversation`, not both.")
@@ -553,7 +553,7 @@ def generation_of(
     spec: ReplySpec,
     servers: Sequence[OfferedTool] = (),
 ) -> GenerationConfig:
-    """Return how to generate a stored turn's reply. `servers`: those of its server tools."""
+    """Return how to generate a stored turn's reply. `servers`: the offered server tools."""
     run_here = {offered.tool.name: offered for offered in servers}
     return GenerationConfig(
         params,
@@ -569,7 +569,7 @@ def generation_of(
 
 
 def has_same_settings(request: Creation, previous: schema.Response, *, answers_approvals: bool) -> bool:
-    """Return whether a request wants the reply after calls generated as the one that called.
+    """Return whether a request wants the reply after calls generated like the one before.
 
     `answers_approvals`: the request answers approvals, so all that it leaves out is as before.
     """
@@ -586,7 +586,7 @@ def has_same_settings(request: Creation, previous: schema.Response, *, answers_a
 
 
 def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
-    """Separate an input from its answers to approvals, with their places. Answers next to their calls are history."""
+    """Split answers to approvals off an input, with their places. Those to calls in the input are history."""
     if isinstance(given, str):
         return given, []
     ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
@@ -633,7 +633,7 @@ def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[C
 
 
 def summary_request(ask: EphemeralRequest, instructions: str | None) -> EphemeralRequest:
-    """Return what is asked for a summary of an ask. `instructions`: its client's instructions for the summary."""
+    """Return `ask` as a request for a summary. `instructions`: the client's for the summary."""
     messages_to_summarize = ask.messages[1:] if instructions else ask.messages
     prompt = f"{_SUMMARY_PROMPT}\n\n{instructions}" if instructions else _SUMMARY_PROMPT
     return msgspec.structs.replace(

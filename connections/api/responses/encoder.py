@@ -1,4 +1,4 @@
-"""Converts replies to responses: one that is written, item by item, and stored ones, with how they were requested. Pure.
+"""Converts replies to responses: one that is being written, item by item, and stored ones, with their requests. Pure.
 
 The items of a server tool's call contain its id, so a client that returns them names the call. An approval's id contains the
 hash of the arguments, too: only the arguments that were shown can run.
@@ -76,11 +76,11 @@ class _OpenItem:
         return "".join(self.texts)
 
     def part(self) -> schema.Part:
-        """Return all of it so far."""
+        """Return the part so far."""
         return schema.ReasoningText(self.text) if self.is_reasoning else self._output_text()
 
     def item(self, status: schema.ItemStatus, *, encrypts_reasoning: bool) -> schema.Output:
-        """Return its item. `encrypts_reasoning`: the client wants reasoning that it can send back."""
+        """Return the item. `encrypts_reasoning`: the client wants reasoning that it can send back."""
         if not self.is_reasoning:
             content = (self._output_text(),) if status != "in_progress" else ()
             return schema.Message(id=self.item_id, status=status, content=content)
@@ -102,7 +102,7 @@ class ToolLabels(msgspec.Struct, frozen=True):
     namespaces: dict[str, str] = {}
 
     def of(self, tool: str) -> str:
-        """Return the label of a tool's server; that of no server if it is unknown by now."""
+        """Return the label of a tool's server; empty if the tool is unknown by now."""
         return self.by_tool.get(tool, "")
 
     def call(self, call: ToolCall, item_id: str) -> FunctionCall:
@@ -385,7 +385,7 @@ def encode_sse(events: Sequence[schema.StreamEvent]) -> bytes:
 
 
 def encode_lines(events: Sequence[schema.StreamEvent]) -> bytes:
-    """Return one line for each, which is one message of a WebSocket. JSON contains no line breaks."""
+    """Return a line for each event: one message of a WebSocket. JSON contains no line breaks."""
     return b"\n".join(map(_encode, events))
 
 
@@ -547,7 +547,7 @@ def call_item(
     approval_request_id: str | None = None,
     is_cut: bool = False,
 ) -> McpCall:
-    """Return the item of a call. `approval_request_id`: the id of its approval; `is_cut`: it does not change any more."""
+    """Return the item of a call. `approval_request_id`: the id of its approval; `is_cut`: it will not end any more."""
     settled = call.state.is_settled
     status: McpStatus = "incomplete" if is_cut else "in_progress"
     if settled:
@@ -602,7 +602,7 @@ def new_conversation(prefix: str = IMPLICIT_PREFIX) -> str:
 class ResponseNote(msgspec.Struct, frozen=True):
     """How a response was requested. `system`: the system messages in its conversation's inputs, from the beginning.
 
-    `labels`: of the servers of tools, by the tools' names; `before`: items that it begins with.
+    `labels`: of tools' servers, by the tools' names; `before`: items the response begins with.
     """
 
     response: schema.Response
@@ -639,7 +639,7 @@ def input_items(
 
 
 def items_of(record: MessageRecord, conversation_id: str) -> list[ItemWithImages]:
-    """Return the items of a message of a conversation, whose ids stay the same. An empty reply has none."""
+    """Return the items of a conversation's message, always with the same ids. An empty reply has none."""
     name = ResponseRef(conversation_id, record.turn_id).name
     if record.role == "user":
         return [(_user_message(record, f"msg_{name}_in"), record.images)]
@@ -659,7 +659,7 @@ def _user_message(record: MessageRecord, item_id: str) -> schema.Message:
 
 
 def with_images(item: schema.InputItem, images: Sequence[Image]) -> schema.InputItem:
-    """Return a user's item with its images, as far as their bytes are there."""
+    """Return a user's item with its images, as far as their bytes are given."""
     if not isinstance(item, schema.Message):
         return item
     left = iter(images)

@@ -91,12 +91,12 @@ SCOPES = {"POST": KeyScope.CHAT, "DELETE": KeyScope.MANAGE}
 DEFAULT_ITEMS = 20
 MAX_ITEMS = 100
 PAGE_IMAGE_BYTES = 8 * 1024 * 1024
-"""Bytes of a page's images; the page ends with the item that exceeds them."""
+"""Bytes of a page's images; the page ends before the item that exceeds them."""
 _HAS_FOLLOWERS = "The conversation continues after this response: delete what follows it first."
 ImageLoader = Callable[[Sequence[Image]], Awaitable[Sequence[Image]]]
 """Returns images with their bytes, as far as they are stored."""
 MAX_ADDED_ITEMS = 20
-"""Items that one request may add, as at OpenAI's. Each exchange of them is a turn of its own."""
+"""Items that one request may add, as at OpenAI. Each exchange among them becomes a turn."""
 _decode = msgspec.json.Decoder(ConversationFields).decode
 F = TypeVar("F")
 PATH = "/v1/responses"
@@ -106,16 +106,16 @@ PendingWork = Coroutine[Any, Any, None]
 MAX_STREAM_ID = 128
 _CANCELS = ("midstream:response.cancel", "response.cancel")
 MAX_STREAMS = 32
-"""Lanes in use at a time."""
+"""Streams in use at once."""
 MAX_UNSTORED = 64
 MAX_UNSTORED_BYTES = 256 * 1024
 """Bytes of the unstored conversations that a socket's client may continue; the oldest ones are forgotten."""
 MAX_NEWEST_BYTES = 1024 * 1024
-"""Bytes of the newest one, which may exceed that: a client with one long conversation can continue it."""
+"""Bytes of the newest one if no others are kept, so that a client can continue a long conversation."""
 
 
 class ResponseRequestEndpoint(HttpEndpoint[Creation]):
-    """Answers requests with the body of a request for a response."""
+    """Answers requests whose bodies are requests for a response."""
 
     endpoint: ClassVar[EndpointName] = EndpointName.RESPONSES
 
@@ -132,7 +132,7 @@ class ResponsesEndpoint(ResponseRequestEndpoint):
     async def serve(
         self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
     ) -> None:
-        """Answer one. Raises Refused."""
+        """Answer a request. Raises Refused."""
         started = await self.creator.create(caller, request, exchange=exchange)
         body_lease.close()
         try:
@@ -145,7 +145,7 @@ class ResponsesEndpoint(ResponseRequestEndpoint):
 
 
 async def stream(exchange: Exchange, started: StartedResponse, *, after: int | None = None) -> None:
-    """Send a response as events. `after`: the number of the last one that its reader had."""
+    """Send a response as events. `after`: the number of the reader's last event."""
     answer, encoder = started.answer, started.encoder
     answer.cut_off = exchange.cut_off
     await exchange.begin_events(started.request_id, ignored_header(started.answer))
@@ -181,7 +181,7 @@ class InputTokensEndpoint(ResponseRequestEndpoint):
     async def serve(
         self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
     ) -> None:
-        """Answer one. Raises Refused."""
+        """Answer a request. Raises Refused."""
         ask = await self.creator.ask(caller, request, exchange)
         tokens = await self.creator.sessions.ephemeral.count(caller.owner, ask)
         body_lease.close()
@@ -194,7 +194,7 @@ class CompactionEndpoint(ResponseRequestEndpoint):
     async def serve(
         self, exchange: Exchange, caller: Caller, request: Creation, body_lease: ExitStack
     ) -> None:
-        """Answer one. Raises Refused."""
+        """Answer a request. Raises Refused."""
         ask = summary_request(await self.creator.ask(caller, request, exchange), request.instructions)
         await self.request_context.count(caller)
         reply = await self.creator.sessions.ephemeral.answer(caller.owner, ask)
@@ -242,7 +242,7 @@ class StoredEndpoint(HttpEndpoint[F]):
     async def serve(self, exchange: Exchange, caller: Caller, request: F, body_lease: ExitStack) -> None:
         """Do the act. Raises Refused."""
         if request is None:
-            body_lease.close()  # else it is held until what it brought is stored
+            body_lease.close()  # with a body, the lease lasts until its content is stored
         act = self.acts["GET" if exchange.request.method == "HEAD" else exchange.request.method]
         with on_behalf_of(caller.store_group):
             await act(exchange, caller, request)
@@ -281,7 +281,7 @@ class StoredResponseEndpoint(StoredEndpoint[None]):
         await exchange.answer(json_response(_resource(now)))
 
     async def delete(self, exchange: Exchange, caller: Caller, _: None) -> None:
-        """Delete the response; with the last one its conversation, unless a client named it. Raises Refused."""
+        """Delete the response; after the last its conversation, unless a client named it. Raises Refused."""
         kept = await self._found(exchange, caller)
         if not kept.has_ended:
             raise Problem(409, "The response is still running: cancel it first.", code="conflict")
@@ -327,7 +327,7 @@ async def item_page(items: list[ItemWithImages], request: Request, shown: ImageL
 
 
 async def load_images(items: Sequence[ItemWithImages], shown: ImageLoader) -> list[schema.InputItem]:
-    """Return items with the bytes of their images; a page ends before it has too many. Raises StoreDown."""
+    """Return items with their images' bytes; a page ends before it has too many bytes. Raises StoreDown."""
     page: list[schema.InputItem] = []
     size = 0
     for item, images in items:
@@ -465,7 +465,7 @@ class ConversationsEndpoint(StoredEndpoint[ConversationFields]):
         )
 
     async def _admit(self, caller: Caller, turns: int) -> None:
-        """Count what is stored as messages. Raises RateLimited."""
+        """Count stored turns as messages. Raises RateLimited."""
         self.request_context.take(caller, turns)
         await self.request_context.count(caller, turns)
 
@@ -518,7 +518,7 @@ def responses_routes(
 
 
 class ResponsesWebSocketEndpoint(ApiWebSocketEndpoint[Caller]):
-    """Serves sockets for one response after another, or several at once. `creator` begins them."""
+    """Serves sockets: one response after another, or several at once. `creator` begins them."""
 
     def __init__(
         self,
@@ -703,7 +703,7 @@ class _ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str | None:
-        """What an error about it carries."""
+        """What errors about it carry."""
         return self.stream_id
 
 
@@ -765,12 +765,12 @@ class UnstoredResponses:
         self._bytes = 0
 
     def get(self, response_id: str | None) -> tuple[Message, ...] | None:
-        """Return all messages up to its end; None if it is not here."""
+        """Return a response's messages; None if it is not here."""
         found = None if response_id is None else self._messages.get(response_id)
         return None if found is None else found[0]
 
     def put(self, response_id: str, messages: tuple[Message, ...]) -> None:
-        """Keep one, as long as there is room."""
+        """Keep one, forgetting the oldest if full."""
         size = len(encode_messages(messages))
         self._messages[response_id] = (messages, size)
         self._bytes += size
@@ -788,7 +788,7 @@ class UnstoredResponses:
 
 
 class ActiveStream:
-    """A place for one response at a time. `stop` ends the current one; `is_stopped`: it was stopped before it began."""
+    """A place for one response at a time. `stop` ends the current one; `is_stopped`: stop it once it begins."""
 
     def __init__(self) -> None:
         self.response_id: str | None = None

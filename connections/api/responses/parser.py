@@ -1,4 +1,4 @@
-"""Requests of the Responses API, as far as supported (OpenAI; Open Responses), and their conversion to what a turn is asked. Pure.
+"""Requests of the Responses API, as far as supported (OpenAI; Open Responses), and their conversion to a turn's request. Pure.
 
 A refusal names the field. The tools of MCP servers are the operator's, by the names in the server file: no URL of a request is
 used. The operator's functions are tools of the server `midstream`.
@@ -261,7 +261,7 @@ def parse_response_request(body: bytes) -> Creation:
 def response_turn_request(
     request: Creation, limits: Limits, before: Sequence[Message] = (), servers: Sequence[McpServer] = ()
 ) -> EphemeralRequest:
-    """Return what a turn without a conversation is asked. `before`: messages before the input; `servers`: for tools.
+    """Return the request of a turn without conversation. `before`: messages before the input; `servers`: for tools.
 
     Raises Problem.
     """
@@ -307,7 +307,7 @@ def format_of(request: Creation) -> Format | None:
 
 
 def field_names() -> dict[str, str]:
-    """Return the client's names of fields that the layers below name otherwise."""
+    """Return the client's names of fields that lower layers name differently."""
     return {
         "max_new_tokens": "max_output_tokens",
         "special_tokens": "skip_special_tokens",
@@ -377,7 +377,7 @@ class _AssistantMessage:
         self.allowed: dict[str, str] = {}
 
     def take(self) -> Iterator[Message]:
-        """Return the message, if there is one, and begin another."""
+        """Yield the message, if any, and results; begin another."""
         if self.message_text is not None or self.calls:
             reasoning_parts = "\n".join(self.reasoning_parts)
             yield Message(
@@ -563,7 +563,7 @@ def encode_opaque(text: str) -> str:
 
 
 def decode_opaque(text: str) -> str | None:
-    """Return a sealed text; None if this server did not seal it."""
+    """Return the text; None if this server did not encode it."""
     if not text.startswith(_OPAQUE_PREFIX):
         return None
     try:
@@ -573,7 +573,7 @@ def decode_opaque(text: str) -> str | None:
 
 
 def encode_messages(messages: Sequence[Message]) -> bytes:
-    """Return the bytes that limits of messages count, with those of images."""
+    """Return messages as the bytes that limits count, images included."""
     return msgspec.json.encode(messages)
 
 
@@ -599,7 +599,7 @@ def tools_of(given: Sequence[Tool], servers: Sequence[McpServer] = ()) -> Tools:
 
 
 def ignored_tools(given: Sequence[Tool] | None) -> tuple[str, ...]:
-    """Return the places of tools that only OpenAI's servers run, as many as a request may have tools."""
+    """Return the places of tools that only OpenAI's servers run, at most `MAX_TOOLS`."""
     return tuple(where for where, _, tool in _flattened(given or ()) if tool.type not in ("function", "mcp"))[
         :MAX_TOOLS
     ]
@@ -622,7 +622,7 @@ def _functions(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
 
 
 def _flattened(given: Sequence[Tool]) -> Iterator[tuple[str, str | None, Tool]]:
-    """Yield all tools, with those in a namespace in its place."""
+    """Yield all tools, with a namespace's tools in its place."""
     for number, tool in enumerate(given):
         if tool.type != "namespace":
             yield f"tools[{number}]", None, tool
@@ -658,7 +658,7 @@ def _tool_choice(given: str | ToolChoice | None, tools: Tools) -> ReplySpec:
 
 
 def _allowed(given: ToolChoice, tools: Tools) -> ReplySpec:
-    """Show the model only the tools that it may call."""
+    """Return only the tools that the model may call."""
     if given.mode not in ("auto", "required", "none"):
         raise invalid_field("tool_choice.mode", "must be auto, required or none.")
     named = []
@@ -714,7 +714,7 @@ def _mcp_server(tool: Tool, where: str, box: ToolRegistry) -> McpServer:
 def _approval_rule(
     given: str | Approvals | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool]:
-    """Return whether a request wants approvals for a tool; by default for all of them. Raises Problem."""
+    """Return a test whether a tool needs an approval; by default all do. Raises Problem."""
     match given:
         case None | "always":
             return lambda _: True
@@ -731,7 +731,7 @@ def _approval_rule(
 def _tool_filter(
     given: list[str] | ToolNames | None, where: str, found: Sequence[ServerTool]
 ) -> Callable[[ServerTool], bool] | None:
-    """Return whether a list names a tool, by its name here or at its server; None without a list. Raises Problem."""
+    """Return a test whether a list has a tool's name here or at its server; None without a list. Raises Problem."""
     if isinstance(given, ToolNames):
         if given.read_only is not None:
             why = "is not supported: list the tools by name."

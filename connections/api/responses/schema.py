@@ -389,7 +389,7 @@ class ItemEvent(Event, frozen=True, kw_only=True):
 
 
 class PartEvent(ItemEvent, frozen=True, kw_only=True):
-    """The root of events about a part of it."""
+    """The root of events about item parts."""
 
     content_index: int = 0
 
@@ -454,7 +454,7 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="midstream:response.cancel
 
 
 class ErrorEvent(Event, frozen=True, kw_only=True, tag="error"):
-    """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those within it."""
+    """A request on a WebSocket was refused. OpenAI's clients read the fields beside `error`, others those in it."""
 
     status: int
     code: str

@@ -61,7 +61,7 @@ from sessions.turn.tool_calls import CallAnswer, Result, as_written, result_text
 from sessions.turn.turn import Cancel, NullSubscriber
 
 MAX_PATH_BYTES = 4 * 1024 * 1024
-"""Of what was said before a response, as much as a request may bring: more is not read for one that names it."""
+"""Bytes of the messages before a response that are read: as many as a request may bring."""
 CANCEL_TIMEOUT_S = 5.0
 """How long a cancel waits for the end that it decided."""
 MAX_REFERENCED_RESPONSES = 64
@@ -88,7 +88,8 @@ SEPARATOR = "\n\n"
 class StoredResponse(msgspec.Struct, frozen=True):
     """A stored response, and the messages up to its end.
 
-    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow; `is_cut`: messages stand before the path.
+    `turns`: those that wrote it, several if the server ran their calls; `waits`: another one will follow;
+    `is_cut`: the path lacks its beginning.
     """
 
     ref: ResponseRef
@@ -110,7 +111,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages for a model that continues from it."""
+        """The messages for a model that continues it."""
         return model_messages(self.path, self.note)
 
     @property
@@ -120,7 +121,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 class InsertionPoint(msgspec.Struct, frozen=True):
-    """The place of a new response. `after`: the one that it continues; None: it continues the conversation."""
+    """The place of a new response. `after`: the response that it continues; None: at the end."""
 
     conversation_id: str
     after: StoredResponse | None
@@ -132,7 +133,7 @@ class ResponseStore(StoredTurns):
     answered_code: ClassVar[str] = "approval_answered"
 
     async def find(self, owner: Owner, response_id: str, *, with_path: bool = False) -> StoredResponse | None:
-        """Return a response; None if this owner has no such, or it is not stored. Raises StoreDown."""
+        """Return a response; None if this owner has none of this id. Raises StoreDown."""
         if (ref := conversation_of(response_id)) is None:
             return None
         turn = await self.sessions.kept.turn(owner, ref.conversation_id, ref.turn_id)
@@ -207,7 +208,7 @@ class ResponseStore(StoredTurns):
     ) -> StoredReply:
         """Answer calls; return once the turn that follows them is accepted. Raises Refused.
 
-        `generation`: for its reply, unless that is generated like the one that called.
+        `generation`: for that turn's reply, unless `given` has the same settings.
         """
         *answers, last = given.answers
         if not given.same_settings and isinstance(last, Result):
@@ -262,9 +263,9 @@ class ResponseStore(StoredTurns):
             self.forget(stored)
 
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
-        """Delete a response, with the last one a conversation that no client named. Raises Refused."""
+        """Delete a response; after the last, a conversation no client named. Raises Refused."""
         conversation_id = kept.ref.conversation_id
-        # with the calls before it
+        # with the calls that it follows
         await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
         await self.sessions.kept.forget(owner, conversation_id, kept.ref.turn_id)
         is_first = kept.turns[0].record.parent_id is None
@@ -290,8 +291,8 @@ async def resolve_references(
 ) -> Creation:
     """Return the request with the items that it names.
 
-    If its items up to the last one of a stored response are that response's conversation, it continues from there. So a
-    client that repeats its conversation has one stored conversation. Raises Problem, StoreDown.
+    If its items, up to the last one of a stored response, are that response's conversation, the request continues from there.
+    So clients that repeat a conversation store it once. Raises Problem, StoreDown.
     """
     given = request.input
     if isinstance(given, str):
@@ -320,7 +321,7 @@ def _end_of_reply(items: Sequence[Item], last: int) -> int:
 
 
 async def _items(response_store: ResponseStore, owner: Owner, given: Sequence[Item]) -> list[Item]:
-    """Return all items. Raises Problem, StoreDown."""
+    """Resolve references. Raises Problem, StoreDown."""
     known: dict[ResponseRef, dict[str, Item]] = {}
     items: list[Item] = []
     for number, item in enumerate(given):
@@ -450,7 +451,7 @@ class StoredConversation(msgspec.Struct, frozen=True):
 
 
 def calls_without_output(path: Sequence[MessageRecord]) -> tuple[CallRecord, ...]:
-    """Return the calls after some messages that wait for their outputs."""
+    """Return the calls at a path's end that wait for their outputs."""
     return tuple(call for record in path[-1:] for call in record.calls if not call.state.is_settled)
 
 
@@ -566,7 +567,7 @@ class ConversationStore:
     async def _replace_reply(
         self, caller: Caller, conversation_id: str, reply: MessageRecord, given: ProvidedReply
     ) -> str:
-        """Store another reply beside the last one; return its turn. Raises Refused."""
+        """Store another reply beside `reply`; return the turn. Raises Refused."""
         return (
             await self._store_turn(
                 caller, conversation_id, Regenerate(reply.message_id, is_last=True), UserInput("", ""), given
@@ -613,7 +614,7 @@ _decode_description = msgspec.json.Decoder(ConversationDescription).decode
 
 
 def group_into_turns(messages: Sequence[Message], path: Sequence[MessageRecord] = ()) -> Iterator[ItemTurn]:
-    """Return messages as turns. `path`: the messages before them. Raises Problem if they do not follow those."""
+    """Return messages as turns. `path`: the messages before them. Raises Problem if they can't follow these."""
     known = {call.call_id for record in path for call in record.calls}
     calls = {call.call_id for call in calls_without_output(path)}
     last = path[-1] if path else None
@@ -662,7 +663,7 @@ def _take_role(rest: deque[Message], role: str) -> Iterator[Message]:
 
 
 def _take_reply(given: ProvidedReply, rest: deque[Message]) -> ProvidedReply:
-    """Take the next messages of the assistant, up to one with calls, as one reply with what it says before."""
+    """Take the next messages of the assistant, up to one with calls, as one reply that begins with `given`."""
     while rest and rest[0].role == "assistant" and not given.calls:
         more = rest.popleft()
         given = ProvidedReply(
@@ -689,19 +690,19 @@ def _locked() -> Problem:
 
 
 def conversation_not_found(conversation_id: str) -> Problem:
-    """Return the refusal of a conversation that its sender does not have."""
+    """Return the refusal of a conversation unknown to this client."""
     why = f'Conversation not found: "{conversation_id[:160]}".'
     return Problem(404, why, code="not_found", param="conversation_id")
 
 
 def item_not_found(item_id: str) -> Problem:
-    """Return the refusal of an item that its conversation does not have."""
+    """Return the refusal of an item that is not in the conversation."""
     why = f'Item not found: "{item_id[:160]}".'
     return Problem(404, why, code="not_found", param="item_id")
 
 
 class CallAnswers(msgspec.Struct, frozen=True):
-    """Answers to calls: results, and decisions. `same_settings`: the reply after them is generated as the one that called."""
+    """Answers to calls: results, and decisions. `same_settings`: the next reply is generated like the one that called."""
 
     answers: tuple[CallAnswer, ...]
     same_settings: bool = True

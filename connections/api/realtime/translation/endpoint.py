@@ -76,7 +76,7 @@ NO_EXPIRY = 253_402_300_799
 PendingWork = Coroutine[Any, Any, None]
 T = TypeVar("T")
 MAX_ATTEMPTS = 5
-"""How often a growth, or the beginning of an interpretation, is sent if it fails for now."""
+"""How often an interpretation's start or growth is tried if refusals are temporary."""
 RETRY_MS = 500
 """The pause before a retry, if the refusal names none."""
 DRAIN_TIMEOUT_S = 10.0
@@ -105,7 +105,7 @@ def decode(message: str | bytes) -> AnyClientEvent:
 
 
 class TranslationCodec(EventLines):
-    """The coding of one session."""
+    """The codec of one session."""
 
     def __init__(self, encoder: TranslationEventEncoder) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
 
 
 class TranslationsHandler:
-    """Handles one session's events. `inner`: answers frames. Only one task at a time passes on what waits."""
+    """Handles one session's events. `inner`: answers frames. Only one task at a time processes the queue."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class TranslationsHandler:
         self._has_audio_input = False
 
     def handle(self, connection: Connection, event: AnyClientEvent) -> PendingWork | None:
-        """Decide at once; return the work that passes on what waits, unless it runs. Raises Refused."""
+        """Decide at once; return the work on the queue, unless it is running. Raises Refused."""
         match event:
             case SessionUpdate():
                 self._update(connection, event)
@@ -248,7 +248,7 @@ class TranslationsHandler:
             self._speech_input.set_language(self._voice_service.language_of(_audio_start(settings.options)))
 
     def _choose_voice(self, options: TranslationOptions) -> None:
-        """Choose the voice: a client that speaks gets one of the language, one that types only the one it names."""
+        """Choose the voice: one of the target language for a client that speaks, or only the one that is named."""
         if self._speech_output is not None and self._voice_service is not None:
             found = (
                 voice_for(self._voice_service.voices, options.target or "") if self._has_audio_input else None
@@ -256,7 +256,7 @@ class TranslationsHandler:
             self._speech_output.begin(options.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
-        """Take sound; the first one returns the work of listening. Raises Refused."""
+        """Take sound; at the first, return the work of listening. Raises Refused."""
         if self._voice_service is None:
             raise InvalidEvent(NO_AUDIO, field="type", code="unsupported_content_type")
         self._session.check()
@@ -315,7 +315,7 @@ class TranslationsHandler:
             self._is_busy = False
 
     async def _step(self, connection: Connection) -> bool:
-        """Pass on some of what waits; return whether there may be more. Refusals are sent, their text is dropped."""
+        """Process part of the queue; return whether there may be more. Refusals are sent, their text is dropped."""
         part, current = self._session.queue.head(), self._encoder.current
         if current is not None and (
             self._session.is_closing if part is None else part.options != self._options
@@ -365,7 +365,7 @@ class TranslationsHandler:
                 self._encoder.current = None
         if not is_refused:
             self._options = options
-        elif begun.turn_id is not None:  # the store took it, but could not confirm it
+        elif begun.turn_id is not None:  # the store took the start, but could not confirm it
             await self._abandon(connection, begun)
 
     async def _submit(self, connection: Connection, frame: frames.Request) -> None:
@@ -379,7 +379,7 @@ class TranslationsHandler:
             await self._grow(connection, current, part)
 
     async def _grow(self, connection: Connection, current: Interpretation, part: QueuedText) -> None:
-        """Grow an interpretation. Text that is too late waits for the next one; growth by others is continued."""
+        """Grow an interpretation. Text that is too late, or collides with growth by others, is queued again."""
         growth = Growth(off=current.chars, text=part.text, final=part.ends, turn_id=current.turn_id)
         try:
             grown = await _retry(partial(self._send, connection, growth))
@@ -391,7 +391,7 @@ class TranslationsHandler:
             connection.push(error_frame(why, part.ref))
             if is_lost or why.retryable or not part.text:
                 await self._abandon(connection, current)
-            if why.retryable:  # it is not known how much of it was stored
+            if why.retryable:  # it is not known how much of the text was stored
                 connection.shut(_STALLED)
             return
         current.note_chars(grown.chars)
@@ -404,11 +404,11 @@ class TranslationsHandler:
         return await self._sessions.grow(connection.owner, self._session.conversation_id, growth)
 
     async def _abandon(self, connection: Connection, abandoned: Interpretation) -> None:
-        """Cancel an interpretation that its session does not know: it would block the next one of its conversation."""
+        """Cancel an interpretation of unknown state: it would block the next one of its conversation."""
         self._encoder.current = None
         if abandoned.over.is_set():
             return
-        if abandoned.turn_id is None:  # its client reads too late to know; leaving ends it, too
+        if abandoned.turn_id is None:  # the client reads too late for it to be known; leaving ends it, too
             connection.shut(_STALLED)
             return
         conversation_id = self._session.conversation_id
@@ -440,9 +440,9 @@ async def _retry(act: Callable[[], Awaitable[T]]) -> T:
 
 
 class Transcript:
-    """Makes a text of what is heard, which is never revised. The words between two silences are a line.
+    """Makes a text of speech, which is never revised. The words between two silences are a line.
 
-    Words, or characters of scripts without blanks, are told once two successive hypotheses agree on them
+    Words, or characters of scripts without blanks, are published once two successive hypotheses agree on them
     (LocalAgreement-2).
     """
 
@@ -563,7 +563,7 @@ class SpeechInput:
         transcript = Transcript()
         listening = Listening(coding=Coding.PCM16, rate=RAW_RATE, language=self._language)
         async with self._voice_service.ear.listen(listening, owner=str(self._connection.owner)) as hearing:
-            if self._language != listening.language:  # since it was asked to listen
+            if self._language != listening.language:  # it changed while the recognizer started
                 return
             self._hearing = hearing
             hearing.feed(bytes(self._buffer))

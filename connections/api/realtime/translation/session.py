@@ -1,4 +1,4 @@
-"""One translation session: its options, the text that waits, its events, and the encoder that makes them of its interpretations. Pure.
+"""One translation session: its options, the text that waits, its events, and their encoder. Pure.
 
 The types are OpenAI's (API reference: Translation client events, server events). Our own are typed text
 (`session.input_text_buffer.append`), the language of the source, and when words are sent. A session sends what it
@@ -37,13 +37,13 @@ T = TypeVar("T")
 MAX_QUEUED_CHARS = 32_000
 """Characters that may wait; more are refused until some were taken."""
 MAX_QUEUED_PARTS = 32
-"""Parts of different wishes: each is an interpretation of its own, however short."""
+"""Parts with different options: each is one interpretation, however short."""
 FULL_CHARS = 24_000
 """An interpretation of this length ends with its sentence, and the next one begins."""
 Wait = Annotated[int, Meta(ge=1, le=20)]
 VoiceName = Annotated[str, Meta(min_length=1, max_length=64)]
 END_TIMEOUT_S = 5.0
-"""How long to wait for the end of an interpretation, or its growth, that the store reported."""
+"""How long to wait for an interpretation's end or growth that the store reported."""
 TAIL = 8
 """Last characters of the translation, which determine how the next interpretation is joined."""
 _NAMES = {
@@ -98,7 +98,7 @@ class TranslationSession:
         return SessionCreated(session=self._shown())
 
     def update(self, event: SessionUpdate) -> ServerEvent:
-        """Change the options for later text. Raises BadParams if the model can't follow them, Invalid."""
+        """Change options for later text. Raises InvalidEvent; BadParams if the model can't follow."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
         interpreting, facts = settings.options.interpreting(), self._facts()
@@ -119,7 +119,7 @@ class TranslationSession:
         )
 
     def append(self, text: str, ref: str | None) -> None:
-        """Add text; an empty one has no effect. Raises InvalidEvent, Overloaded."""
+        """Add text; empty text has no effect. Raises InvalidEvent, Overloaded."""
         self.check()
         if text:
             self.queue.add(text, self.settings.options, ref=ref)
@@ -167,7 +167,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     voice: str | None = None
 
     def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
-        """Return the frame that begins such an interpretation. A client that leaves ends it."""
+        """Return the frame that begins an interpretation, which ends if the client leaves."""
         assert self.target is not None  # noqa: S101 - nothing is taken before it is said
         return InterpretStart(
             client_msg_id=client_msg_id,
@@ -180,7 +180,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def interpreting(self) -> SourceState | None:
-        """Return what the model is asked, once the target is known."""
+        """Return what to ask of the model; None without a target."""
         if self.target is None:
             return None
         return SourceState(self.source, self.target, self.publish_policy, self.wait_words)
@@ -218,7 +218,7 @@ def _value_or(value: T | UnsetType, before: T) -> T:
 
 
 class QueuedText(msgspec.Struct, frozen=True):
-    """Text for one interpretation, with one set of options. `ends`: no text follows it there.
+    """Text for one interpretation, with one set of options. `ends`: it is the last there.
 
     `ref`: of the event with its newest text.
     """
@@ -264,7 +264,7 @@ class InputQueue:
         return len(self._parts) - (bool(self._parts) and not self._parts[-1].text)
 
     def _begins(self, options: TranslationOptions) -> bool:
-        """Whether text under this wish is a part of its own."""
+        """Whether text with these options is a new part."""
         last = next((part for part in reversed(self._parts) if part.text), None)
         return last is None or last.options != options
 
@@ -309,7 +309,7 @@ def fitting(text: str, chars: int) -> tuple[int, bool]:
 
 
 def _sentence_end(text: str, earliest: int, limit: int) -> int | None:
-    """Return the end of the first sentence that ends there or later, with its closing characters."""
+    """Return where the first sentence ends from `earliest` on, with its closing characters."""
     for place in range(earliest, min(len(text), limit)):
         if text[place] == "\n":
             return place + 1
@@ -489,7 +489,7 @@ class Interpretation:
         self._changed.set()
 
     async def continues_after(self, chars: int) -> bool:
-        """Wait a moment for its end, or for more of its source than this; return whether that came."""
+        """Wait a moment for its end, or more of its source than `chars`; return whether one came."""
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while not self.over.is_set() and self.chars <= chars:
