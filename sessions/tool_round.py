@@ -402,7 +402,7 @@ class ToolRunner:
             is_known = self._live.tool_round.generation.offered(call.name) is not None
             name = call.name if is_known else "unknown"  # a name that the model made up is content
             self._observer.tool_ended(name, call.call_id, monotonic() - begun, failure)
-            await self._change(call, change)
+            await asyncio.shield(self._change(call, change))  # a drain cancels no result that is being saved
 
     async def _change(self, call: CallRecord, change: Change) -> CallRecord | None:
         return await self._call_states.change(self._conversation, self._live, call.call_id, change)

@@ -12,7 +12,7 @@ PACE = """
     async (pace) => {
       const { conversationAt } = await import("/static/ui/conversations/address.js");
       const chosen = [[conversationAt(location.hash), { pace }]];
-      localStorage.setItem("midstream.choices", JSON.stringify(chosen));
+      localStorage.setItem("midstream.conversation-settings", JSON.stringify(chosen));
     }
 """
 

@@ -125,11 +125,11 @@ async def test_drafts_are_bounded_in_number_and_size_and_the_oldest_go(
 async def test_settings_of_hundreds_of_conversations_are_kept(chat: ChatPage, peer: FakeServer) -> None:
     kept = "Array.from({ length: 500 }, (_, number) => [`c${number}`, { pace: number }])"
     await visit(chat, peer)
-    await chat.client(f"localStorage.setItem('midstream.choices', JSON.stringify({kept}))")
+    await chat.client(f"localStorage.setItem('midstream.conversation-settings', JSON.stringify({kept}))")
     await chat.page.get_by_role("button", name="Settings", exact=True).click()
     await chat.page.get_by_label("Temperature").fill("1")
     await chat.page.get_by_role("button", name="Save").click()
-    choices = await chat.client("JSON.parse(localStorage.getItem('midstream.choices'))")
+    choices = await chat.client("JSON.parse(localStorage.getItem('midstream.conversation-settings'))")
     assert (len(choices), choices[0]) == (501, ["c0", {"pace": 0}])
 
 

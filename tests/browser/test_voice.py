@@ -52,6 +52,11 @@ VOLUME = """
     };
 """
 OWN_RATE = """
+    window.AudioContext = class extends AudioContext {
+      constructor(options) {
+        super(options ?? { sampleRate: 96_000 });
+      }
+    };
     const connect = AudioContext.prototype.createMediaStreamSource;
     let wasAsked = false;
     AudioContext.prototype.createMediaStreamSource = function (stream) {
@@ -60,7 +65,7 @@ OWN_RATE = """
       throw new DOMException("The rates differ.", "NotSupportedError");
     };
 """
-"""As Firefox, which connects a microphone only to a context of the device's own rate."""
+"""As Firefox, which connects a microphone only to a context of the device's own rate: here 96 kHz."""
 PERMISSION_PROMPT = "navigator.permissions.query = async () => ({ state: 'prompt' })"
 """As browsers say that forget a permission with the page; else the sound may go on by itself."""
 MARKED = """() => [...(CSS.highlights.get("spoken-word") ?? [])].map((word) => {

@@ -43,7 +43,7 @@ export class ConversationSettings {
    */
   constructor(parts) {
     this.#parts = parts;
-    this.#choices = new Kept("midstream.choices", parts.places, BOUNDS);
+    this.#choices = new Kept("midstream.conversation-settings", parts.places, BOUNDS);
     for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
     this.#model.addEventListener("change", () => this.#fitToModel());

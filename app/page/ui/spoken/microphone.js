@@ -2,6 +2,8 @@
 const WANTED = { channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 /** A level this many decibels below the loudest is shown as silence. */
 const QUIET_DB = 60;
+/** The most samples a second that the service takes. */
+const MOST_RATE = 48_000;
 
 /** The microphone's sound: samples of 16 bits, 20 ms at a time. */
 export class Microphone {
@@ -26,6 +28,7 @@ export class Microphone {
     const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     const { context, source } = heardIn(stream, rate);
     const microphone = new Microphone(stream, context);
+    const step = microphone.#step;
     try {
       await context.audioWorklet.addModule(import.meta.resolve("./capture-worklet.js"));
     } catch (error) {
@@ -33,7 +36,7 @@ export class Microphone {
       throw error;
     }
     const capture = new AudioWorkletNode(context, "midstream-capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
-    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(data, pcm), levelOf(data));
+    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(means(data, step), pcm), levelOf(data));
     source.connect(capture);
     for (const track of stream.getAudioTracks()) track.addEventListener("ended", onLost);
     return microphone;
@@ -41,7 +44,12 @@ export class Microphone {
 
   /** Samples a second. */
   get rate() {
-    return this.#context.sampleRate;
+    return this.#context.sampleRate / this.#step;
+  }
+
+  /** How many of the context's samples become one. */
+  get #step() {
+    return Math.ceil(this.#context.sampleRate / MOST_RATE);
   }
 
   /** Releases the microphone: the browser no longer shows that the page listens. */
@@ -67,6 +75,14 @@ function heardIn(stream, rate) {
     context = new AudioContext();
     return { context, source: context.createMediaStreamSource(stream) };
   }
+}
+
+/** The means of each `step` samples. @param {Float32Array} samples @param {number} step */
+function means(samples, step) {
+  if (step === 1) return samples;
+  return Float32Array.from({ length: Math.floor(samples.length / step) }, (_, place) => {
+    return samples.subarray(place * step, (place + 1) * step).reduce((sum, sample) => sum + sample, 0) / step;
+  });
 }
 
 /** @param {number} sample  -1 to 1 */

@@ -17,7 +17,7 @@ export class Drafts {
   /** @param {import("../settings/kept.js").Places} places */
   constructor(places) {
     this.#texts = new Kept("midstream.drafts", places);
-    this.#attached = new Kept("midstream.attached", places, { units: ATTACHED_UNITS });
+    this.#attached = new Kept("midstream.attachments", places, { units: ATTACHED_UNITS });
   }
 
   /** @param {string} conversationId @returns {Draft} */
