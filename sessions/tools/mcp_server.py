@@ -53,7 +53,7 @@ NAME_CHARS = 64
 CONTENT_NAME_CHARS = 200
 """Characters of a name that a server gives a part."""
 GOODBYE_S = 2.0
-"""How long a session has to end at each attempt; its server has half of it to acknowledge that."""
+"""How long a session has to end at each attempt; its server has half of that time to acknowledge the end."""
 GOODBYES = 3
 MOST_PAGES = 32
 MOST_LISTED = 2048
@@ -61,13 +61,13 @@ MOST_LISTED = 2048
 MOST_ROUNDS = 16
 """How often a server may answer a call with further requests."""
 ROUND_S = 0.25
-"""Pause before a call is sent again whose server asked only for that."""
+"""Pause before a call is sent again whose server asked for nothing else."""
 GRACE_S = 2.0
 """How long a server has to end its answer to a call that is over."""
 ANSWERS_TIMES = 4
-"""How many times the bytes of one message all answers to one call may have."""
+"""All answers to one call may have this many times the maximum bytes of one message."""
 EVENT_COSTS = 8192
-"""Bytes that an event counts as: it is parsed and checked several times, however short it is."""
+"""Bytes that an event counts in addition to its own: it is parsed and checked several times, however short it is."""
 RATE = 512 * 1024
 """Bytes per second: 64 events."""
 ANSWER_S = 10.0
@@ -89,7 +89,7 @@ _ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] =
 class ReconnectTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. `first`, `longest`: pauses before a session is reopened; each is twice the one before.
 
-    `apart`: between two reads of a list, however often the server reports changes.
+    `apart`: the least time between two reads of a list, however often the server reports changes.
     """
 
     first: float = 1.0
@@ -138,7 +138,7 @@ class McpServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the session open while the context lasts. It begins once the first handshake has succeeded or failed."""
+        """Keep a session open while the context lasts. The block begins once the first handshake has succeeded or failed."""
         keeping = asyncio.create_task(self._keep())
         try:
             await self._tried.wait()
@@ -234,7 +234,7 @@ class McpServer:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task, once more if that got lost on its way; leave it behind if nothing helps."""
+    """Cancel a task, once more if the cancellation got lost on its way; leave the task behind if nothing helps."""
     for _ in range(GOODBYES):
         task.cancel()
         await asyncio.wait({task}, timeout=GOODBYE_S)
@@ -262,7 +262,7 @@ async def call_remote_tool(
 ) -> str:
     """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
 
-    A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
+    A cancelled caller returns at once. The server is notified meanwhile, and the call keeps its place until then.
     """
     traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
     CURRENT.set(traffic)
@@ -281,7 +281,7 @@ async def call_remote_tool(
 
 
 def _retrieve_error(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
-    """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
+    """Retrieve the error of a task that nobody waits for: it was reported, or is no longer of interest."""
     if not exchange.cancelled():
         exchange.exception()
 
@@ -463,7 +463,7 @@ class Session:
         raise ToolFailed(f"The tool's server asked for more input {MOST_ROUNDS} times.")
 
     def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
-        """Return what a server may know of a call besides its arguments."""
+        """Return what a server is sent about a call besides its arguments."""
         meta: dict[str, Any] = {"midstream/call": context.call_id}
         if self._options.identify:
             meta |= {"midstream/owner": context.owner, "midstream/conversation": context.conversation}
