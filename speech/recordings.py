@@ -1,7 +1,7 @@
 """The sound of uploaded files. WAV headers are read here, and all else is decoded by PyAV (FFmpeg) outside of the gateway.
 
-FFmpeg parses whatever a client sends. So each file gets a process of its own, with limits on memory, processor and wall
-time: a file that crashes or hangs it fails alone. Of a WAV header (RIFF; Microsoft's mmreg.h has the tags), sizes are only
+FFmpeg parses whatever a client sends. So each file gets a process of its own, with limits on memory, processor and wall time: a
+file that crashes or hangs its process fails alone. Of a WAV header (RIFF; Microsoft's mmreg.h has the tags), sizes are only
 trusted as far as the bytes go.
 """
 
@@ -21,7 +21,7 @@ from speech.process import running_child
 
 SHORTEST_S = 0.1
 _LEAST_PATIENCE_S, _SLOWEST = 30.0, 20
-"""How long one file may take: this, and a second for so many seconds of sound, ten times what a busy core takes."""
+"""How long one file may take: the first, and a second per `_SLOWEST` seconds of sound, ten times what a busy core takes."""
 OTHER_FORMATS = (
     "Send a WAV file (16-bit PCM, µ-law or A-law), MP3, WebM, Ogg, FLAC or M4A, or 16-bit PCM at 24,000 Hz "
     "named *.pcm."
