@@ -24,7 +24,7 @@ class StreamingRecognizer(WorkerProcess[Ready]):
     def __init__(
         self, options: RecognizerOptions, *, known: Ready | None = None, module: str = str(__package__)
     ) -> None:
-        """`known`: the process's facts: it starts at its first use. `module`: of the process."""
+        """`known`: the process's facts; given them, it starts at its first use. `module`: of the process."""
         super().__init__(
             *(module, "listening", msgspec.json.encode(options).decode()),
             who="listener",

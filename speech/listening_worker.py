@@ -140,7 +140,7 @@ def recognizing(
         return lambda samples, _: model.recognize(samples)
 
     def watch() -> list[bool]:
-        """Report between two steps that the worker works. A speaker who leaves is noticed after this piece, of some seconds."""
+        """Report progress between two steps. A speaker who leaves is noticed after this piece, of some seconds."""
         channel.send(Working())
         return [False]
 
@@ -191,7 +191,7 @@ _NOTHING = Utterance("")
 
 
 class _PendingEvent(msgspec.Struct, frozen=True):
-    """A moment to report. `end`: the number of frames until then; `since`: until the first of the moments that it replaces.
+    """A moment to report. `end`: how many frames came before; `since`: how many before the first moment that it replaces.
 
     `is_committed`: the speaker's client ended the utterance.
     """
@@ -357,7 +357,7 @@ class SpeechStream:
 
     def _pause(self, waiting: _PendingEvent) -> Heard:
         words = self._understood(waiting.end)
-        # More silence may leave nothing of a sentence that is not complete.
+        # After more silence, nothing may be understood of an incomplete sentence.
         self._words.paused = paused = words if words.text else self._words.paused
         self._judge(waiting, is_whole=words.is_whole)
         return Paused(waiting.moment.at_ms, paused.text, words.is_whole is not False, paused.is_confident)
@@ -382,7 +382,7 @@ class SpeechStream:
 
     def _stop(self, waiting: _PendingEvent) -> Heard:
         words = self._words
-        # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
+        # Where nothing was understood at the pause, the word may have continued too softly for the detector.
         last = words.paused if words.paused.text else self._understood(waiting.end)
         self._words = _Words()
         self._frames.forget(waiting.end)

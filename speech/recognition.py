@@ -35,7 +35,7 @@ class Recognizer(WorkerProcess["Ready"]):
         stall_s: float = STALL_S,
         module: str = str(__package__),
     ) -> None:
-        """`name`: for clients. `known`: the process's facts: it starts at its first use. `module`: of the process."""
+        """`name`: for clients. `known`: the process's facts; given them, it starts at its first use. `module`: of the process."""
         super().__init__(
             *(module, "recognition", msgspec.json.encode(options).decode()),
             who="recognizer",

@@ -148,7 +148,7 @@ class _Server:
         )
 
     async def answers(self) -> None:
-        """Wait until the store answers, however long it reads its data. Raises EmbeddedStoreFailed."""
+        """Wait until the store answers, however long reading its data takes. Raises EmbeddedStoreFailed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_S
         async with _client(self.socket) as client:

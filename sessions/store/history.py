@@ -237,7 +237,7 @@ class History:
         return (await hash_fields(self._client, keys.conversation, "follow"))[0]
 
     async def continue_turn(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
-        """Rename a waiting turn, which this replica takes over; None if no turn `turn_id` waits for calls.
+        """Rename a waiting turn, which this replica takes over; None if `turn_id` does not wait for calls.
 
         Return whether other replicas watch the conversation.
         """

@@ -1,9 +1,9 @@
 """The journal: all turns' writes in one call, one turn's events, compaction, and the replay to a reader that reconnects.
 
 The journal keeps all that was written. A reader gets the events since a seq, merged, or rebuilt from the stored turn, without
-what a cancel cut from a reply: the next event covers the seqs of that. The text of a rebuilt turn is one delta, right before its
-`done`; its reasoning is one piece before the delta. Calls are unchanged, with their last states only. Each event covers the seqs
-of the events that it replaces.
+what a cancel cut from a reply: the next event covers its seqs. The text of a rebuilt turn is one delta, right before its `done`;
+its reasoning is one piece before the delta. Calls are unchanged, with their last states only. Each event covers the seqs of the
+events that it replaces.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ AT_ONCE = 16
 SCANNED_AT_ONCE = 32
 """Conversations in work at the same time: as many as the client has connections."""
 PAGE = 100
-"""Messages that are read at once."""
+"""Messages of a share's page."""
 PAGE_BYTES = 256 * 1024
 """Bytes of a page's texts, approximately; a page has at least one message."""
 _MESSAGE = "message:"
@@ -136,7 +136,7 @@ class OwnerData:
         return [name.decode() for name in names]
 
     async def _unlisted(self, owner: Owner) -> AsyncIterator[OwnedConversation]:
-        """Yield the conversations that keys of an owner name; some more than once."""
+        """Yield an owner's conversations by the names of keys; some more than once."""
         whose = owner.principal if owner.is_person else str(owner)
         async for name in scan_keys(self._client, f"ms:*{{{_literal(whose)}/*}}*"):
             named = _NAMED.fullmatch(name)

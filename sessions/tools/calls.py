@@ -54,7 +54,7 @@ _log = structlog.get_logger("midstream.tools")
 
 
 class Calls:
-    """The calls of one source. `result_bytes`: the most of a result; a longer one is cut."""
+    """The calls of one source. `result_bytes`: the most bytes of a result; a longer one is cut."""
 
     def __init__(self, slots: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
         self._slots = slots

@@ -101,7 +101,7 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The offered tools of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason.
+    """The offered tools of a server. `remote`: each tool's name at the server; `left_out`: names, each with the reason.
 
     A tool beyond a limit is left out whole: half of a description may say the opposite of the whole.
     """
@@ -116,7 +116,7 @@ class _LeftOut(Exception):
 
 
 def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
-    """Return the tools that the options allow, by name. Takes milliseconds per schema: not for the event loop."""
+    """Return the tools that the options allow, sorted by name. Takes milliseconds per schema: not for the event loop."""
     found: dict[str, tuple[ServerTool, str]] = {}
     left_out: list[tuple[str, str]] = []
     size = 0

@@ -51,7 +51,7 @@ MOST_NAMED = 10
 """Tools that one log line names."""
 NAME_CHARS = 64
 CONTENT_NAME_CHARS = 200
-"""Characters of a name that a server gives a part."""
+"""Characters of a name that a server gives a part of a result."""
 GOODBYE_S = 2.0
 """How long a session has to end at each attempt; its server has half of that time to acknowledge the end."""
 GOODBYES = 3
@@ -122,7 +122,7 @@ class McpServer:
         self._pause = self._timing.first
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """Return the tools by name; none while the server is away."""
+        """Return the tools, sorted by name; none while the server is away."""
         return self._listing.tools
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
@@ -194,7 +194,7 @@ class McpServer:
     async def _held(self, session: Session, guard: GuardedTransport) -> None:
         """Read the list when the server reports a change, when the session may have ended, and from time to time.
 
-        Returns when the server no longer knows the session. Raises what the library raises if it has ended.
+        Returns when the server no longer knows the session. Raises what the library raises if the session has ended.
         """
         clock = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
@@ -260,7 +260,7 @@ def reason_of(error: Exception, trouble: str) -> str:
 async def call_remote_tool(
     session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
 ) -> str:
-    """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
+    """Run a tool, by its name at the server. Raises ToolFailed as soon as it is known that no answer will come.
 
     A cancelled caller returns at once. The server is notified meanwhile, and the call keeps its place until then.
     """
@@ -442,7 +442,7 @@ class Session:
     async def call(
         self, name: str, arguments: dict[str, Any], context: CallContext, traffic: CallTraffic
     ) -> mcp_types.CallToolResult:
-        """Run a tool by its server's name, and pass the server's questions on to the user.
+        """Run a tool, by its name at the server, and pass the server's questions on to the user.
 
         Raises ToolFailed, MCPError and pydantic's ValidationError.
         """

@@ -32,8 +32,8 @@ class Approval(Enum):
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the server runs. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its registry.
 
-    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again.
-    `server`: the operator's name of its MCP server, empty for a function; `named_there`: the tool's name at that server.
+    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again. `server`:
+    the name that the operator gave its MCP server, empty for a function; `named_there`: the tool's name at that server.
     """
 
     name: str
@@ -121,7 +121,7 @@ class ToolSource(Protocol):
     """A source of tools: the operator's functions, or one MCP server."""
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """Return the current tools, by name; the same object as before if nothing changed."""
+        """Return the current tools, sorted by name; the same object as before if nothing changed."""
         ...
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
@@ -232,7 +232,7 @@ class ToolRegistry:
         return tuple(tool for tool, _ in self._current().values())
 
     def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
-        """Return the tools of a server by its operator's name (empty: the functions); None if it never had any."""
+        """Return the tools of the server that the operator named so (empty: the functions); None if it never had any."""
         found = tuple(tool for tool in self.offered() if tool.server == server)
         return found if found or server in self._servers else None
 

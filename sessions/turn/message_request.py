@@ -64,7 +64,7 @@ OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 
 class BusyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a message that arrives while a turn runs in its conversation, and of that turn."""
+    """What happens to a message that arrives while a turn runs in its conversation, and to that turn."""
 
     refused: bool = False
     """The message is refused; otherwise it is accepted."""

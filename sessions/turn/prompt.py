@@ -87,9 +87,9 @@ class ModelChoice:
     ) -> str:
         """Return the requested model: the named one, else the first of `kept` that is still served, else the default.
 
-        `kept`: remembered models. `only`: the allowed models, by names or aliases; if it has none of these, the first of them
-        that is served. `translates`: what is to be translated. Without a named model, one that has the languages precedes the
-        default, and remembered models that can't do the task. Raises ModelNotFound, Forbidden.
+        `kept`: remembered models. `only`: the allowed models, by names or aliases; if no other choice is allowed, the first of
+        them that is served. `translates`: what is to be translated. Without a named model, one that has the languages precedes
+        the default, and remembered models that can't do the task. Raises ModelNotFound, Forbidden.
         """
         allowed = [model.name for one in only if (model := self._models.find(one)) is not None]
         name = self.named(named, allowed or only)
@@ -347,7 +347,7 @@ class HistoryPromptBuilder:
     ) -> Prompt:
         """Return the prompt that ends with a user's message, a reply and its calls' outcomes, or a reply to continue.
 
-        `client`: to whom the engine's scheduling is fair. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        `client`: the key of fair scheduling. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
         records, is_cut = [message], False
         if message.parent_id is not None:

@@ -91,7 +91,7 @@ class Subscriber(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it has left for good."""
+        """Whether the connection has left for good."""
         ...
 
     def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
@@ -314,7 +314,7 @@ class Turn:
 
     @classmethod
     def waiting(cls, following: WaitingTurn, calls: ToolCalls, sender: Subscriber) -> Turn:
-        """Make a turn that waits for `calls`; its place in the history is known."""
+        """Make a turn that waits for `calls`; it has its place in the conversation already."""
         ids = TurnIds(
             conversation_id=following.send.conversation_id,
             turn_id=following.turn_id,

@@ -244,7 +244,7 @@ class TurnState:
         return self.cut
 
     def shorten(self, seen: int) -> None:
-        """Note that less text was seen than a decided cut says, which is not yet published."""
+        """Shorten a decided cut that is not yet published: less text was seen than it says."""
         if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
             kept = self.pieces.kept(seen=seen, reasoning_off=self.cut.kept.reasoning)
             self.cut = msgspec.structs.replace(self.cut, kept=kept)
