@@ -278,7 +278,7 @@ class History:
     ) -> Branch:
         """Return up to `limit` messages from `leaf` (default: the active one) towards the root, not beyond `last`.
 
-        `most_bytes`: of messages, after which the store stops reading.
+        `most_bytes`: bytes of messages after which the store stops reading.
         """
         most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
@@ -448,7 +448,7 @@ class History:
     async def since(self, keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
         """Return the events after `after_seq`, with the facts of that moment; None if there is no conversation.
 
-        `most_bytes`: of the journal, approximately; if the events have more, they are left out.
+        `most_bytes`: the most bytes of events, approximately; if there are more, all events are left out.
         """
         arguments: list[str | bytes | int] = [
             after_seq,

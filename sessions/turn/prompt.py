@@ -415,7 +415,7 @@ class HistoryPromptBuilder:
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
-    """Return the most tokens of a reply."""
+    """Return the maximum number of tokens of a reply."""
     return params.max_new_tokens or facts.defaults.max_new_tokens or REPLY_TOKENS
 
 
@@ -457,7 +457,7 @@ def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
 def refuse_oversized(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
     """Refuse a prompt that has too many bytes to fit, before tokenizing it, which takes long. Raises ContextOverflow.
 
-    Templates may strip white space: it may double the limit. Reasoning, which they may drop, does not count.
+    Templates may strip white space, so a prompt may have twice the limit with it. Reasoning, which they may drop, does not count.
     """
     max_bytes = facts.context_tokens * LONGEST_TOKEN_BYTES
     read = [
@@ -502,7 +502,7 @@ def _why(error: PromptRejected) -> str:
 
 
 def retry_after_ms(error: EngineError) -> int | None:
-    """Return the time until an engine may take requests again, if it said so."""
+    """Return the milliseconds until an engine may take requests again, if it said so."""
     after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else None
     return None if after_s is None else ceil(after_s * 1000)
 
