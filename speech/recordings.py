@@ -33,8 +33,9 @@ _MAGIC = {b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3":
 async def recording_in(
     file: bytes, *, is_raw: bool, longest_s: int, patience_s: float | None = None
 ) -> Recording:
-    """Return the sound in a file. `is_raw`: it is PCM without a header; `longest_s`: the most seconds of sound. `patience_s`:
-    seconds that decoding may take. Raises BadSound, TooMuchSound, RecognizerLost.
+    """Return the sound in a file. `is_raw`: it is PCM without a header; `longest_s`: the most seconds of sound.
+
+    `patience_s`: seconds that decoding may take. Raises BadSound, TooMuchSound, RecognizerLost.
     """
     container = None if is_raw else container_of(file)
     if container is None:
@@ -84,8 +85,9 @@ async def _decoded(request: Decode) -> Recording:
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
-    """Decode a file. `container`: the name of FFmpeg's demuxer; `longest_s`: the most seconds of sound. `patience_s`: seconds
-    that this may take.
+    """Decode a file. `container`: the name of FFmpeg's demuxer; `longest_s`: the most seconds of sound.
+
+    `patience_s`: seconds that this may take.
     """
 
     file: bytes
