@@ -1,7 +1,7 @@
 """Makes a release: the three Python distributions, the npm package, the images.
 
-`python distributions/release.py --dry-run` builds and checks all, and says what would be published. Without it, the
-tree has to be committed, and each upload is asked for. Uploads have not been run yet.
+`python distributions/release.py --dry-run` builds and checks all, and says what would be published. Without it, all changes must
+be committed, and each upload has to be confirmed. Uploads have not been run yet.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BUILD = "import sys; {path}from {backend} import {hook}; print({hook}(sys.argv[
 
 
 class CannotRelease(Exception):
-    """Something has to be mended before a release."""
+    """Something has to be fixed before a release."""
 
 
 def main() -> int:
-    """Build, check and publish. Returns 1 where something has to be mended."""
+    """Build, check and publish. Returns 1 if something has to be fixed."""
     parser = argparse.ArgumentParser(prog="release", description=str(__doc__).partition("\n")[0])
     parser.add_argument("--dry-run", action="store_true", help="build and check; publish nothing")
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="where the files are put")
@@ -72,7 +72,7 @@ def checked_versions(root: Path) -> str:
 
 
 def check_ready(root: Path, version: str) -> None:
-    """Raise CannotRelease for changes that are not committed, a version without its day in the changelog, no twine."""
+    """Raise CannotRelease for uncommitted changes, a version without a day in the changelog, or a missing twine."""
     if find_spec("twine") is None:
         raise CannotRelease("what uploads to PyPI is missing: pip install twine")
     if _output(["git", "status", "--porcelain"], root).strip():
@@ -83,7 +83,7 @@ def check_ready(root: Path, version: str) -> None:
 
 
 def built(root: Path, into: Path) -> list[Path]:
-    """Build of what git knows, and its documentation; return source distributions and wheels. A wheel is made of its source distribution."""
+    """Build from the tracked files, with documentation; return source distributions, and the wheels that are built from them."""
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="midstream-release-") as folder:
         tree = Path(folder) / "tree"
@@ -114,7 +114,7 @@ def _hook(tree: Path, hook: str, into: Path) -> Path:
 
 
 def check_metadata(file: Path, version: str) -> None:
-    """Raise CannotRelease where a package index would refuse what a distribution says of itself."""
+    """Raise CannotRelease if a package index would refuse a distribution's metadata."""
     try:
         metadata = Metadata.from_email(_metadata(file), validate=True)
     except ExceptionGroup as wrong:
@@ -146,7 +146,7 @@ def check_npm(root: Path) -> None:
 
 
 def check_image(root: Path) -> None:
-    """Raise CannotRelease where hadolint finds something in the image's recipe."""
+    """Raise CannotRelease if hadolint finds something in the Dockerfile."""
     hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
         print("hadolint is missing: the Dockerfile was not looked at")
@@ -156,7 +156,7 @@ def check_image(root: Path) -> None:
 
 
 def uploads(files: list[Path], *, image: str) -> list[list[str]]:
-    """Return the commands that publish. PyPI takes no wheel with code that was compiled for one Linux. Pure."""
+    """Return the commands that publish. PyPI takes no wheels that were compiled for one Linux. Pure."""
     taken = [
         str(file) for file in files if not file.name.endswith(("-linux_x86_64.whl", "-linux_aarch64.whl"))
     ]
@@ -173,7 +173,7 @@ def uploads(files: list[Path], *, image: str) -> list[list[str]]:
 
 
 def _output(command: list[str], folder: Path) -> str:
-    """What a command prints. Raises CannotRelease where it fails."""
+    """Return what a command prints. Raises CannotRelease if it fails."""
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if ended.returncode != 0:
         raise CannotRelease(f"{command[0]} failed:\n{ended.stdout}{ended.stderr}")

@@ -1,4 +1,4 @@
-"""The imports that a function needs which models may call (docs/tools.md)."""
+"""The imports for functions that models may call (docs/tools.md)."""
 
 from sessions.tools.function_tools import tool
 from sessions.tools.tool_registry import (

@@ -68,7 +68,7 @@ def differences(made: Made) -> list[str]:
 
 
 def complaints() -> Iterator[str]:
-    """Return what is wrong and what to do about it; empty if nothing is wrong."""
+    """Yield what is wrong and what to do about it; nothing if nothing is wrong."""
     for made in (BUNDLES, ICONS):
         if found := differences(made):
             yield from (*found, made.remedy)

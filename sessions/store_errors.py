@@ -17,17 +17,17 @@ from sessions.errors import StoreDown, StoreFault
 AGAIN_S = 1.0
 """Pause before a store that did not answer is asked again."""
 CLIENT_ERRORS = (errors.RedisError, errors.RedisClusterException, TimeoutError, OSError)
-"""All errors of the client. A full disk, or too few replicas, is a generic error."""
+"""All errors of the client. A full disk, or too few replicas, are reported as generic ones."""
 
 _LOST = "the handler is closed"
 _WRITING = frozenset({"writelines", "drain"})
-"""Attributes that the client asks of a writer that is None, since another task found the connection lost."""
+"""Attributes that the client misses on a connection whose writer is None, since another task found it lost."""
 _PASSING = re.compile(
     r"(?:^|[\s-])(?:OOM|READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|UNBLOCKED|MISCONF|BUSY|NOAUTH|NOPERM|MOVED|ASK)\b"
 )
 """Error codes of a server that takes no writes, or is away, for now. Older servers put a script's name before them."""
 _IN_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: \(['\"]", re.DOTALL)
-"""What the client writes before such an answer: the command has words of users, which may look like a code."""
+"""What the client writes before such an answer: the command may have words of users that look like a code."""
 _OUTAGES = (
     errors.ConnectionError,
     errors.TimeoutError,
@@ -54,9 +54,9 @@ def store_errors() -> Iterator[None]:
 
     It also restores cancellations that the client loses.
 
-    In a cluster the client sends through `asyncio.wait_for`. On Python 3.11 that drops a cancellation at the moment of success
-    (bpo-37658), so a loop around the store could not be ended. Writing to a connection that was just lost raises a RuntimeError
-    of uvloop, or an AttributeError of the client, as when a cluster's node dies.
+    In a cluster the client sends through `asyncio.wait_for`, which on Python 3.11 drops a cancellation that comes at the moment
+    of success (bpo-37658): a loop around the store could not be ended. Writing to a connection that was just lost raises a
+    RuntimeError of uvloop, or an AttributeError of the client, as when a cluster's node dies.
     """
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0
@@ -91,7 +91,7 @@ def _is_lost(error: RuntimeError | AttributeError) -> bool:
 
 
 def store_error_of(error: BaseException) -> StoreDown:
-    """Return the error that a client's error stands for: an outage, or unusable data, which is logged with a number."""
+    """Return the error that a client's error stands for: an outage, or unusable data, which is logged with an incident number."""
     if isinstance(error, _OUTAGES) or _PASSING.search(_IN_A_PIPELINE.sub("", str(error))):
         return StoreDown(f"The store refuses or does not answer ({type(error).__name__}).")
     incident = secrets.token_hex(4)

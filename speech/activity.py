@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from speech.samples import Samples
 
 _VOICED_MS = 80
-"""The least of a voice: the vowel of a "stop" has a tenth of a second."""
+"""The least duration of a voice: the vowel of "stop" lasts a tenth of a second."""
 
 _WINDOW_MS, _STEP_MS = 40, 20
 _PITCHES_HZ = (70, 400)
 
 _PERIODIC = 0.5
-"""The least correlation with the period before."""
+"""The least correlation of a voice with its previous period."""
 
 _PURE, _PEAK_HZ = 0.8, 80
-"""The share of the energy this close to the strongest frequency from which on it is a tone."""
+"""Sound with at least this share of its energy this close to its strongest frequency is a tone."""
 
 _LOUD, _BANGS = 0.03, 0.9
-"""Softer windows, by their share of a loud one's energy, do not count. Louder than that one may be a bang."""
+"""Windows below this share of the energy at this quantile are too soft to count. Louder ones than the quantile may be bangs."""
 
 _BATCH = 16
 """Windows that are looked at together: a voice is found in the first ones."""
@@ -41,7 +41,7 @@ AGAIN_MS = 60
 """Continuous speech of this length ends a silence."""
 
 LONGEST_MS = 60_000
-"""A longer utterance is ended there, so that its sound is bounded."""
+"""A longer utterance is ended at this length, so that its sound is bounded."""
 
 GOING_MS = 90
 """How often continuing speech is reported."""
@@ -66,7 +66,7 @@ def has_voice(samples: Samples, rate: int) -> bool:
 
 
 def _voiced(windows: NDArray[np.float64], own: NDArray[np.float64], rate: int) -> int:
-    """Return how many windows are periodic and no tones. `own`: the correlation of their taper with itself."""
+    """Return how many windows are periodic and not tones. `own`: the autocorrelation of their taper."""
     power = _power(windows)
     shortest, longest = (rate // hz for hz in reversed(_PITCHES_HZ))
     repeats = np.fft.irfft(power)[:, : longest + 1]
@@ -90,7 +90,7 @@ def _purity(power: NDArray[np.float64], rate: int) -> NDArray[np.float64]:
 
 
 class SpeechEventKind(Enum):
-    """The kinds of moments."""
+    """The kinds of `SpeechEvent`."""
 
     STARTED = "started"
     GOING = "going"
@@ -108,7 +108,7 @@ class SpeechEvent(msgspec.Struct, frozen=True):
 
 
 class EndpointDetector:
-    """One speaker."""
+    """Detects where one speaker's speech begins, pauses and ends."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class EndpointDetector:
         return self._started_ms is not None
 
     def take(self, *, is_speech: bool) -> SpeechEvent | None:
-        """Take the next frame's verdict."""
+        """Take the verdict on the next frame; return the change, if any."""
         self._now_ms += self._frame_ms
         self._run_ms = self._run_ms + self._frame_ms if is_speech else 0
         if self._started_ms is None:
@@ -159,11 +159,12 @@ class EndpointDetector:
         self._now_ms += self._frame_ms
 
     def judge(self, *, is_whole: bool | None) -> SpeechEvent | None:
-        """Note whether the utterance before the pause is a complete sentence; None: nobody can know.
+        """Note whether the utterance before the pause is a complete sentence; None: this can't be known.
 
-        Until speech resumes, a complete one ends after `finished_ms`, if that is less than `silence_ms`, and an
-        incomplete one after `unfinished_ms`, if that is more. After `finished_ms` it is asked for once more: a soft
-        last sound, as of "six", is silence for the detector. Return its end if the silence was long enough already.
+        Until speech resumes, a complete one ends after `finished_ms`, if that is less than `silence_ms`, and an incomplete one
+        after `unfinished_ms`, if that is more. After `finished_ms` an incomplete one is reported as paused once more, to be
+        judged again: a soft last sound, as of "six", is silence for the detector. Return the utterance's end if the silence was
+        long enough already.
         """
         if self._started_ms is None or not self._pauses:
             return None
@@ -172,7 +173,7 @@ class EndpointDetector:
         return self._stop(self._started_ms, self._last_ms) if is_over else None
 
     def would_end(self, pause: SpeechEvent, resumed: SpeechEvent, *, is_whole: bool | None) -> bool:
-        """Return whether the silence between the two would have ended the utterance, had it been judged at once."""
+        """Return whether the silence between `pause` and `resumed` would have ended the utterance, had it been judged at once."""
         return resumed.at_ms - pause.at_ms >= self._silences_ms[is_whole]
 
     def end(self) -> SpeechEvent:

@@ -1,9 +1,8 @@
 """Finds each word of a clause in the sound of espeak-ng, by speaking the clause several times: arithmetic on samples.
 
-espeak-ng is used as a program, which reports no events. But it is deterministic, and a command before a word
-changes only that word's loudness. Words are numbered from 1 to 7, repeatedly. In each of three further
-renderings the words are quieter whose number has one of its three bits. So the samples that differ spell the
-number of their word.
+espeak-ng is used as a program, which reports no events. But it is deterministic, and a command before a word changes only that
+word's loudness. Words are numbered from 1 to 7, repeatedly. Each of three further renderings has one of the three bits: it makes
+the words with this bit in their number quieter. So the renderings in which a sample differs spell the number of its word.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Word(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after it."""
+        """The offset after the word."""
         return self.off + len(self.text)
 
 
@@ -68,7 +67,7 @@ def _loudness(place: int, bit: int | None) -> int:
 
 
 def clause_of(words: Sequence[Word], sounds: Sequence[tuple[int, bytes]]) -> SpokenClause:
-    """Return a clause with the times of its words. `sounds`: of its texts, each with its rate."""
+    """Return a clause with the times of its words. `sounds`: of `texts_of(words)`, each with its rate."""
     rate, pcm = sounds[0]
     whole, *renderings = (np.frombuffer(sound, "<i2") for _, sound in sounds)
     return SpokenClause(rate, pcm, marks_of(words, rate, whole, renderings))

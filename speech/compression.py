@@ -24,7 +24,7 @@ from speech.recordings import Decode, Decoded, FromDecoder, Undecodable, header
 Compression = Literal["mp3", "opus", "aac", "flac"]
 _BIT_RATE = 64_000
 _BUFFER_BYTES = 4096
-"""Compressed bytes that wait in FFmpeg: its own default would hold seconds of speech back."""
+"""Compressed bytes that wait in FFmpeg, whose own default would hold back seconds of speech."""
 _KINDS: dict[Compression, tuple[str, str, dict[str, str]]] = {
     "mp3": ("mp3", "libmp3lame", {"write_xing": "0", "id3v2_version": "0"}),
     "opus": ("ogg", "libopus", {"page_duration": "200000"}),

@@ -25,13 +25,13 @@ PROGRAM = "espeak-ng"
 WORDS_A_MINUTE = 175
 
 SLOWEST, FASTEST = 0.5, 2.5
-"""Its speeds, as multiples of the usual one."""
+"""The program's slowest and fastest speed, as multiples of the usual one."""
 
 NICENESS = 10
-"""Priority of the program, as of the thread that compresses its sound: others' replies come first."""
+"""Niceness of the program, and of the thread that compresses its sound: others' replies come first."""
 
 PATIENCE_S = 20.0
-"""How long it may make no progress; a minute of sound takes some tenths of a second."""
+"""How long the program may make no progress; a minute of sound takes it some tenths of a second."""
 
 _PART_BYTES = 8192
 _HEADER_BYTES = 44
@@ -43,7 +43,7 @@ _NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def voices() -> tuple[str, ...]:
-    """Return the voices by their languages, such as `en-us`; none without the program."""
+    """Return the voices' names, languages such as `en-us`; none without the program."""
     if (path := shutil.which(PROGRAM)) is None:
         return ()
     try:
@@ -61,13 +61,13 @@ def voices() -> tuple[str, ...]:
 
 
 class Espeak:
-    """Its voices. Each text has a process of its own."""
+    """The voices of espeak-ng. Each text has a process of its own."""
 
     name = PROGRAM
     speeds = (SLOWEST, FASTEST)
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names`: of the voices, by their languages, the default first."""
+        """`names`: of the voices, the default first."""
         self._names = tuple(names)
 
     @property
@@ -77,7 +77,7 @@ class Espeak:
 
     @property
     def examples(self) -> str:
-        """The English ones."""
+        """The English voices, for an error."""
         english = ", ".join(voice for voice in self._names if voice.startswith("en-"))
         return f"{english}, and of other languages de, fr and so on"
 
@@ -178,7 +178,7 @@ async def _program(
 
 
 async def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of the program, which is near: without a thread, if it has ended."""
+    """Return the program's exit status once it ends, which is soon. This takes no thread if it has ended already."""
     code = process.poll()
     return await asyncio.to_thread(process.wait) if code is None else code
 
@@ -186,8 +186,8 @@ async def _exit_code(process: subprocess.Popen[bytes]) -> int:
 def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[bytes]:
     """Start the program at one end of a connection. Raises OSError.
 
-    With the whole path and without `close_fds`, this is `posix_spawn`, which takes some 0.3 ms. A fork, as in the event
-    loop's own way, copies this process's tables of pages first: all sockets would wait for 10 ms or more.
+    With the whole path and without `close_fds`, this is `posix_spawn`, which takes some 0.3 ms. A fork, as by the event loop,
+    copies this process's page tables first: all sockets would wait for 10 ms or more.
     """
     pace = str(round(WORDS_A_MINUTE * speed))
     process = subprocess.Popen(  # noqa: S603 - a program of the system
@@ -196,7 +196,7 @@ def _spawned(voice: str, speed: float, connection: int) -> subprocess.Popen[byte
         stdout=connection,
         stderr=subprocess.DEVNULL,  # it may quote the text
         env=child_environment(),
-        close_fds=False,  # Python's own are inherited by nobody (PEP 446)
+        close_fds=False,  # Python's own descriptors are not inherited (PEP 446)
     )
     with suppress(PermissionError):  # the server may have a lower priority already
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
@@ -228,7 +228,7 @@ async def _patient(work: Awaitable[T]) -> T:
 
 
 def _named(listed: str) -> Iterator[str]:
-    """Yield the languages in a list of voices, without those that need other programs."""
+    """Yield the languages of listed voices, except voices that need other programs."""
     for line in listed.splitlines()[1:]:
         columns = line.split()
         if len(columns) > 4 and not columns[4].startswith(("mb/", "!v/")):  # noqa: PLR2004 - the file's column

@@ -49,11 +49,10 @@ class Recording(msgspec.Struct, frozen=True):
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
     """The format of the sound, with one channel, and the rules for the end of speech.
 
-    `pause_ms`: silence until a `Paused`; `silence_ms`: silence until a `Stopped`. If the words so far are known
-    to be a complete sentence, that is `finished_ms`, if less; if they are known to be incomplete, it is
-    `unfinished_ms`, if more. `threshold`: the share of frames, 0 to 1, that must be speech before a speaker
-    counts as speaking. `detects`: if False, only `commit` ends an utterance. `language`: one of the supported
-    codes; None: any.
+    `pause_ms`: silence until a `Paused`; `silence_ms`: silence until a `Stopped`. After a sentence that is known to be complete,
+    `finished_ms` counts instead if it is less; after one that is known to be incomplete, `unfinished_ms` if it is more.
+    `threshold`: the share of frames, 0 to 1, that must be speech before a speaker counts as speaking. `detects`: if False, only
+    `commit` ends an utterance. `language`: one of the supported codes; None: any.
     """
 
     coding: Coding
@@ -76,7 +75,7 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 class Partial(msgspec.Struct, frozen=True, tag=True):
     """Speech continues at `at_ms`: reported about ten times a second. `text`: the words so far, which may be revised.
 
-    `is_new`: they were recognized again; otherwise they are those of the event before. `is_confident`: see `Stopped`.
+    `is_new`: the words were recognized again; otherwise they are those of the previous event. `is_confident`: see `Stopped`.
     """
 
     at_ms: int
@@ -88,7 +87,7 @@ class Partial(msgspec.Struct, frozen=True, tag=True):
 class Paused(msgspec.Struct, frozen=True, tag=True):
     """A short silence, which may be the end. `text`: the words so far; `is_whole`: if False, an incomplete sentence.
 
-    An incomplete one may be reported once more, with better words.
+    A pause in an incomplete sentence may be reported once more, with better words.
     """
 
     at_ms: int
@@ -104,9 +103,9 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
-    """Speech ended at `at_ms`. `text`: all words, empty if none were understood; `started_ms`: when it began.
+    """Speech ended at `at_ms`. `text`: all words, empty if none were understood; `started_ms`: when speech began.
 
-    `is_committed`: by `commit`. `is_confident`: False: the words may be noise.
+    `is_committed`: by a `commit`. `is_confident`: False: the words may be noise.
     """
 
     started_ms: int
@@ -121,7 +120,7 @@ Heard = Started | Partial | Paused | Resumed | Stopped
 
 
 def word_count(text: str) -> int:
-    """Return how many words a text has. Chinese, Japanese and Thai, which have no spaces, count by the character."""
+    """Return how many words a text has. Chinese, Japanese and Thai text, which has no spaces, counts by the character."""
     return len(_WORD.findall(text))
 
 
@@ -192,5 +191,5 @@ class AudioStream(Protocol):
         ...
 
     def parts(self) -> AsyncGenerator[bytes]:
-        """Yield whole samples as they are made; close it. Raises VoiceFailed."""
+        """Yield whole samples as they are made; close the generator. Raises VoiceFailed."""
         ...

@@ -13,18 +13,18 @@ from speech.process import Cancel, Failed, PendingRequest, Refused, WorkerProces
 from speech.recognition import Ready, RecognizerOptions
 
 STALL_S = 60.0
-"""A piece of some seconds is processed at once, which takes less on any core."""
+"""How long the process may be silent: a piece of some seconds is processed at once, which takes less on any core."""
 BEHIND_S = 10.0
 """Seconds of one speaker's sound that may wait."""
 
 
 class StreamingRecognizer(WorkerProcess[Ready]):
-    """One process, for which owners take turns. `running` keeps it."""
+    """One process, in which owners take turns. `running` keeps it alive."""
 
     def __init__(
         self, options: RecognizerOptions, *, known: Ready | None = None, module: str = str(__package__)
     ) -> None:
-        """`known`: its facts, so that it is started at its first use. `module`: of the process."""
+        """`known`: the process's facts; given them, it starts at its first use. `module`: of the process."""
         super().__init__(
             *(module, "listening", msgspec.json.encode(options).decode()),
             who="listener",
@@ -83,7 +83,7 @@ class RecognitionStream:
     async def events(self) -> AsyncIterator[Heard]:
         """Yield what is heard while the context lasts. Raises RecognizerLost: sound that came meanwhile is lost.
 
-        Keep reading it: words count as understood once they were yielded.
+        Keep reading: words count as understood once they were yielded.
         """
         while True:
             heard = self._take(await self._pending.next())
@@ -92,7 +92,7 @@ class RecognitionStream:
                 yield heard
 
     def _take(self, answer: Recognized | Processed | Cleared) -> Heard | None:
-        """Return the event, unless it was heard before a `clear` and not committed."""
+        """Return the event in an answer, if any, unless it was heard before a `clear` and not committed."""
         match answer:
             case Processed(_, size):
                 self.backlog_bytes -= size
@@ -153,7 +153,7 @@ class Cleared(msgspec.Struct, frozen=True, tag=True):
 
 
 class Processed(msgspec.Struct, frozen=True, tag=True):
-    """So many more bytes of sound need not be processed any more: they were understood, or were not speech."""
+    """`size` more bytes of sound need no further processing: they were understood, or were not speech."""
 
     number: int
     size: int

@@ -25,14 +25,14 @@ from speech.recognition_worker import RecognitionModel
 from speech.samples import FULL_SCALE, Resampler, Samples, linear, quietest
 
 LOOK_S = 0.1
-"""How often speakers are checked who send no more sound."""
+"""How often the worker checks for speakers who send no more sound."""
 
 Recognize = Callable[[Samples, str | None], Utterance]
-"""From an utterance and its language to words."""
+"""Recognizes the words of an utterance in a language."""
 
 
 class ListenWorker(Worker["SpeechStream"]):
-    """A failure of one speaker's sound ends only that stream."""
+    """Listens to all speakers. A failure of one speaker's sound ends only that stream."""
 
     def __init__(
         self, channel: Channel, hello: Ready, recognize: Recognize, *, clock: Callable[[], float] = monotonic
@@ -45,7 +45,7 @@ class ListenWorker(Worker["SpeechStream"]):
         self._checked_at = clock()
 
     def step(self) -> None:
-        """Do the next piece of work. Who is silent waits only for the first words of others who speak on."""
+        """Do the next piece of work. A speaker who pauses waits only for the first words of those who continue speaking."""
         number, stream = self.queue.next()
         is_hurried = any(other is not stream and other.is_urgent for _, other in self._streams.values())
         try:
@@ -140,7 +140,7 @@ def recognizing(
         return lambda samples, _: model.recognize(samples)
 
     def watch() -> list[bool]:
-        """Report between two steps that it works. A speaker who leaves is noticed after this piece, of some seconds."""
+        """Report progress between two steps. A speaker who leaves is noticed after this piece, of some seconds."""
         channel.send(Working())
         return [False]
 
@@ -162,35 +162,36 @@ RATE = 16_000
 FRAME_MS = 30
 _FRAME_BYTES = RATE * FRAME_MS // 1000 * 2
 LEAD_MS = 300
-"""Sound before the first speech frame that is recognized, too: words begin softly."""
+"""Sound before the first speech frame, which is recognized, too: words begin softly."""
 _LEAD_FRAMES = (LEAD_MS + WINDOW_MS) // FRAME_MS
 _MOST_FRAMES = LONGEST_MS // FRAME_MS
 _STRICTNESS = 2
-"""Of the detector, 0 to 3. It takes the tenth of a second after speech for speech; a less strict one, a sixth."""
+"""Of the detector, 0 to 3. At 2 it takes a tenth of a second after speech for speech; if less strict, a sixth."""
 _WARM_UP_FRAMES = 180 // FRAME_MS
 """Frames at the beginning that do not count as speech: the detector takes noise for speech until it knows the room."""
 PIECE_MS = 8_000
-"""Sound that is processed at once: other speakers wait no longer. A longer piece is cut at its quietest point."""
+"""Sound that is processed at once: other speakers wait for one piece at most. A longer piece is cut at its quietest point."""
 _PIECE_FRAMES = PIECE_MS // FRAME_MS
 _SEARCHED = 1 / 3
 """The last part of a piece, in which it may be cut."""
 MUTED_S = 1.0
 """Seconds without sound, beyond the silence that ends an utterance: then the microphone is off, or the network lost."""
 PART_MS = 200
-"""An utterance is recognized again once it has grown by this, or by eight times the duration of the last time.
+"""An utterance is recognized again once it has grown by this, or by eight times what the last recognition took.
 
-With many speakers that factor is three for each, where there are words: further ones take a third of a core together.
-Before there are words that may interrupt a reply, it is from three, for one speaker, to eight."""
+With many speakers the factor is three times their number, so that these recognitions take a third of a core in all. Before there
+are words that may interrupt a reply, the factor is from three, for one speaker, to eight.
+"""
 _PATIENCE, _PATIENCE_EACH = 8, 3
 _WHISPERED_WORDS = 4
-"""So many words may be whispered; fewer without a voice are a cough, a clap or a tone."""
+"""This many words without a voice may be whispered; fewer are a cough, a clap or a tone."""
 
 
 _NOTHING = Utterance("")
 
 
 class _PendingEvent(msgspec.Struct, frozen=True):
-    """A moment to report. `end`: the number of frames until then; `since`: the time of the first moment in it.
+    """A moment to report. `end`: how many frames came before; `since`: how many before the first moment that it replaces.
 
     `is_committed`: the speaker's client ended the utterance.
     """
@@ -202,7 +203,7 @@ class _PendingEvent(msgspec.Struct, frozen=True):
 
 
 class SpeechStream:
-    """One speaker. `feed` is quick; `step` does the work, a moment at a time."""
+    """One speaker's sound. `feed` is quick; `step` does the work, a moment at a time."""
 
     def __init__(
         self,
@@ -211,7 +212,7 @@ class SpeechStream:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`recognize`: from samples to words, which takes time. `clock`: in seconds."""
+        """`recognize`: converts samples to words, which takes time. `clock`: in seconds."""
         self._coding, self._detects = listening.coding, listening.detects
         self._recognize_samples = recognize
         self._clock = clock
@@ -252,7 +253,7 @@ class SpeechStream:
         self._sound.note(len(sound), self._frames.end)
 
     def taken(self) -> int:
-        """Return how many more bytes of sound need not be processed any more."""
+        """Return how many bytes of sound, beyond those reported, need no further processing."""
         return self._sound.taken(self._waiting[0].since if self._waiting else None)
 
     def commit(self) -> None:
@@ -284,9 +285,9 @@ class SpeechStream:
         )
 
     def step(self, *, is_hurried: bool = False, speakers: int = 1) -> Heard | None:
-        """Do the next piece of work; return the event, or None if that needs more work.
+        """Do the next piece of work; return the event, or None if the event needs more work.
 
-        `is_hurried`: somebody else is silent: further words of continuing speech can wait. `speakers`: how many speak.
+        `is_hurried`: another speaker's pause waits, so further words of continuing speech can wait. `speakers`: how many speak.
         """
         waiting = self._waiting[0]
         needs_words = self._needs_words(waiting, is_hurried=is_hurried)
@@ -356,13 +357,13 @@ class SpeechStream:
 
     def _pause(self, waiting: _PendingEvent) -> Heard:
         words = self._understood(waiting.end)
-        # More silence may leave nothing of a sentence that is not complete.
+        # After more silence, nothing may be understood of an incomplete sentence.
         self._words.paused = paused = words if words.text else self._words.paused
         self._judge(waiting, is_whole=words.is_whole)
         return Paused(waiting.moment.at_ms, paused.text, words.is_whole is not False, paused.is_confident)
 
     def _judge(self, pause: _PendingEvent, *, is_whole: bool | None) -> None:
-        """End the utterance if the pause was long enough for it, also where speech began again before this was known."""
+        """End the utterance if the pause was long enough, even if speech resumed before this was known."""
         if not self._waiting:
             if (ended := self._turns.judge(is_whole=is_whole)) is not None:
                 self._wait_for(ended)
@@ -381,7 +382,7 @@ class SpeechStream:
 
     def _stop(self, waiting: _PendingEvent) -> Heard:
         words = self._words
-        # Where nothing was understood at the pause, the word may have gone on too softly for the detector.
+        # Where nothing was understood at the pause, the word may have continued too softly for the detector.
         last = words.paused if words.paused.text else self._understood(waiting.end)
         self._words = _Words()
         self._frames.forget(waiting.end)
@@ -389,13 +390,13 @@ class SpeechStream:
         return Stopped(started_ms, waiting.moment.at_ms, last.text, waiting.is_committed, last.is_confident)
 
     def _try(self, end: int, *, speakers: int) -> None:
-        """Recognize the words so far, and again after a multiple of the time that takes; sooner if there were none."""
+        """Recognize the words so far; do so again after a multiple of the time that this takes, sooner if there were none."""
         began = self._clock()
         words = self._understood(end)
         self._words.last = words if words.text else msgspec.structs.replace(words, text=words.beginning)
         took_ms = (self._clock() - began) * 1000
         patience = max(_PATIENCE, _PATIENCE_EACH * speakers)
-        if not (self._words.last.text and words.is_confident):  # only those interrupt a reply
+        if not (self._words.last.text and words.is_confident):  # only confident words interrupt a reply
             patience = min(_PATIENCE, max(_PATIENCE_EACH, speakers))
         self._words.again_at = end + int(max(PART_MS, took_ms * patience)) // FRAME_MS
 
@@ -405,7 +406,7 @@ class SpeechStream:
         return self._words.whole(self._recognize(_samples(pcm)) if pcm else _NOTHING)
 
     def _recognize(self, samples: Samples) -> Utterance:
-        """Return the words of some sound, of which few count without a voice."""
+        """Return the words of some sound; a few words without a voice do not count."""
         words = self._recognize_samples(samples)
         if self._detects and (words.text or words.beginning) and not has_voice(samples, RATE):
             is_whispered = word_count(words.text) >= _WHISPERED_WORDS
@@ -418,7 +419,7 @@ def _samples(pcm: bytes) -> Samples:
 
 
 class _Sound:
-    """Received, unprocessed sound. `rest`: less than a frame; `came_at`: of its newest; `mute_s`: see `MUTED_S`."""
+    """Received, unprocessed sound. `rest`: less than a frame; `came_at`: when the newest came; `mute_s`: see `MUTED_S`."""
 
     __slots__ = ("_fed", "came_at", "mute_s", "rest")
 
@@ -435,20 +436,20 @@ class _Sound:
         self._fed.append((end, size))
 
     def taken(self, end: int | None) -> int:
-        """Return how many bytes came before a frame, or in all, that were not reported yet."""
+        """Return how many unreported bytes came before the frame `end`; None: in all."""
         size = 0
         while self._fed and (end is None or self._fed[0][0] < end):
             size += self._fed.popleft()[1]
         return size
 
     def drop(self, end: int) -> None:
-        """Forget frames from this one on."""
+        """Forget frames from `end` on."""
         self.rest = b""
         self._fed = deque((min(at, end), size) for at, size in self._fed)
 
 
 class _Words:
-    """The words so far. `paused`: all of them, during a pause. `started_ms`: when their utterance was said to begin."""
+    """The words so far. `paused`: all of them, during a pause. `started_ms`: when their utterance was reported to begin."""
 
     __slots__ = ("_settled", "again_at", "last", "paused", "started_ms")
 
@@ -463,7 +464,7 @@ class _Words:
         self._settled = self.whole(words)
 
     def whole(self, words: Utterance) -> Utterance:
-        """Return the settled words with the words after them, which are certain if all of them are."""
+        """Return the settled words followed by `words`; they are confident if both are."""
         return msgspec.structs.replace(
             words,
             text=f"{self._settled.text} {words.text}".strip(),
@@ -482,7 +483,7 @@ class _Frames:
 
     @property
     def end(self) -> int:
-        """How many have come."""
+        """How many frames have come."""
         return self.first + len(self._kept)
 
     def put(self, frame: bytes) -> None:
@@ -494,7 +495,7 @@ class _Frames:
         return max(0, end - self.first)
 
     def until(self, end: int) -> bytes:
-        """Return the kept ones of the first `end` frames."""
+        """Return those of the first `end` frames that are kept."""
         return b"".join(islice(self._kept, self.before(end)))
 
     def forget(self, end: int) -> None:

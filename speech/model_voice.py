@@ -30,7 +30,7 @@ CancelCheck = Callable[[], None]
 
 
 class ModelVoice(WorkerProcess["VoiceReady"]):
-    """One process, for which owners take turns by the clause. `running` keeps it; `speak` and `speaking` ask it."""
+    """One process, in which owners take turns by the clause. `running` keeps it alive; `speak` and `speaking` use it."""
 
     def __init__(self, name: str, options: Options, *, module: str = str(__package__)) -> None:
         """`name`: for clients. `module`: of the process."""

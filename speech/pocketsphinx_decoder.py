@@ -22,8 +22,8 @@ _LONGEST_PHONE = 22
 _SENTENCE_PHONES, _BEGINNING_PHONES = 4, 7
 """With this many phones words are certain: coughs are mistaken for "no", "go", "that", or for the beginning of "who are you"."""
 _PAUSE, _NOISE_FRAMES = 0.9, 15
-"""How well silence fits a pause between words. If it fits worse for this many frames, they are noise: a fit of coughs is mistaken
-for "go", "on" with noise between them."""
+"""How well silence fits a pause between words. If it fits worse for this many frames, the frames are noise: a fit of coughs is
+mistaken for "go", "on" with noise between them."""
 _NO_WORD = re.compile(r"[<\[+(].*")
 _VARIANT = re.compile(r"\(\d+\)$")
 _PADDING = np.zeros(RATE // 4, np.int16)
@@ -31,7 +31,7 @@ _PADDING = np.zeros(RATE // 4, np.int16)
 _PADDING_S = len(_PADDING) / RATE
 _NOISE = np.random.default_rng(0).normal(0.0, 1.0, RATE * 2)
 _NOISE_AMPLITUDE, _NOISE_SHARE = 30.0, 0.08
-"""Noise as in a quiet room, added to all sound: its amplitude, or its share of the sound's if that is more.
+"""Noise as in a quiet room, added to all sound: its amplitude, or its share of the sound's amplitude if that is more.
 
 The model was not trained on digital silence: without the noise it mishears ten times as much of clean voices."""
 
@@ -94,7 +94,7 @@ class PocketSphinxDecoder:
         try:
             self._process(samples)
             if self._has_grammar:
-                # A pause may cut a sentence, which the decoder would complete at the end by its grammar.
+                # A pause may cut a sentence; at the end the decoder would complete it by the grammar.
                 so_far = tuple(self._words(start_s, length_s))
         finally:
             self._decoder.end_utt()
@@ -109,7 +109,8 @@ class PocketSphinxDecoder:
     def _spelled(self) -> _Spelled:
         """Return the words and the number of their phones.
 
-        It is 0, and so they are uncertain, if their phones last longer than any speaker's, or if there is noise between them.
+        The number is 0, so that the words are uncertain, if their phones last longer than any speaker's, or if noise is between
+        words.
         """
         words: list[str] = []
         phones = frames = 0
@@ -213,7 +214,7 @@ def in_digits(text: str) -> str:
 
 
 def _number(words: Sequence[str]) -> tuple[int, int]:
-    """Return the number that the words begin with, and the number of its words; 0 words: there is none."""
+    """Return the number that the words begin with, and how many words it takes; 0 words: there is none."""
     below, length = _below_thousand(words)
     if not below or words[length : length + 1] != ["thousand"]:
         return below, length

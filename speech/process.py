@@ -35,13 +35,13 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 START_S = 15.0
 """How long a request waits for a process that is being started."""
 STALL_S = 120.0
-"""A segment has ten seconds of sound at most, and takes about as long on a busy core."""
+"""How long a process may be silent: a segment has ten seconds of sound at most, and takes about as long on a busy core."""
 Hello = TypeVar("Hello", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Nobody waits for it any more."""
+    """Nobody waits for the request any more."""
 
     number: int
 
@@ -70,7 +70,7 @@ def pack(message: msgspec.Struct) -> bytes:
 
 
 class WorkerProcess(Generic[Hello]):
-    """One process, restarted whenever it ends. `running` keeps it; `request` asks it."""
+    """One process, restarted whenever it ends. `running` keeps it alive; `request` sends it a request."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class WorkerProcess(Generic[Hello]):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep a process alive while the context lasts. At the start raises ModelLoadError, or `lost`."""
+        """Keep a process alive while the context lasts. If its first start fails, raises ModelLoadError or the class's `lost`."""
         keeping = asyncio.create_task(self._keep())
         try:
             if self._hello is None:
@@ -136,9 +136,9 @@ class WorkerProcess(Generic[Hello]):
     async def request(
         self, question: Callable[[int], msgspec.Struct], *, lost: str
     ) -> AsyncIterator[PendingRequest]:
-        """Ask, by a message with the given number; the work ends with the context.
+        """Send a request; its work ends with the context. `question`: makes the message from the request's number.
 
-        `lost`: the message if the process ends meanwhile. Raises `lost`.
+        `lost`: the error's text if the process ends meanwhile. Raises the class's `lost`.
         """
         process = await self._process()
         pending = PendingRequest(next(self._numbers), process, self._lost(lost))
@@ -151,7 +151,7 @@ class WorkerProcess(Generic[Hello]):
             process.send(Cancel(pending.number))
 
     async def _process(self) -> Child:
-        """Return the running process. Raises `lost`, at once if the process refused at its last start."""
+        """Return the running process. Raises the class's `lost`, at once if the process refused at its last start."""
         self._is_wanted.set()
         if self._refused:
             raise self._lost(self._refused)
@@ -197,7 +197,7 @@ class WorkerProcess(Generic[Hello]):
             await asyncio.gather(reading, return_exceptions=True)
 
     def _silent_since(self, now: float) -> float:
-        """Return when it last sent something, or an answer fell due, whichever was later; now if none is due."""
+        """Return when the process last sent something or an answer fell due, whichever is later; `now` if no answer is due."""
         due = [pending.due_since for pending in self._waiting.values() if pending.due_since is not None]
         return max(self._received_at, min(due, default=now))
 
@@ -230,7 +230,7 @@ class WorkerProcess(Generic[Hello]):
 
 
 class PendingRequest:
-    """A request to a process, and its answers. `due_since`: when the next one fell due; None: none is due."""
+    """A request to a process, and its answers. `due_since`: when the next answer fell due; None: none is due."""
 
     def __init__(self, number: int, process: Child, lost: SpeechError) -> None:
         self.number = number
@@ -240,7 +240,7 @@ class PendingRequest:
         self._lost = lost
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send more about it."""
+        """Send another message about the request."""
         self._process.send(message)
 
     def set_answer_due(self, *, is_owed: bool) -> None:
@@ -251,7 +251,7 @@ class PendingRequest:
             self.due_since = asyncio.get_running_loop().time()
 
     async def next(self) -> Any:
-        """Return the next answer. Raises `lost`."""
+        """Return the next answer. Raises the process's `lost`."""
         answer = await self.answers.get()
         if answer is None:
             raise self._lost
@@ -293,7 +293,7 @@ class Child:
 
 @asynccontextmanager
 async def running_child(*command: str) -> AsyncIterator[Child]:
-    """Start a module as a process that ends with the context. Its last argument is its end of the socket.
+    """Start a module as a process that ends with the context. Its last argument is the number of its end of the socket.
 
     `command`: the module and its other arguments.
     """
@@ -321,7 +321,7 @@ async def running_child(*command: str) -> AsyncIterator[Child]:
 
 
 class Worker(ABC, Generic[T]):
-    """Requested works of the type `T`. A kind of process defines one step."""
+    """The process's loop over requested works of the type `T`. Subclasses define one step."""
 
     def __init__(self, channel: Channel, hello: msgspec.Struct) -> None:
         """`hello`: the first message to the gateway."""
@@ -359,18 +359,18 @@ class Worker(ABC, Generic[T]):
             self._receive(message)
 
     def watch(self, numbers: Iterable[int]) -> list[bool]:
-        """Between two steps of a model: report that it works, and return which of these nobody waits for any more."""
+        """Between two steps of a model: report that it works; return for each of `numbers` whether nobody waits for it."""
         self.channel.send(Working())
         self.catch_up()
         return [number in self._gone for number in numbers]
 
     def leave(self, number: int) -> None:
-        """Note that nobody waits for it any more."""
+        """Note that nobody waits for a request any more."""
         self._gone.add(number)
         self.queue.remove(number)
 
     def is_gone(self, number: int) -> bool:
-        """Return whether it was cancelled since the step began."""
+        """Return whether a request was cancelled since the step began."""
         return number in self._gone
 
     def end(self, number: int, last: msgspec.Struct) -> None:
@@ -436,7 +436,7 @@ class Channel:
 
 
 class FairQueue(Generic[T]):
-    """Numbered works, each of an owner."""
+    """Numbered works of owners, who take turns."""
 
     def __init__(self) -> None:
         self._owners: OrderedDict[str, dict[int, T]] = OrderedDict()
@@ -449,7 +449,7 @@ class FairQueue(Generic[T]):
         self._owners.setdefault(owner, {})[number] = work
 
     def next(self) -> tuple[int, T]:
-        """Return the next work; then its owner is the last one. It stays until it is removed."""
+        """Return the next work, and make its owner the last one. The work stays until it is removed."""
         owner = next(iter(self._owners))
         self._owners.move_to_end(owner)
         return next(iter(self._owners[owner].items()))
@@ -464,7 +464,7 @@ class FairQueue(Generic[T]):
     def several(self, most: int, fits: Callable[[T, T], bool]) -> list[tuple[int, T]]:
         """Return up to `most` works to do together: the next one, and others that fit it.
 
-        Each owner's first work comes before any owner's second. Then the owner of the next work is the last one.
+        Each owner's first work comes before any owner's second. The owner of the next work becomes the last one.
         """
         first = self.next()
         rest = [

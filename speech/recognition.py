@@ -24,7 +24,7 @@ RecognizerOptions = PocketSphinx | Options
 
 
 class Recognizer(WorkerProcess["Ready"]):
-    """One process, for which owners take turns. `running` keeps it; `transcribe` asks it."""
+    """One process, in which owners take turns. `running` keeps it alive; `transcribe` uses it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Recognizer(WorkerProcess["Ready"]):
         stall_s: float = STALL_S,
         module: str = str(__package__),
     ) -> None:
-        """`name`: for clients. `known`: its facts, so that it is started at its first use. `module`: of the process."""
+        """`name`: for clients. `known`: the process's facts; given them, it starts at its first use. `module`: of the process."""
         super().__init__(
             *(module, "recognition", msgspec.json.encode(options).decode()),
             who="recognizer",
@@ -85,8 +85,8 @@ class Segment(msgspec.Struct, frozen=True):
 class Utterance(msgspec.Struct, frozen=True):
     """The words of a speaker so far. `is_whole`: whether they are a complete sentence; None: unknown.
 
-    `is_confident`: False: they may be noise. A recognizer that can't judge that is confident. `beginning`: the words of a
-    sentence that can't end there, while speech continues.
+    `is_confident`: False: they may be noise. A recognizer that can't judge this says True. `beginning`: the words of a sentence
+    that can't end there, while speech continues.
     """
 
     text: str
@@ -108,8 +108,8 @@ class Transcribe(msgspec.Struct, frozen=True, tag=True):
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Recordings are accepted from now on.
 
-    `languages`: names by code, as far as they can be requested. `language`: the code of the only one.
-    `times_words`: whether words have times.
+    `languages`: names by code, of those that can be requested. `language`: the code of the only one. `times_words`: whether words
+    have times.
     """
 
     languages: dict[str, str]

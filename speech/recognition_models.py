@@ -23,8 +23,8 @@ from transformers import (
 )
 from transformers.models.moonshine.modeling_moonshine import MoonshineEncoderModelOutput
 
-# transformers has no public function for the tokens of each word; `_decode_asr`, which calls it, wants whole recordings.
-# It is there in transformers 5.23.
+# transformers has no public function for the tokens of each word; `_decode_asr`, which calls this one, needs whole recordings.
+# It exists in transformers 5.23.
 from transformers.models.whisper.tokenization_whisper import LANGUAGES, _combine_tokens_into_words
 
 from speech.errors import ModelLoadError
@@ -49,7 +49,7 @@ TICK_S = 0.02
 FRAMES_A_TICK = 2
 
 MOST_TRIES = 15
-"""How many times one window may be recognized. A model could advance by 0.02 s each time."""
+"""How many times a window may be recognized, on average. A model could advance by 0.02 s each time."""
 
 
 def load(options: Options) -> RecognitionModel[Any]:
@@ -148,7 +148,7 @@ class Whisper:
             jobs[row].language = self._codes[number]
 
     def _ended(self, tokens: list[int]) -> list[int]:
-        """Return tokens up to the end that the model wrote, or that a batch filled in."""
+        """Return the tokens before the end that the model wrote, or before a batch's padding."""
         settings = self._model.generation_config
         ends = settings.eos_token_id
         over = {settings.pad_token_id, *(ends if isinstance(ends, list) else [ends])}
@@ -173,7 +173,7 @@ class Whisper:
     def _words(
         self, job: WhisperJob, piece: Piece, tokens: list[int], times: list[float], start_s: float
     ) -> Iterator[Word]:
-        """Yield words with their times: a token lasts from the one before to itself."""
+        """Yield words with their times: a token lasts from the time of the one before to its own."""
         spoken = [place for place in range(piece.first, piece.last) if tokens[place] < self._first_time]
         words, _, places = _combine_tokens_into_words(
             self._tokenizer,
@@ -229,7 +229,7 @@ class Piece(NamedTuple):
 
 
 def split(tokens: Sequence[int], first_time: int, frames: int) -> tuple[list[Piece], int]:
-    """Return the pieces of a window of so many frames, and how many frames are finished.
+    """Return the pieces of a window of `frames` frames, and how many frames are finished.
 
     `first_time`: the token of 0.00 s; greater ones are later.
     """
@@ -257,7 +257,7 @@ def _whole(ticks: Sequence[int | None], frames: int) -> Piece:
 
 
 def windows(wave: Wave, rate: int) -> list[tuple[int, int]]:
-    """Return the beginning and the end of each window, in samples; silence is in none."""
+    """Return the beginning and the end of each window, in samples; silent windows are left out."""
     most = int(LONGEST_S * rate)
     cuts = [0]
     while len(wave) - cuts[-1] > most:
@@ -279,7 +279,7 @@ class Moonshine:
 
     @property
     def facts(self) -> Ready:
-        """Its facts: it takes any language, since it knows only one and does not say which."""
+        """Its facts: any language may be requested, since the model knows only one and does not say which."""
         return Ready(languages={}, times_words=False)
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> WindowedJob:  # noqa: ARG002 - it has one language
@@ -337,12 +337,12 @@ _FAMILIES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
 
 
 class BatchStops:
-    """The checks of `generate` between its steps."""
+    """Checks for `generate` to make between its steps."""
 
     def __init__(self, watch: CancelCheck, rows: int, most: Sequence[int] | None = None) -> None:
         """`most`: tokens of each row; None: the model's limit."""
         self.lost = [False] * rows
-        """Rows with scores that are invalid numbers."""
+        """For each row, whether its scores were invalid numbers."""
         self.prompt = 0
         """Tokens before the first step."""
         self._watch = watch

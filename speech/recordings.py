@@ -1,7 +1,7 @@
 """The sound of uploaded files. WAV headers are read here, and all else is decoded by PyAV (FFmpeg) outside of the gateway.
 
-FFmpeg parses whatever a client sends. So each file gets a process of its own, with limits on memory, processor and wall
-time: a file that crashes or hangs it fails alone. Of a WAV header (RIFF; Microsoft's mmreg.h has the tags), sizes are only
+FFmpeg parses whatever a client sends. So each file gets a process of its own, with limits on memory, processor and wall time: a
+file that crashes or hangs its process fails alone. Of a WAV header (RIFF; Microsoft's mmreg.h has the tags), sizes are only
 trusted as far as the bytes go.
 """
 
@@ -21,7 +21,7 @@ from speech.process import running_child
 
 SHORTEST_S = 0.1
 _LEAST_PATIENCE_S, _SLOWEST = 30.0, 20
-"""How long one file may take: this, and a second for so many seconds of sound, ten times what a busy core takes."""
+"""How long one file may take: the first, and a second per `_SLOWEST` seconds of sound, ten times what a busy core takes."""
 OTHER_FORMATS = (
     "Send a WAV file (16-bit PCM, µ-law or A-law), MP3, WebM, Ogg, FLAC or M4A, or 16-bit PCM at 24,000 Hz "
     "named *.pcm."
@@ -33,9 +33,9 @@ _MAGIC = {b"\x1aE\xdf\xa3": "matroska", b"OggS": "ogg", b"fLaC": "flac", b"ID3":
 async def recording_in(
     file: bytes, *, is_raw: bool, longest_s: int, patience_s: float | None = None
 ) -> Recording:
-    """Return the sound in a file. `is_raw`: it is PCM without a header; `longest_s`: seconds of sound.
+    """Return the sound in a file. `is_raw`: it is PCM without a header; `longest_s`: the most seconds of sound.
 
-    `patience_s`: seconds that it may take. Raises BadSound, TooMuchSound, RecognizerLost.
+    `patience_s`: seconds that decoding may take. Raises BadSound, TooMuchSound, RecognizerLost.
     """
     container = None if is_raw else container_of(file)
     if container is None:
@@ -85,9 +85,9 @@ async def _decoded(request: Decode) -> Recording:
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
-    """Decode a file. `container`: the name of FFmpeg's demuxer; `longest_s`: seconds of sound.
+    """Decode a file. `container`: the name of FFmpeg's demuxer; `longest_s`: the most seconds of sound.
 
-    `patience_s`: seconds that it may take.
+    `patience_s`: seconds that this may take.
     """
 
     file: bytes

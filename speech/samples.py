@@ -87,7 +87,7 @@ _TABLES = {Coding.MULAW: _table(_mulaw), Coding.ALAW: _table(_alaw)}
 _CODES = {
     coding: (np.sort(values), np.argsort(values).astype(np.uint8)) for coding, values in _TABLES.items()
 }
-"""The values of all codes in order, and their codes."""
+"""Of each coding, the values of all codes, sorted, and their codes."""
 
 
 HOP_S = 0.02

@@ -44,7 +44,7 @@ def words_of(clause: str) -> list[tuple[int, str]]:
 def marks_of(
     words: Sequence[tuple[int, str]], places: Sequence[tuple[int, int]], ends_ms: Sequence[float]
 ) -> tuple[Mark, ...]:
-    """Return the times of the words. `places`: the first token of each word and the end; without tokens it has no mark.
+    """Return the times of the words. `places`: of each word, the first token and the end; a word without tokens has no mark.
 
     `ends_ms`: the end of each token.
     """
@@ -57,7 +57,7 @@ def marks_of(
 
 
 class Vits:
-    """VITS, as of MMS. It predicts how many frames each token lasts. Its speakers have numbers."""
+    """A VITS model, such as those of MMS. It predicts how many frames each token lasts. Its speakers have numbers."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model = model
@@ -77,7 +77,7 @@ class Vits:
 
     @torch.inference_mode()
     def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound; empty if it has no letters of the model.
+        """Return a clause as sound; empty if the model knows none of its letters.
 
         Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model.
         """

@@ -28,7 +28,7 @@ ROOT = HERE.parents[1]
 HOME = "midstream_server"
 """The one package that a wheel of the service installs."""
 _BUILD_SYSTEM = {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"}
-"""That of a source distribution: its imports are rewritten already."""
+"""The build system of a source distribution, whose imports are rewritten already."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.c", "*.h", "*.egg-info")
 
 
@@ -55,7 +55,7 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
 def build_editable(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """Build a wheel that leads to the checkout; return its file name."""
+    """Build a wheel that points to the checkout; return its file name."""
     target = str(Path(wheel_directory).absolute())
     with _tree(project(), package_dir=str(ROOT)):
         return str(build_meta.build_editable(target, config_settings, metadata_directory))
@@ -69,7 +69,7 @@ def project() -> dict[str, Any]:
 def rewritten(source: str, packages: Iterable[str]) -> str:
     """Return a module's source in which all of `packages` are imported from `midstream_server`. Pure.
 
-    Raises CannotBeMoved for `import engine.api`, which binds the name of the package alone.
+    Raises CannotBeMoved for an import such as `import engine.api`, which binds only the package's name.
     """
     names = frozenset(packages)
     lines = source.splitlines(keepends=True)

@@ -1,7 +1,7 @@
 """Builds the documentation as a site, strictly: `python docs/site/build.py [FOLDER]`. The service has it at `/docs`.
 
 A link or an anchor that leads nowhere ends the build. The site is made by Zensical, of copies of the documents. It fetches
-nothing from anywhere else, and no script stands within a page: it works under the service's Content-Security-Policy.
+nothing from anywhere else, and no page has inline scripts: it works under the service's Content-Security-Policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SITE = ROOT / "app" / "docs"
 BESIDE = ("pictures", "bench")
-"""Folders of `docs/` whose files are in the site as they are."""
+"""Folders of `docs/` whose files are copied into the site unchanged."""
 SCRIPTS = "assets/within"
 SERVED = "/docs"
 """Where the service has the site."""
@@ -58,7 +58,7 @@ def build(site: Path, root: Path = ROOT) -> int:
 
 
 def _stage(root: Path, stage: Path) -> int:
-    """Lay the pages and what is beside them into a folder; return how many pages."""
+    """Write the pages, and the files of `BESIDE`, into a folder; return how many pages there are."""
     config = (HERE / "zensical.toml").read_text()
     named = documents(tomllib.loads(config)["project"]["nav"])
     if missing := [document for document in named if not (root / document).is_file()]:
@@ -78,7 +78,7 @@ def _stage(root: Path, stage: Path) -> int:
 
 
 def _without_scripts(html: Path, site: Path) -> str:
-    """Return a page whose scripts are files, and whose cells are aligned by attributes: the policy allows nothing within it."""
+    """Return a page whose scripts are files, and whose cells are aligned by attributes: the policy allows nothing inline."""
     here = html.parent.relative_to(site).as_posix()
 
     def outside(found: re.Match[str]) -> str:
@@ -92,12 +92,12 @@ def _without_scripts(html: Path, site: Path) -> str:
 
 
 def _from_anywhere(html: str) -> str:
-    """Return a page that finds its files from any path: the one for what is not there."""
+    """Return a page that finds its files from any path: the one for missing pages."""
     return re.sub(r'"/(?!/)', f'"{SERVED}/', html.replace(f'"{SCRIPTS}/', f'"/{SCRIPTS}/'))
 
 
 def _without_style(site: Path) -> None:
-    """Have the search's style adopted, as the policy allows. Raises NotBuilt where the theme does it another way by now."""
+    """Have the search's style adopted, as the policy allows. Raises NotBuilt if the theme now does it another way."""
     (bundle,) = site.glob("assets/javascripts/bundle.*.js")
     script, found = _SHEET.subn(_ADOPTED, bundle.read_text())
     if found != 1:
@@ -112,7 +112,7 @@ def _without_colours(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build, and say where."""
+    """Build the site, and print where it is."""
     site = Path(arguments[0]) if arguments else SITE
     try:
         pages = build(site)

@@ -22,21 +22,21 @@ ELSEWHERE = {
     "demo-model.md": "demo_model/README.md",
     "examples.md": "examples/README.md",
 }
-"""Documents that do not lie in `docs/` under the name of their page, by that name."""
+"""Documents that are not in `docs/` under the name of their page, by that name."""
 
 _FENCE = re.compile(r"^ *(```|~~~)")
 _DRAWING = re.compile(r"^(```)mermaid$", re.MULTILINE)
-"""What a script from another site would draw; here its text is read."""
+"""A diagram, which a script from another site would draw; here its text is shown."""
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def documents(nav: Collection[Any]) -> dict[str, str]:
-    """Return the documents that a navigation names, and where their pages lie, both below their folders."""
+    """Return the documents that a navigation names, as paths in the repository, with the paths of their pages in the site."""
     return {ELSEWHERE.get(place, f"docs/{place}"): place for place in _places(nav)}
 
 
 def page(source: str, text: str, places: Mapping[str, str]) -> str:
-    """Return a document as a page. `places`: where all that the site has lies in it, by path in the repository."""
+    """Return a document as a page. `places`: the site's files, as paths in the site by paths in the repository."""
     here = posixpath.dirname(places[source]) or "."
 
     def link(found: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def _places(nav: Collection[Any]) -> Iterator[str]:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """Return a text whose words are changed, and whose blocks of code are not."""
+    """Return a text with all but its blocks of code changed by `change`."""
     parts, is_code = [""], False
     for line in text.splitlines(keepends=True):
         is_fence = _FENCE.match(line) is not None

@@ -1,7 +1,7 @@
 """A site that logs people in, each with a chat of their own: `python app.py`.
 
-Who is logged in is the site's business: a session in a cookie. For whoever is, it signs a JWT that lasts a minute, with
-the secret that it shares with Midstream. The page shows that to Midstream, and fetches the next one while the session lasts.
+The site keeps the logins: a session in a cookie. For people who are logged in it signs a JWT that lasts a minute, with the secret
+that it shares with Midstream. The page sends this token to Midstream, and fetches the next one while the session lasts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ users, sessions = Users(FILE), Sessions()
 
 
 def own_page(request: Request) -> None:
-    """Refuses other sites' pages: they could log their visitors in as somebody else, who reads then what they write."""
+    """Refuses other sites' pages: they could log their visitors in as somebody else, who could then read what they write."""
     origin = request.headers.get("origin")  # browsers send it with every POST
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "Another site's page may not log anybody in or out.")
@@ -48,7 +48,7 @@ def own_page(request: Request) -> None:
 
 @app.get("/")
 def chat(session: Session = None) -> Response:
-    """Return the chat; the way to the login where nobody is logged in."""
+    """Return the chat, or a redirect to the login if nobody is logged in."""
     if sessions.user_of(session) is None:
         return RedirectResponse("/login", status_code=303)
     return HTMLResponse((PAGE / "chat.html").read_text())
@@ -56,13 +56,13 @@ def chat(session: Session = None) -> Response:
 
 @app.get("/login")
 def login_form() -> HTMLResponse:
-    """Return the form."""
+    """Return the login form."""
     return HTMLResponse((PAGE / "login.html").read_text())
 
 
 @app.post("/login", dependencies=[Depends(own_page)])
 def login(request: Request, name: Field, password: Field) -> Response:
-    """Begins a session for who knows the password. No other site's page sends its cookie along (`samesite`)."""
+    """Begins a session if the password is right. Other sites' pages do not send its cookie (`samesite`)."""
     if not users.let_in(name, password):
         return HTMLResponse(
             (PAGE / "login.html").read_text().replace("<!-- problem -->", WRONG), status_code=401
@@ -85,7 +85,7 @@ def logout(session: Session = None) -> Response:
 
 @app.post("/chat-token")
 def chat_token(response: Response, session: Session = None) -> dict[str, str]:
-    """Return what the page shows to Midstream, and where that is."""
+    """Return the token that the page sends to Midstream, and Midstream's address."""
     user = sessions.user_of(session)
     if user is None:
         raise HTTPException(401, "Please log in.")

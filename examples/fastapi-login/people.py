@@ -1,4 +1,4 @@
-"""Who may log in, and who is. `python people.py NAME` asks for a password, and lets NAME in from then on."""
+"""Who may log in, and who is logged in. `python people.py NAME` asks for a password, and lets NAME in from then on."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Users:
         self._path = path
 
     def add(self, name: str, password: str) -> None:
-        """Lets a name in by this password, and by no other that it had."""
+        """Lets a name in by this password, which replaces any earlier one."""
         salt = secrets.token_bytes(16)
         known = self._known() | {name: {"salt": salt.hex(), "hash": hashed(password, salt).hex()}}
         self._path.touch(mode=0o600)
         self._path.write_text(json.dumps(known, indent=2))
 
     def let_in(self, name: str, password: str) -> bool:
-        """Return whether this is the name's password. It takes as long where nobody has the name."""
+        """Return whether this is the name's password. It takes as long if nobody has the name."""
         known = self._known().get(name, {"salt": "00", "hash": "00"})
         return hmac.compare_digest(hashed(password, bytes.fromhex(known["salt"])).hex(), known["hash"])
 
@@ -55,22 +55,22 @@ class Sessions:
         return secret
 
     def user_of(self, secret: str | None) -> str | None:
-        """Return whose session this is; None where it has ended, or never was."""
+        """Return whose session this is; None if it has ended, or never existed."""
         user, until = self._users.get(secret or "", (None, 0.0))
         return user if time.monotonic() < until else None
 
     def end(self, secret: str | None) -> None:
-        """Ends a session, if it is one."""
+        """Ends the session with this secret, if there is one."""
         self._users.pop(secret or "", None)
 
 
 def hashed(password: str, salt: bytes) -> bytes:
-    """Return what a password is known by. Slow to make, so that guessing is slow."""
+    """Return the hash that stands for a password. It is slow to compute, so that guessing is slow."""
     return hashlib.scrypt(password.encode(), salt=salt, n=2**14, r=8, p=1)
 
 
 def main() -> None:
-    """Adds who is named."""
+    """Adds the person named on the command line."""
     if len(sys.argv) != 2:  # noqa: PLR2004 - the program and one name
         sys.exit("Say who may log in: python people.py NAME")
     interactive = sys.stdin.isatty()

@@ -1,7 +1,7 @@
 """A bot for IRC on Midstream's Python client: `python bot.py --irc irc.example.org:6667 --channel '#tea'`.
 
-It answers who writes `midstream: …` in its channel, or writes to it alone. Each person has a conversation in each
-place. `stop` ends the reply that is being written, and the history keeps what was told.
+It answers people who write `midstream: …` in its channel, or write to it privately. Each person has a conversation in each place.
+`stop` ends the reply that is being written, and the history keeps what was sent.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Bot:
 
     def __init__(self, client: midstream.Client, writer: asyncio.StreamWriter, nick: str) -> None:
         self._client, self._writer, self.nick = client, writer, nick
-        self._replies: dict[str, asyncio.Task[None]] = {}  # of each conversation, while it is written
+        self._replies: dict[str, asyncio.Task[None]] = {}  # by conversation, while they are written
         self._running: dict[str, midstream.Reply] = {}
 
     async def write(self, line: str) -> None:
-        """Sends a line of IRC, once the server took those before. What a model writes can't begin another one."""
+        """Sends a line of IRC, once the server took the lines before. What a model writes can't begin another line."""
         self._writer.write(CONTROLS.sub(" ", line).encode() + b"\r\n")
         await self._writer.drain()
 
@@ -76,7 +76,7 @@ class Bot:
             sent = 0
             async for _ in reply:
                 if conversation not in self._running:
-                    break  # it was stopped: what comes now is not kept
+                    break  # the reply was stopped: what comes now is not kept
                 lines, sent = lines_of(reply.text, sent)
                 for line in lines:
                     await self.write(f"PRIVMSG {place} :{nick}: {line}")
@@ -92,9 +92,9 @@ class Bot:
 
 
 def lines_of(text: str, sent: int) -> tuple[list[str], int]:
-    """Return the sentences of a reply that are whole after its first `sent` characters, and how many are sent then.
+    """Return the complete sentences of a reply after its first `sent` characters, and how many characters are sent with them.
 
-    A long one comes in parts. Pure.
+    A long sentence comes in parts. Pure.
     """
     *whole, rest = ENDS.split(text[sent:])
     width = MOST_BYTES // 4  # a character has up to four bytes
@@ -107,7 +107,7 @@ def lines_of(text: str, sent: int) -> tuple[list[str], int]:
 
 
 def client_id_in(path: Path) -> str:
-    """Return the client id in a file, which is made if it is missing. It is as secret as a password."""
+    """Return the client id in a file, which is made if it is missing. The id is as secret as a password."""
     with (
         suppress(FileExistsError),
         os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file,
@@ -117,7 +117,7 @@ def client_id_in(path: Path) -> str:
 
 
 async def main() -> None:
-    """Serves until one of both connections is gone."""
+    """Serves until one of the two connections is gone."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition(":")[0])
     parser.add_argument("--irc", default="127.0.0.1:6667", help="the IRC server, as HOST:PORT")
     parser.add_argument("--channel", default="#midstream")

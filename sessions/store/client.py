@@ -1,8 +1,8 @@
-"""The store's client: one server, a Redis Cluster, or a master that Sentinels name; scripts, retries, durability, and one error for outages.
+"""The store's client (one server, a cluster, or a master behind Sentinels): scripts, retries, durability, one error for outages.
 
-All kinds of servers serve the same commands, with a limit of concurrent ones. Later ones wait, fairly between groups
-(`limits/slots.py`). After a failover, a connection to a replica is dropped and made anew. A retry may repeat a write. That is safe:
-every write is a Lua script that recognises its own repetition.
+All kinds of servers take the same commands, up to a limit of concurrent ones. Further commands wait, fairly between groups
+(`limits/slots.py`). After a failover, a connection whose server became a replica is dropped and made anew. A retry that repeats a
+write is harmless: every write is a Lua script that recognises a repetition.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ LUA = Path(__file__).parent / "lua"
 SOCKET_TIMEOUT_S = CALL_S
 SENTINEL_TIMEOUT_S = 1.0
 WAIT_MS = 1000
-"""How long an `accepted` or a `done` waits. After that the message is refused, or the reply is reported as not saved."""
+"""How long an `accepted` or a `done` waits for replicas; then the message is refused, or the reply is reported as not saved."""
 CLUSTER = "redis+cluster"
 SENTINEL = "redis+sentinel"
 _TLS = {"rediss+cluster": CLUSTER, "rediss+sentinel": SENTINEL}
 _PORTS = {CLUSTER: 6379, SENTINEL: 26379}
 _LISTED = re.compile(r"\s*(rediss?\+(?:cluster|sentinel)://)([^/?#]*)(.*)", re.DOTALL | re.IGNORECASE)
 _DRIVER = DriverInfo()
-"""What connections tell of the client. Each would else look up its version among the installed packages, for a millisecond."""
+"""The client's name and version for servers. Looking the version up among installed packages would take each connection 1 ms."""
 
 
 def connect(url: str, stats: StoreStats | None = None, *, heavy_slots: int = HEAVY_SLOTS) -> Redis:
     """Return a client for a URL; it connects on first use. Raises ValueError.
 
-    `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a
-    cluster, `redis+sentinel://host:port,host:port/master` the Sentinels and the name of what they watch; with
-    `rediss+` these speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `stats` counts what
-    commands take and what fails. `heavy_slots`: the commands that a crowd may have at once; in a cluster it is not looked at, since one
-    node may keep all of them waiting.
+    `redis://`, `rediss://` (TLS) and `unix://` name one server, `redis+cluster://host:port,host:port` some nodes of a cluster,
+    `redis+sentinel://host:port,host:port/master` the Sentinels and the name of the group that they watch; with `rediss+` these
+    speak TLS. `user:password@` is for the servers, `?sentinel_password=` for Sentinels. `stats` counts what commands take and
+    what fails. `heavy_slots`: concurrent commands of heavy clients; ignored in a cluster, since one node may keep all of them
+    waiting.
     """
     if not _is_escaped(url):
         raise ValueError(
@@ -104,7 +104,8 @@ def _is_escaped(url: str) -> bool:
 def split(url: str) -> SplitResult:
     """Return the parts of a URL. Raises ValueError.
 
-    Newer releases of Python refuse a list of hosts of which one is an IPv6 address, so such a list is put in afterwards.
+    Newer releases of Python refuse a list of hosts that includes an IPv6 address, so such a list replaces a placeholder after
+    parsing.
     """
     if (found := _LISTED.match(url)) is None:
         return urlsplit(url)
@@ -152,7 +153,7 @@ def _sentinel(url: str, stats: StoreStats, *, tls: bool, heavy_slots: int) -> Re
 
 
 def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Redis:
-    """Return a client of a Sentinel. Its connections lose no cancellation, which would keep the looks from ending."""
+    """Return a client of a Sentinel. Its connections lose no cancellation: `_Sentinel.run` has to end by one."""
     host, port = address
     pool = ConnectionPool(
         connection_class=ServerTlsConnection if tls else ServerConnection,
@@ -163,7 +164,7 @@ def _sentinel_client(address: Address, *, password: str | None, tls: bool) -> Re
         socket_connect_timeout=SENTINEL_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
         driver_info=_DRIVER,
-        protocol=2,  # in which the answer to a PING among events has the form that the library expects
+        protocol=2,  # the answer to a PING during a subscription has the form that the library expects
         decode_responses=True,
     )
     return Redis.from_pool(pool)
@@ -186,7 +187,7 @@ def _login(url: str) -> dict[str, str | None]:
 
 
 def _bounded() -> dict[str, Any]:
-    """Return options by which callers wait for a connection as long as for an answer: many calls at once are no outage."""
+    """Return options that let callers wait as long for a connection as for an answer: many calls at once are no outage."""
     return {"timeout": SOCKET_TIMEOUT_S, "max_connections": AT_ONCE}
 
 
@@ -201,9 +202,9 @@ def _timing() -> dict[str, Any]:
 
 
 async def replica_name(client: Redis) -> str:
-    """Return a unique name for a replica, in braces if it uses sharded channels (`tell.lua`).
+    """Return a new, unique name for this replica, in braces if it uses sharded channels (`tell.lua`).
 
-    Those need a cluster of Redis 7 or Valkey. Raises StoreDown.
+    Sharded channels need a cluster of Redis 7 or Valkey. Raises StoreDown.
     """
     name = secrets.token_hex(8)
     if not isinstance(cast("object", client), RedisCluster):
@@ -231,7 +232,7 @@ async def run_script(
 
 
 async def pipelined(client: Redis, queue: Callable[[Pipeline], None]) -> list[Any]:
-    """Send what is queued, for any slots of a cluster, in one round trip. Each command must be harmless when repeated.
+    """Send what `queue` adds, for any slots of a cluster, in one round trip. Each command must be harmless when repeated.
 
     Raises StoreDown.
     """
@@ -250,7 +251,7 @@ async def pipelined(client: Redis, queue: Callable[[Pipeline], None]) -> list[An
 
 
 async def hash_fields(client: Redis, key: str, *fields: str) -> list[bytes | None]:
-    """Return fields of a hash, None for each that is not there. Raises StoreDown."""
+    """Return the values of a hash's `fields`, None for each missing one. Raises StoreDown."""
     with store_errors():
         return await cast("Awaitable[list[bytes | None]]", client.hmget(key, list(fields)))
 
@@ -270,7 +271,7 @@ async def load_scripts(client: Redis) -> None:
 
 
 class Script:
-    """A Lua script by its SHA-1; `parts` are files put together in order."""
+    """A Lua script, named by its SHA-1. `parts`: files that are joined in this order."""
 
     all: ClassVar[list[Script]] = []
 
@@ -320,7 +321,7 @@ class _InlineConnection(AbstractConnection):
         command: bytes | str | Iterable[bytes],
         check_health: bool = True,  # noqa: FBT001, FBT002 - the library's
     ) -> None:
-        """Send a command. Raises the library's errors; the connection is lost then, also by a cancellation."""
+        """Send a command. Raises the library's errors. An error or a cancellation closes the connection."""
         if not self.is_connected:
             await self.connect_check_health(check_health=False)
         if check_health:
@@ -328,7 +329,7 @@ class _InlineConnection(AbstractConnection):
         whole = command.encode() if isinstance(command, str) else command
         try:
             async with asyncio.timeout(self.socket_timeout):
-                # private: the public method, which this replaces, wraps it into `asyncio.wait_for`
+                # private: the public method, which this one overrides, calls it through `asyncio.wait_for`
                 await self._send_packed_command([whole] if isinstance(whole, bytes) else whole)
         except BaseException as error:
             await self.disconnect(nowait=True)
@@ -340,7 +341,7 @@ class _InlineConnection(AbstractConnection):
 
 
 class _PrimaryOnlyConnection(_InlineConnection):
-    """A connection that is dropped if its server turns out to be a replica: the next one goes to the master."""
+    """A connection that is dropped if its server turns out to be a replica; reconnecting leads to the master."""
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
         """Read an answer. Raises ConnectionError, of the library, in place of ReadOnlyError."""
@@ -364,7 +365,7 @@ class ServerUnixConnection(_InlineConnection, UnixDomainSocketConnection):
 
 
 class _TermConnection(_PrimaryOnlyConnection):
-    """A connection to a group's primary. With the term it ends: what it says from then on may be of an old primary."""
+    """A connection to a group's primary. It ends with its term: later answers may come from an old primary."""
 
     def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
         super().__init__(**options)
@@ -424,7 +425,7 @@ class _SentinelPool(FairPool):
 
 
 class _Commands:
-    """The commands that the servers know, read from any master that answers: the client asks only one, even if that one is down."""
+    """The commands that the servers know, read from any master that answers: the library asks only one, even if it is down."""
 
     def __init__(self, cluster: RedisCluster) -> None:
         self._parser = cluster.commands_parser
@@ -473,11 +474,11 @@ class _Cluster(RedisCluster):
         return pipeline
 
     async def aclose(self) -> None:
-        """Close it when nobody uses it. The client also does this when a node is down, to look for the others anew.
+        """Close the client when nobody uses it. The library also calls this when a node is down, to look up the nodes anew.
 
-        Then the connections to these stay: commands are under way on them. At the end all are closed, even if it was to look anew.
+        Connections then stay open: commands are under way on them. At the end all are closed, even if a lookup was due.
         """
-        self._initialize = self._users > 0  # private: whether the next command reads the nodes anew
+        self._initialize = self._users > 0  # private: the next command looks up the nodes
         if not self._initialize:
             await super().aclose()
 
@@ -499,11 +500,11 @@ class Durability(StrEnum):
     DISK = "disk"
     """The store's answer, which it gives once its disk has the write (`appendfsync always`; see `checked_server_configs`).
 
-    WAITAOF is not used. With `appendfsync everysec` it waits up to a second, and Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer
-    it before the fsync (redis/redis#13793).
+    WAITAOF is not used. With `appendfsync everysec` it waits up to a second; Valkey 8.0 to 9.1 and Redis 7.4.0 to 7.4.2 answer it
+    before the fsync (redis/redis#13793).
     """
     REPLICATED = "replicated"
-    """The memory of one of its replicas too (WAIT)."""
+    """The store's answer, and the write in the memory of one of its replicas (WAIT)."""
 
 
 class DurabilityUnsupported(Exception):
@@ -513,7 +514,7 @@ class DurabilityUnsupported(Exception):
 class WriteConfirmer:
     """Waits until earlier writes are durable enough.
 
-    A server reports what its replicas have of the same connection's writes, so an empty write precedes the question.
+    WAIT covers only earlier writes of the same connection, so a PEXPIRE precedes it.
     """
 
     def __init__(self, client: Redis, durability: Durability) -> None:
@@ -524,13 +525,13 @@ class WriteConfirmer:
 
     @property
     def term(self) -> int:
-        """Number that changes with each failover by Sentinels; 0 where there are none."""
+        """A number that changes with each failover by Sentinels; 0 without Sentinels."""
         return self._sentinels.term if self._sentinels is not None else 0
 
     async def confirm(self, key: str, *, ttl_ms: int, term: int) -> None:
         """Wait until all earlier writes to the key's server are durable. Raises StoreDown if it takes too long.
 
-        `term`: as it was before the writes; StoreDown is raised too if a failover began since: they may be lost with it.
+        `term`: as it was before the writes. A failover since then raises StoreDown, too, since it may have lost them.
         """
         with store_errors():
             if self._needs_replica and not await self._send_commands(
@@ -551,7 +552,7 @@ class WriteConfirmer:
                 raise DurabilityUnsupported(str(error)) from error
 
     async def _send_commands(self, *commands: tuple[str | int, ...]) -> Any:
-        """Send commands over one connection to the server of the first one's key; return the last answer."""
+        """Send commands over one connection to the server of the first command's key; return the last answer."""
         cluster = cast("object", self._client)
         if isinstance(cluster, RedisCluster):
             async with asyncio.timeout(CALL_S):
@@ -563,9 +564,9 @@ class WriteConfirmer:
 
 
 async def _ask_in_cluster(cluster: RedisCluster, commands: tuple[tuple[str | int, ...], ...]) -> Any:
-    """A cluster's pipelines know no commands without keys.
+    """Send commands to the node of the first one's key; return the last answer. The library's pipelines require keys.
 
-    If the key has moved, it raises MovedError: what its new server's replicas have says nothing about a write to the old one.
+    Raises MovedError if the key has moved: its new server's replicas say nothing about a write to the old server.
     """
     key = str(commands[0][1])
     await cluster.initialize()

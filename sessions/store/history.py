@@ -53,16 +53,16 @@ from sessions.store.ledger import Ledger
 from sessions.store_errors import store_error_of, store_errors
 
 CONFIRMED_WITHIN_S = 1.5
-"""How long a running reply, and whoever sends a message behind it or a result, wait until that is durable enough."""
+"""How long a queued message, or a call's result, may take to become durable: its sender waits, and so may a running reply."""
 LATE = "The store does not answer in time; send it again in a moment."
 MAX_SIBLINGS = 200
-"""Siblings of a message that a reader gets, so that a page stays small."""
+"""Most siblings of a message that a page lists, so that it stays small."""
 JOURNAL_KEPT = 10_000
-"""Events that a conversation's journal keeps after a turn, approximately."""
+"""Events that a conversation's journal keeps after a turn ends, approximately."""
 NOTES_BYTES = 32 * 1024 * 1024
-"""Bytes of an owner's notes in all conversations. Beyond it the oldest are deleted; their turns stay."""
+"""Bytes of an owner's notes in all conversations. Beyond this limit the oldest notes are deleted; their turns stay."""
 NOTE_BYTES = 128
-"""Bytes of a note beside its text, approximately."""
+"""Bytes that a note takes in addition to its text, approximately."""
 FACTS = (
     "epoch",
     "seq",
@@ -93,11 +93,10 @@ class Duplicate(SessionError):
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn is accepted. `message`: None if it is in the history already, and gets another answer.
+    """All that is written when a turn is accepted. `message`: None if it is already in the history.
 
-    `titled_by`: the languages that the title stands for, if it does. `continues`: the message's parent must still be the
-    active leaf. `model`: the one that the sender named, or empty. A turn that continues a reply has no message
-    and no new place.
+    `titled_by`: the languages that the title stands for, if any. `continues`: the message's parent must still be the active leaf.
+    `model`: the one that the sender named, or empty. A turn that continues a reply has no message and adds no place to the tree.
     """
 
     message: MessageRecord | None
@@ -120,7 +119,7 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written when a turn ends; `turn.done` is the event. `follow`: set if its calls are open.
+    """All that is written when a turn ends; `turn.done` is the event. `follow`: set if calls of its reply are open.
 
     `stays`: the reply that it continued stays as it was, since the turn added nothing.
     """
@@ -132,14 +131,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> Done:
-        """The event, which every ended turn has."""
+        """The `done` event, which every ended turn has."""
         return cast("Done", self.turn.done)
 
 
 class Siblings(msgspec.Struct, frozen=True):
     """A message and its siblings, oldest first.
 
-    `shown_ids`: the ids of the nearest, at most `MAX_SIBLINGS`; `count`: their number; `before`: the number of older ones.
+    `shown_ids`: ids of the nearest ones, at most `MAX_SIBLINGS`; `count`: of all; `before`: how many precede the message.
     """
 
     shown_ids: list[str]
@@ -148,7 +147,7 @@ class Siblings(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """Messages, oldest first, with their siblings, and the message before them, if any.
+    """Messages, oldest first, with their siblings. `older`: the message before them, if any.
 
     `pending`: unfinished replies among these messages, each with its siblings. `is_running`: whether a turn has not ended.
     """
@@ -165,8 +164,8 @@ class Branch(msgspec.Struct, frozen=True):
 class Since(msgspec.Struct, frozen=True):
     """The journal after a seq, as the store has it at one moment. `first`: the seq of the oldest kept event.
 
-    `running`: the turn that has not ended. `is_too_long`: the events have more bytes than asked for, and are left out.
-    `awaited`: all calls of the reply whose turn waits for them, if none runs. `base`: the reply that `running` continues.
+    `running`: the turn that has not ended. `is_too_long`: the events exceed the caller's limit in bytes, and are left out.
+    `awaited`: if no turn runs, all calls of the reply whose calls a turn waits for. `base`: the reply that `running` continues.
     """
 
     epoch: str
@@ -222,7 +221,7 @@ class History:
         return next((message for message in branch.messages if message.message_id == message_id), None)
 
     async def base(self, keys: Keys, record: TurnRecord) -> MessageRecord | None:
-        """Return the reply that a turn continues, with text and reasoning as before it; None if the turn began one."""
+        """Return the reply that a turn continues, with text and reasoning as before the turn; None if it began a new reply."""
         if record.continues is None:
             return None
         reply = await self.message(keys, record.reply_id)
@@ -234,11 +233,11 @@ class History:
         return decode_call(kept, call_id=call_id) if kept else None
 
     async def following(self, keys: Keys) -> bytes | None:
-        """Return the turn that waits for calls, as `finish` was given it; None if there is none."""
+        """Return the turn that waits for calls, as last stored by `finish` or `continue_turn`; None if there is none."""
         return (await hash_fields(self._client, keys.conversation, "follow"))[0]
 
     async def continue_turn(self, keys: Keys, turn_id: str, *, next_id: str, following: bytes) -> bool | None:
-        """Rename a turn that waits for calls, which waits here now; None if it does not wait under the old name.
+        """Rename a waiting turn, which this replica takes over; None if `turn_id` does not wait for calls.
 
         Return whether other replicas watch the conversation.
         """
@@ -252,12 +251,12 @@ class History:
         return None if parent is None else parent.decode()
 
     async def children(self, keys: Keys, message_id: str | None) -> int:
-        """Return the number of children of a message; None: of the root."""
+        """Return the number of children of a message. `message_id` None: of the root."""
         [names] = await hash_fields(self._client, keys.conversation, f"children:{message_id or ''}")
         return len(names.split()) if names else 0
 
     async def follower(self, keys: Keys, turn: TurnRecord) -> TurnRecord | None:
-        """The turn that follows the calls of another one, once it was accepted; None where there is none so far."""
+        """Return the accepted turn that follows the calls of `turn`; None if there is none so far."""
         fields = f"children:{turn.reply_id}", "running"
         names, running = await hash_fields(self._client, keys.conversation, *fields)
         for name in names.decode().split() if names else ():
@@ -277,9 +276,9 @@ class History:
         last: str | None = None,
         most_bytes: int | None = None,
     ) -> Branch:
-        """Return up to `limit` messages from `leaf` (default: the active one) towards the root, or to `last` if met.
+        """Return up to `limit` messages from `leaf` (default: the active one) towards the root, not beyond `last`.
 
-        `most_bytes`: the store stops reading after these.
+        `most_bytes`: bytes of messages after which the store stops reading.
         """
         most = "" if most_bytes is None else most_bytes
         epoch, seq, older, running, rows = await run_script(
@@ -303,7 +302,7 @@ class History:
     async def begin(self, keys: Keys, beginning: Beginning, *, attached: bool = False) -> bool:
         """Write the user's message, if it is new, and `accepted`; return whether other replicas watch the conversation.
 
-        `attached`: this one watches from now on. Raises Duplicate; StaleFacts, also if a turn runs elsewhere.
+        `attached`: this replica watches from now on. Raises Duplicate; StaleFacts, also if a turn runs elsewhere.
         """
         turn, event, titled_by = beginning.turn, beginning.event, beginning.titled_by
         header = {
@@ -339,16 +338,16 @@ class History:
                 raise StaleFacts(answer[0].decode())
 
     def others_in(self, watchers: bytes) -> bool:
-        """Return whether other replicas are among those that watch."""
+        """Return whether other replicas are among the `watchers`."""
         return any(name != self._replica for name in watchers.decode().split())
 
     @property
     def term(self) -> int:
-        """What to confirm writes with that come after it."""
+        """The current term: read it before a write, and pass it to `confirm`."""
         return self._confirmer.term
 
     async def confirm(self, keys: Keys, *, term: int) -> None:
-        """Wait until all writes to a conversation since a `term` have the configured durability. Raises StoreDown."""
+        """Wait until writes to a conversation have the configured durability. `term`: as before the writes. Raises StoreDown."""
         await self._confirmer.confirm(keys.conversation, ttl_ms=self._ttl_ms, term=term)
 
     async def confirm_in_time(self, keys: Keys, *, term: int) -> None:
@@ -362,7 +361,7 @@ class History:
     async def finish(self, keys: Keys, ending: Ending, *, repairs: bool = False, group: str = "") -> None:
         """Write the reply and `done`; repeating it is harmless. Raises OwnershipLost.
 
-        `repairs`: the journal was unusable, and restarts with this end. `group`: the sender's key or address, if it is known.
+        `repairs`: the journal was unusable, and restarts with this `done`. `group`: the sender's key or address, if it is known.
         """
         turn, done, follow = ending.turn, ending.done, ending.follow
         header = {
@@ -398,7 +397,7 @@ class History:
     ) -> bool:
         """Remove an ended exchange from the history; False if it was removed before. Raises Conflict, StaleFacts.
 
-        `before`: the reply before the turn continued it, which is restored.
+        `before`: the reply to restore, as it was before the turn continued it.
         """
         header: dict[str, object] = {
             "turn_id": turn.turn_id,
@@ -425,7 +424,7 @@ class History:
                 raise StaleFacts(turn.turn_id)
 
     async def withdraw(self, keys: Keys, turn: TurnRecord, event: Removed) -> None:
-        """Undo a `begin` whose sender was told that it failed; does nothing if it did fail, or was undone before."""
+        """Undo a `begin` that was reported to the sender as failed; does nothing if it did fail, or was undone before."""
         patch = withdrawal(turn, "running", "", over=self._ttl_ms)
         written: list[str | bytes | int] = [self._replica, turn.turn_id, 1, event.seq, encode(event), patch]
         [answer] = await run_script(self._client, APPEND, keys.pair(), written)
@@ -449,7 +448,7 @@ class History:
     async def since(self, keys: Keys, after_seq: int, *, most_bytes: int | None = None) -> Since | None:
         """Return the events after `after_seq`, with the facts of that moment; None if there is no conversation.
 
-        `most_bytes`: about the most that is read of the journal; if there is more, there are no events.
+        `most_bytes`: the most bytes of events, approximately; if there are more, all events are left out.
         """
         arguments: list[str | bytes | int] = [
             after_seq,
@@ -502,7 +501,7 @@ class History:
     async def start(
         self, keys: Keys, turn_id: str, *, system: str | None = None, context_from: str = ""
     ) -> bool:
-        """Start a turn of the queue; False if it is not the next.
+        """Start a queued turn; False if it is not the next one.
 
         `system`: the conversation's new system prompt; None keeps it.
         """
@@ -516,11 +515,11 @@ class History:
         return "" if meta is None else meta.epoch
 
     async def renew(self, keys: Keys, epoch: str) -> None:
-        """Begin a new epoch, since the store lost published events of this one; nothing if a new one has begun."""
+        """Begin a new epoch, since the store lost published events of `epoch`; does nothing if a new one has begun already."""
         await run_script(self._client, RENEW, [keys.conversation], [epoch, secrets.token_hex(8)])
 
     async def delete(self, keys: Keys, *, with_turns: bool = True) -> str | None:
-        """Remove a whole conversation, and tell other replicas; return its epoch, None if there was none.
+        """Remove a whole conversation, and notify other replicas; return its epoch, None if there was no conversation.
 
         Without `with_turns` it raises StaleFacts if a turn runs or waits.
         """
@@ -539,7 +538,7 @@ class History:
 def withdrawal(turn: TurnRecord, *fields: str, over: int | None = None) -> bytes:
     """Return what the store changes with the removal of a turn that was refused after all (see `append.lua`).
 
-    `fields`: of the conversation, with their new values; `over`: the milliseconds that the journal is kept, if no turn runs then.
+    `fields`: of the conversation, each followed by its new value; `over`: milliseconds to keep the journal if no turn runs then.
     """
     patch: dict[str, object] = {
         "set": fields,
@@ -555,7 +554,7 @@ def withdrawal(turn: TurnRecord, *fields: str, over: int | None = None) -> bytes
 
 
 def queue_exit(ending: Ending, queue: str) -> bytes:
-    """Return what the store changes with the end of a turn in the queue. `queue`: the turns that are left there."""
+    """Return what the store changes when a queued turn ends. `queue`: the turns that remain queued."""
     turn = ending.turn
     patch: dict[str, object] = {
         "set": ["queue", queue],
@@ -607,7 +606,7 @@ class Notes:
     async def describe(
         self, owner: Owner, conversation_id: str, text: bytes, *, new: bool, group: str
     ) -> bool:
-        """Describe a conversation, a `new` one without messages or one that exists; False if a new one exists, or an old one does not.
+        """Describe a conversation, created without messages if `new`. False if a new one exists already, or an old one does not.
 
         `group`: as in `Subject`. Raises StoreFull too.
         """
@@ -624,7 +623,7 @@ class Notes:
         return True
 
     async def forget(self, keys: Keys, turn_id: str) -> None:
-        """Forgets what is kept beside a turn."""
+        """Delete the note of a turn."""
         with store_errors():
             await self._client.hdel(keys.conversation, _field(turn_id))
 

@@ -1,9 +1,9 @@
-"""Images that people send: first kept for their owner, for a while, then in the conversation that shows them.
+"""Images that people send: kept for their owner at first, for a while, then in conversations that show them.
 
-An image is named by the digest of its bytes, so sending it again stores nothing new. Each upload is a hash of its own,
+An image is named by the digest of its bytes, so that sending it again stores nothing new. Each upload is a hash of its own,
 `ms:upload:{owner}:digest`, and expires by its own age; `ms:uploaded:{owner}` lists them. A conversation's hash,
-`ms:{owner/conversation}:images`, has each image once; it expires and is deleted with the conversation (`accept.lua`, `finish.lua`,
-`delete.lua`). All copies are counted (`ledger.py`).
+`ms:{owner/conversation}:images`, has each image once; it expires and is deleted with the conversation (`accept.lua`,
+`finish.lua`, `delete.lua`). All copies are counted (`ledger.py`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from sessions.store.ledger import Ledger
 from sessions.store_errors import store_errors
 
 UNSENT_S = 3600
-"""How long an image is kept that no message shows. Uploading it again prolongs that once half of it is over."""
+"""How long an image that no message shows is kept. Uploading it again renews this time once half of it is over."""
 IMAGE_COSTS = 1024
-"""Bytes that an image counts beside its own: small ones would take more for their names than for themselves."""
+"""Bytes that an image counts in addition to its own: the keys and names of a small one may take more than its content."""
 ADMITTED_S = 10
-"""How long an image counts as admitted: until the ledger has what its hash notes."""
+"""How long an admission counts: until the ledger has the size that the image's hash notes."""
 SHOWN_IMAGES = 32
 SHOWN_BYTES = 16 * 1024 * 1024
-"""The most images, and bytes of images, in a prompt: the newest of its conversation."""
+"""Most bytes of images in a prompt, which has the newest `SHOWN_IMAGES` of its conversation."""
 AT_ONCE_BYTES = 4 * 1024 * 1024
-"""Bytes of images that go from the uploads into a conversation at once: one large image, or many small ones."""
+"""Bytes of images that are copied from uploads into a conversation at once: one large image, or many small ones."""
 
 _DIGEST_CHARS = 64
-"""Other names are of no image; the hash has fields that are none."""
+"""Length of an image's name. The hash also has fields that are no images, with shorter names."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Image).decode
 
 
 class _Location(msgspec.Struct, frozen=True):
-    """Where images are: those of a conversation in one hash, each upload in its own."""
+    """Where images are stored: a conversation's in one hash, each upload in a hash of its own."""
 
     name: str
     is_upload: bool = False
@@ -83,7 +83,7 @@ class Images:
             pipe.pttl(location.key(digest))
         with store_errors():
             left = await pipe.execute()
-        new = {  # each message has places of its own
+        new = {  # place and detail depend on the message
             digest: _encode(msgspec.structs.replace(image, at=0, detail=""))
             for (digest, image), left_ms in zip(given.items(), left, strict=True)
             if left_ms < UNSENT_S * 1000 / 2
@@ -116,7 +116,7 @@ class Images:
     ) -> tuple[Image, ...]:
         """Store images in a conversation, and return them without their bytes. Raises NotFound, StoreFull.
 
-        If the message is not accepted after all, they expire as images do that no message shows.
+        If the message is not accepted after all, they expire as unsent images do.
         """
         uploads, location = _Location.uploads(owner), _Location.of(keys)
         there, sent = await self._sizes([location, uploads], digests)
@@ -137,7 +137,7 @@ class Images:
         return tuple(named[digest] for digest in digests)
 
     async def _sizes(self, locations: Sequence[_Location], digests: Iterable[str]) -> list[dict[str, int]]:
-        """Return the sizes of those of some images that each place has."""
+        """Return the sizes of the images that each of `locations` has, by digest."""
         names = [digest for digest in dict.fromkeys(digests) if len(digest) == _DIGEST_CHARS]
         if not names:
             return [{} for _ in locations]
@@ -161,7 +161,7 @@ class Images:
         return {digest: one for digest, one in zip(digests, kept, strict=True) if one is not None}
 
     async def _named(self, location: _Location, sizes: Mapping[str, int]) -> dict[str, Image]:
-        """Return images of a place without their bytes."""
+        """Return the images of a location, without their bytes."""
         named: dict[str, Image] = {}
         for some in _few(sizes):
             named |= {
@@ -170,18 +170,18 @@ class Images:
         return named
 
     async def read(self, keys: Keys, digests: Sequence[str]) -> dict[str, Image]:
-        """Return those of a conversation's images that are there, with their bytes."""
+        """Return the images that a conversation has, of those named, with their bytes."""
         names = [digest for digest in digests if len(digest) == _DIGEST_CHARS]
         return {digest: _decode(one) for digest, one in (await self._kept(_Location.of(keys), names)).items()}
 
     async def shown(self, keys: Keys, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return a prompt's messages with the bytes of their newest images; a note replaces each other one, and each missing one."""
+        """Return a prompt's messages with the bytes of their newest images; a note replaces older and missing images."""
         given = [Counter[str]() for _ in messages]
         at = [(number, image.digest) for number, one in enumerate(messages) for image in one.images]
         newest = at[: -SHOWN_IMAGES - 1 : -1]
         [sizes] = await self._sizes([_Location.of(keys)], [digest for _, digest in newest])
         size = 0
-        for number, digest in newest:  # each place counts, since the same bytes are sent again
+        for number, digest in newest:  # an image shown twice counts twice, since its bytes are sent again
             given[number][digest] += 1
             size += sizes.get(digest, 0)
             if size >= SHOWN_BYTES:
@@ -192,7 +192,7 @@ class Images:
     async def newest(
         self, owner: Owner, conversation_id: str, digests: Iterable[str], *, most: int
     ) -> dict[str, Image]:
-        """Return the first of `digests` with their bytes: images that a conversation shows, up to `most` bytes and one image."""
+        """Return images that a conversation shows, with their bytes: the first of `digests`, until they exceed `most` bytes."""
         keys, size, chosen = Keys.of(owner, conversation_id), 0, list[str]()
         [sizes] = await self._sizes([_Location.of(keys)], digests)
         for digest, its_size in sizes.items():
@@ -202,7 +202,7 @@ class Images:
         return await self.read(keys, chosen)
 
     async def known(self, owner: Owner, conversation_id: str, digests: Iterable[str]) -> dict[str, Image]:
-        """Return those of some images that a conversation may show, without their bytes: uploaded, or shown there already."""
+        """Return those of `digests` that a conversation may show (uploaded, or shown there already), without their bytes."""
         uploads, location = _Location.uploads(owner), _Location.of(Keys.of(owner, conversation_id))
         sent, there = await self._sizes([uploads, location], digests)
         there = {digest: size for digest, size in there.items() if digest not in sent}
@@ -240,9 +240,9 @@ def _list_name(owner: Owner) -> str:
 
 
 def _written(kept: Mapping[str, bytes], *, renewed: bool = False, group: str = "") -> list[str | bytes | int]:
-    """Return what `keep_image.lua` writes: images and the end of their hash at once, so that nothing stays for good.
+    """Return the arguments of `keep_image.lua`, which writes images and their hash's expiry at once: nothing stays for good.
 
-    `renewed`: the hash expires in a while from now on; else as it did: an image in a conversation lasts as long as that does.
+    `renewed`: the hash expires `UNSENT_S` from now; otherwise an expiry that it has stays, such as a conversation's.
     """
     written: list[str | bytes | int] = [UNSENT_S, int(renewed), group]
     for digest, one in kept.items():
@@ -255,7 +255,7 @@ def _cost(size: int) -> int:
 
 
 def _few(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yield the names of images, as many at a time as are in memory at once."""
+    """Yield digests in groups that fit `AT_ONCE_BYTES`."""
     some, size = list[str](), 0
     for digest, its_size in sizes.items():
         if some and size + its_size > AT_ONCE_BYTES:
@@ -275,7 +275,7 @@ def _check_all(digests: Iterable[str], *found: Mapping[str, object]) -> None:
 
 
 def _with_data(message: Message, given: Counter[str], known: Mapping[str, Image]) -> Message:
-    """Return a message with the bytes of those of its images that are `given`, by digest."""
+    """Return a message with the bytes of its images; notes replace those not in `given`: by digest, how often each is shown."""
     if not message.images:
         return message
     parts: list[Seen] = []

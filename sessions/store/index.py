@@ -32,15 +32,15 @@ MAX_WORDS = 16
 EXCERPT_CHARS = 160
 """Characters of a snippet: about two lines of a list."""
 BEFORE_CHARS = 40
-"""Of these, characters before the match."""
+"""Characters of a snippet before the match, at most."""
 READ_S = 0.5
-"""How long the search for one page takes, approximately: somebody waits."""
+"""How long the search for one page takes, approximately: a person waits for it."""
 AT_ONCE = 8
 """Conversations that one round trip reads."""
 FIELDS = 60
 """Fields of a conversation that are read at once, approximately: some ten messages."""
 MAX_DIGITS = 20
-"""Largest number in a cursor: those of the store have 64 bits."""
+"""Most digits of a number in a cursor: the store's numbers have 64 bits."""
 _log = structlog.get_logger("midstream.search")
 
 
@@ -78,7 +78,7 @@ class Index:
     def queue_touch(
         self, pipe: Pipeline, *, owner: Owner, conversation_id: str, admission: Admission | None = None
     ) -> None:
-        """The same, in a pipeline. `admission`: new bytes; without room for them nothing changes, and the answer says so."""
+        """Queue a `touch`. `admission`: of new bytes; without room for them nothing changes, and the answer says so."""
         ledgers, args = ((), ()) if admission is None else (admission.ledgers, admission.args)
         queue_script(
             pipe, TOUCH, [list_name(owner), *ledgers], [*self._touch_args(conversation_id, ""), *args]
@@ -89,7 +89,7 @@ class Index:
         await self._put(owner, conversation_id, at_ms)
 
     async def _put(self, owner: Owner, conversation_id: str, at_ms: int | str) -> None:
-        """Each write removes expired rows, as the owner may never read the list, and rows beyond the limit."""
+        """List a conversation. This also removes rows beyond the limit, and expired ones: the owner may never read the list."""
         await run_script(self._client, TOUCH, [list_name(owner)], self._touch_args(conversation_id, at_ms))
 
     def _touch_args(self, conversation_id: str, at_ms: int | str) -> list[str | bytes | int]:
@@ -190,7 +190,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where the search ended: after a conversation, or among its fields. `at_ms`: its time in the list."""
+    """Where the search ended: after a conversation, or among its fields. `at_ms`: the conversation's time in the list."""
 
     at_ms: int
     fields: int
@@ -198,7 +198,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Return the cursor of an answer. Raises BadParams for any other text."""
+        """Parse the `next` of an earlier answer. Raises BadParams for any other text."""
         at_ms, _, rest = text.partition("/")
         fields, _, conversation_id = rest.partition("/")
         if not (_is_number(at_ms) and _is_number(fields) and conversation_id):
@@ -235,7 +235,7 @@ class Search:
 
 
 class _Reading:
-    """One page in the making."""
+    """The search for one page."""
 
     def __init__(self, client: Redis, owner: Owner, words: QueryWords, clock: Callable[[], float]) -> None:
         self._client = client
@@ -262,7 +262,7 @@ class _Reading:
             rank, amid = rank + len(listed_now), 0
 
     async def _rank(self, cursor: Cursor | None) -> int:
-        """Return how many conversations of the list were searched; one with a new turn has moved to the head."""
+        """Return how many conversations of the list to skip; the cursor's own may have moved to the head with a new turn."""
         if cursor is None:
             return 0
         name = list_name(self._owner)
@@ -274,7 +274,7 @@ class _Reading:
         return (rank or 0) + (0 if cursor.fields else 1)
 
     async def _search_batch(self, batch: list[tuple[str, int]], amid: int, limit: int) -> Cursor | None:
-        """Search conversations in order; `amid`: from where in the first one. Return where the search ended early, if it did."""
+        """Search conversations in order; return where the search stopped early, if it did. `amid`: where the first one starts."""
         pipe = self._client.pipeline(transaction=False)
         for place, (name, _) in enumerate(batch):
             key = Keys.of(self._owner, name).conversation
@@ -283,8 +283,8 @@ class _Reading:
         answers = await pipe.execute()
         for place, (name, at_ms) in enumerate(batch):
             facts, (fields, kept) = answers[2 * place : 2 * place + 2]
-            await asyncio.sleep(0)  # the texts may be long; others have their turn in between
-            if facts[1] is not None:  # otherwise it has expired
+            await asyncio.sleep(0)  # the texts may be long; other tasks run in between
+            if facts[1] is not None:  # otherwise the conversation has expired
                 beginning = not (place == 0 and amid)
                 left = await self._search_one(listed(name, facts), fields, kept, beginning=beginning)
                 if left is not None:
@@ -296,7 +296,7 @@ class _Reading:
     async def _search_one(
         self, row: Listed, fields: int, kept: dict[bytes, bytes], *, beginning: bool
     ) -> int | None:
-        """Search one conversation. Return where the search ended early, if it did."""
+        """Search one conversation. Return where among its fields the search ended early, if it did."""
         while (hit := self._hit(row, kept, beginning=beginning)) is None and fields:
             if self._clock() >= self._until:
                 return fields
@@ -350,11 +350,11 @@ class QueryWords:
         """Take a query that is not blank."""
         words = list(dict.fromkeys(query.split()))[:MAX_WORDS]
         self._folded = [word.casefold() for word in words]
-        # the snippet is made around the longest word, which says most
+        # a snippet is cut around the longest word, the most telling one
         self._first = re.compile(re.escape(max(words, key=len)), re.IGNORECASE)
 
     def are_in(self, text: str) -> bool:
-        """Return whether a text has them all."""
+        """Return whether a text has all of the words."""
         folded = text.casefold()
         return all(word in folded for word in self._folded)
 

@@ -1,10 +1,9 @@
-"""The journal: all turns' writes in one call, one turn's events, compaction, and what a reader that reconnects gets.
+"""The journal: all turns' writes in one call, one turn's events, compaction, and the replay to a reader that reconnects.
 
-The journal keeps all that was written. A reader gets the events since a seq, merged, or rebuilt from the stored turn. What a
-cancel cut from a reply is left out then, and the next event covers its seqs.
-
-The text of a rebuilt turn is one delta, right before its `done`, and its reasoning one piece before that. Calls come as they
-were, with their last states only. Each event covers the seqs of the events that it stands for.
+The journal keeps all that was written. A reader gets the events since a seq, merged, or rebuilt from the stored turn, without
+what a cancel cut from a reply: the next event covers its seqs. The text of a rebuilt turn is one delta, right before its `done`;
+its reasoning is one piece before the delta. Calls are unchanged, with their last states only. Each event covers the seqs of the
+events that it replaces.
 """
 
 from __future__ import annotations
@@ -50,23 +49,23 @@ from sessions.store.ledger import EVENT_BYTES, Ledger
 from sessions.store_errors import store_error_of, store_errors
 
 AT_ONCE = 32
-"""Turns that one call writes. The store serves nobody else meanwhile: less than a millisecond."""
+"""Turns that one call writes. Meanwhile the store serves nobody else, for less than a millisecond."""
 PATIENCE_S = 0.25
 COUNTED_BYTES = 64 * 1024
-"""Bytes of events that are counted at once."""
+"""Bytes of a turn's events that are reported to the ledger at once."""
 FAULTS = 3
-"""Consecutive writes that a working store may refuse before the turn is ended."""
+"""Consecutive writes that a reachable store may refuse before the turn is ended."""
 RESUME_WINDOW_S = 300.0
-"""How long a reader who left during a reply, which has ended since, can resume it to the character.
+"""How long after a reply's end a reader who left during it can resume it to the character.
 
-It has to cover a tunnel, a lift, a phone in a pocket, a restart of the service: minutes. A delta costs as much as forty
-characters for that long. A later reader still gets every whole reply, and a gap in the one that was partly seen.
+It has to cover a tunnel, a lift, a phone in a pocket, a restart of the service: minutes. For that long a delta takes as much room
+as forty characters. A later reader still gets every whole reply, and a gap in the one that was partly seen.
 """
 LOOK_S = 5.0
 LEASE_S = 60.0
 TAKEN_AT_ONCE = 64
 LISTS = 16
-"""Lists of conversations; a cluster's nodes share them."""
+"""Lists of conversations to compact; in a cluster they are spread over the nodes."""
 REPLAY_BYTES = 256 * 1024
 """Bytes that a reader may be sent at once: half of what may wait for a connection."""
 READ_BYTES = 2 * REPLAY_BYTES
@@ -76,7 +75,7 @@ _log = structlog.get_logger("midstream.compaction")
 
 
 class TurnJournal:
-    """The entries of one turn that are not known to be stored. At most one write is under way.
+    """Writes the events of one turn, and keeps those that are not known to be stored. At most one write is under way.
 
     Events that the store did not take in time stay here and are written with the next ones, or by `catch_up`.
     """
@@ -90,7 +89,7 @@ class TurnJournal:
         ledger: Ledger,
         subject: Subject,
     ) -> None:
-        """`ledger` counts the bytes of its events for the subject, many at a time."""
+        """`ledger` counts the bytes of the turn's events for `subject`, `COUNTED_BYTES` at a time."""
         self._journal = journal
         self._keys = keys
         self._turn_id = turn_id
@@ -114,8 +113,8 @@ class TurnJournal:
     async def write(self, event: Journalled, patch: bytes = b"") -> bool:
         """Write an event; return whether all is stored. Waits for the store, `PATIENCE_S` at most.
 
-        `patch`: what else it changes in the conversation. Raises OwnershipLost, and StoreFault if the store keeps refusing the
-        journal.
+        `patch`: what else the event changes in the conversation. Raises OwnershipLost, and StoreFault if the store keeps refusing
+        the journal.
         """
         if self._dropped:
             raise OwnershipLost(self._turn_id)
@@ -128,14 +127,14 @@ class TurnJournal:
             await self._settled(PATIENCE_S)
             self._refuse_faults(self._collect())
             self._late = self._late or self._writing is not None
-        if self._dropped:  # during the write, in the queue of a turn that is given up
+        if self._dropped:  # dropped during the write, as a queued turn that is given up
             raise OwnershipLost(self._turn_id)
         if self._unwritten:
             self._begin()
         return not self._unwritten
 
     async def catch_up(self) -> bool:
-        """Try again to write what the store did not take in time; return whether all is stored. Waits and raises as `write` does."""
+        """Retry what the store did not take in time; return whether all is stored. Waits and raises as `write` does."""
         self._refuse_faults(self._collect())
         if self._unwritten and not self._dropped:
             self._begin()
@@ -164,7 +163,7 @@ class TurnJournal:
             self._uncounted = 0
 
     def drop(self) -> None:
-        """Stop writing; a write under way does not count."""
+        """Stop writing; a write under way is ignored."""
         self._charge()
         self._dropped = True
         if self._writing is not None:
@@ -181,7 +180,7 @@ class TurnJournal:
             )
 
     async def _settled(self, within_s: float | None) -> None:
-        """Wait for the write that is under way, if there is one; a timeout leaves it under way."""
+        """Wait for the write that is under way, if there is one; a timeout does not cancel it."""
         if self._writing is not None and not self._writing.done():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)
@@ -194,7 +193,7 @@ class TurnJournal:
                 self._waiters.discard(waiter)
 
     def _wake(self) -> None:
-        """Wake all waiters: tools of the turn write while its text grows."""
+        """Wake all waiters. There may be several: the turn's tools write while its text grows."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -224,7 +223,7 @@ class TurnJournal:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An encoded event, and what else it changes in the conversation (see `append.lua`)."""
+    """An encoded event. `patch`: what else it changes in the conversation (see `append.lua`)."""
 
     seq: int
     event: bytes
@@ -232,7 +231,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """Appends events of all turns in one call, while `run` runs."""
+    """Appends the events of all turns in one call. `run` must be running."""
 
     def __init__(self, client: Redis, *, replica: str) -> None:
         self._client = client
@@ -252,11 +251,11 @@ class Journal:
         *,
         on_written: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[bool]:
-        """Append with the next call; the future is done when the store has the entries.
+        """Append with the next call. The returned future is done when the store has the entries.
 
-        Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the
-        caller no longer owns the turn. Appending again is harmless, and so is cancelling the future. `on_written` is called as soon as
-        it is done: a callback of its own would be called a turn of the event loop later.
+        Its result is whether other replicas watch the conversation. It fails with StoreDown, or with OwnershipLost if the caller
+        no longer owns the turn. Appending again is harmless, and so is cancelling the future. `on_written` is called as soon as
+        the future is done: a done callback would run an event-loop iteration later.
         """
         self.bytes += sum(len(entry.event) for entry in entries)
         write = _Write(keys, turn_id, entries, asyncio.get_running_loop().create_future(), on_written)
@@ -275,14 +274,14 @@ class Journal:
             except StoreDown as trouble:
                 answers = [trouble] * len(writes)
             for write, answer in zip(writes, answers, strict=True):
-                if not write.written.done():  # its turn still waits
+                if not write.written.done():  # not cancelled: its turn still waits
                     self._resolve(write, answer)
                     write.on_written()
 
     async def _execute(self, writes: Sequence[_Write]) -> list[Any]:
         self.pipelines += 1
         calls = [writes[start : start + self._at_once] for start in range(0, len(writes), self._at_once)]
-        if len(calls) == 1 and self._at_once > 1:  # in a cluster a pipeline waits for no slot of the client
+        if len(calls) == 1 and self._at_once > 1:  # a cluster's pipeline takes none of the client's slots
             return self._answers(calls, [await run_script(self._client, APPEND, *self._command(writes))])
         with store_errors():
             answers = await self._pipeline(calls)
@@ -344,9 +343,9 @@ def _parts(write: _Write) -> list[str | bytes | int]:
 
 
 class Compaction:
-    """Lists conversations, and compacts those whose time has come, by the store's clock.
+    """Lists conversations, and compacts those that are due by the store's clock.
 
-    Empties journals of ended turns after the time in which readers may resume.
+    Removes ended turns from journals once readers may no longer resume them.
     """
 
     def __init__(self, client: Redis, *, ttl_s: float, window_s: float = RESUME_WINDOW_S) -> None:
@@ -355,7 +354,7 @@ class Compaction:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def schedule(self, keys: Keys) -> None:
-        """List a conversation of which a turn has ended. Raises StoreDown."""
+        """List a conversation for compaction, since a turn of it has ended. Raises StoreDown."""
         arguments: list[str | bytes | int] = [keys.conversation, self._window_ms, self._ttl_ms]
         await run_script(self._client, SCHEDULE, [_list_of(keys.conversation)], arguments)
 
@@ -371,17 +370,17 @@ class Compaction:
             try:
                 await self.compact()
             except StoreDown:
-                continue  # conversations that were taken are taken again after their lease
+                continue  # conversations in work are taken again when their lease ends
             except Exception:  # noqa: BLE001 - a task's boundary: one odd row must not end the service
                 _log.exception("compaction failed")
 
     async def compact(self) -> int:
-        """Compact all conversations whose time has come; return their number. Raises StoreDown."""
+        """Compact all conversations that are due; return their number. Raises StoreDown."""
         done = 0
         for number in range(LISTS):
             try:
                 done += await self._compact_all(_list(number))
-            except StoreFault:  # reported there; the other lists are well
+            except StoreFault:  # reported where it was raised; the other lists may work
                 continue
         return done
 
@@ -400,7 +399,7 @@ class Compaction:
     async def _compact(self, listed: str, name: str, lease: bytes) -> None:
         try:
             again_ms = await run_script(self._client, COMPACT, Keys.named(name).pair(), [self._window_ms])
-        except StoreFault:  # reported there; its next turn lists it again
+        except StoreFault:  # reported where it was raised; the next turn lists the conversation again
             again_ms = 0
         await run_script(self._client, SCHEDULE, [listed], [name, int(again_ms), self._ttl_ms, lease])
 
@@ -414,10 +413,10 @@ def _list(number: int) -> str:
 
 
 class JournalSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store has, at one moment, of the events after `after`.
+    """What the store has, at one moment, of a conversation's events after `after`.
 
-    `events`: those in the journal, which begins at `first`. `ended_seq`: that of the newest end in `turns`; `whole_from`: all
-    ends from there on are in `turns`.
+    `events`: those in the journal, which begins at seq `first`. `ended_seq`: the seq of the newest end in `turns`; `whole_from`:
+    all ends from that seq on are in `turns`.
     """
 
     conversation_id: str
@@ -432,7 +431,7 @@ class JournalSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OlderTurn(msgspec.Struct, frozen=True):
-    """A turn of which the journal lacks events. `message` and `reply`: None if they were removed from the history."""
+    """A turn some of whose events the journal lacks. `message` and `reply`: None if they were removed from the history."""
 
     record: TurnRecord
     message: MessageRecord | None
@@ -461,7 +460,7 @@ def rebuilt(journal: JournalSlice) -> tuple[int, list[Journalled]]:
 
 
 def _as_it_ended(turn: OlderTurn, *, is_gone: bool) -> OlderTurn:
-    """Return a turn with its part of the reply, which several may have written. A turn that was rolled back has none."""
+    """Return a turn with only its own part of the reply, which several turns may have written; rolled back, it has none."""
     done, reply, base = turn.record.done, turn.reply, turn.record.continues
     if done is None or reply is None:
         return turn
@@ -498,18 +497,18 @@ def rebuilt_turn(record: TurnRecord, reply: MessageRecord | None) -> list[Journa
 
 def _first(journal: JournalSlice, texts: Sequence[Text]) -> int:
     for text in texts:
-        if text.first_seq <= journal.after < text.seq:  # in the midst of it
+        if text.first_seq <= journal.after < text.seq:  # the reader has a part of it
             return text.seq + 1
     if journal.first <= journal.after + 1:
         return journal.first
     lost = set(range(max(journal.after, journal.ended_seq) + 1, journal.first))
-    if lost - {turn.record.accepted_seq for turn in journal.turns}:  # deltas of a turn that runs
+    if lost - {turn.record.accepted_seq for turn in journal.turns}:  # they belong to a turn that runs
         return journal.first
     return journal.whole_from
 
 
 def _merged(turn: OlderTurn, journal: JournalSlice) -> list[Text]:
-    """Return text and reasoning of an ended turn that the journal lacks a part of; the last first."""
+    """Return the text and the reasoning of an ended turn, in this order, if the journal lacks a part of them."""
     record, done, reply, base = turn.record, turn.record.done, turn.reply, turn.record.continues
     first_seq = min(record.text_seq or record.accepted_seq + 1, record.reasoning_seq or journal.first)
     if done is None or reply is None or first_seq >= journal.first:
@@ -545,7 +544,7 @@ def _merged(turn: OlderTurn, journal: JournalSlice) -> list[Text]:
 
 
 def _with_seqs(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]:
-    """Return the seqs of their last parts, or earlier ones: a call or a queued message may come between them and the end."""
+    """Yield the texts with final seqs, earlier where one is `taken`: a call or a queued message may precede the end."""
     seq = texts[0].seq
     for text in texts:
         while seq in taken:
@@ -555,7 +554,7 @@ def _with_seqs(texts: Sequence[Text], taken: AbstractSet[int]) -> Iterator[Text]
 
 
 def _bare(turn: OlderTurn, journal: JournalSlice) -> list[Journalled]:
-    """Return a turn's beginning and end, as far as the journal lacks them."""
+    """Return a turn's beginning, end and calls, as far as the journal lacks them."""
     record, done = turn.record, turn.record.done
     events: list[Journalled] = []
     if record.accepted_seq < journal.first:
@@ -566,7 +565,7 @@ def _bare(turn: OlderTurn, journal: JournalSlice) -> list[Journalled]:
 
 
 def _calls(turn: OlderTurn, journal: JournalSlice) -> Iterator[Journalled]:
-    """Return the calls of its reply, and the outcome of those that it answers."""
+    """Yield the calls of the turn's reply, and the outcomes of the calls that the turn follows."""
     record, conversation_id = turn.record, journal.conversation_id
     if record.done is not None:
         for call in turn.reply.calls if turn.reply is not None else ():
@@ -593,7 +592,7 @@ def _accepted(turn: OlderTurn, journal: JournalSlice) -> Accepted:
 
 
 def _content(message: MessageRecord | None) -> str | None:
-    """Return `accepted` of a user's message; None: the turn continues from a reply."""
+    """Return the content for the turn's `accepted`: empty if the message was removed, None if the turn follows calls."""
     if message is None:
         return ""
     return message.content if message.role == "user" else None
@@ -615,8 +614,8 @@ def _without_text(done: Done) -> Done:
 def replayed(events: Sequence[Journalled], cuts: Mapping[str, KeptLength]) -> list[Journalled]:
     """Return the events in order, with each turn's text, reasoning and calls cut to what is kept of them.
 
-    `cuts`: what is kept of turns whose end is decided, but not among the events. What a cut takes out leaves no gap: `first_seq` of each
-    event follows the seq of the one before.
+    `cuts`: by turn, what is kept of those whose end is decided, but not among the events. What a cut takes out leaves no gap:
+    `first_seq` of each event follows the seq of the one before.
     """
     kept = {**cuts, **{event.turn_id: kept_length(event) for event in events if isinstance(event, Done)}}
     result: list[Journalled] = []
@@ -634,7 +633,7 @@ def replayed(events: Sequence[Journalled], cuts: Mapping[str, KeptLength]) -> li
 
 
 def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
-    """Events in order, each standing for all seqs behind the one before it; the first one for those behind `after`."""
+    """Return the events, each covering all seqs since the event before it; the first one covers those since `after`."""
     result: list[Journalled] = []
     for event in events:
         result.append(_following(event, after + 1))
@@ -643,7 +642,7 @@ def covered(events: Sequence[Journalled], after: int) -> list[Journalled]:
 
 
 def _following(event: Journalled, first_seq: int) -> Journalled:
-    """Cut a part of a text to what is kept of it."""
+    """Return an event that covers the seqs from `first_seq` on."""
     if isinstance(event, Text):
         return msgspec.structs.replace(event, first_seq=first_seq)
     return covering(event, first_seq)

@@ -38,9 +38,9 @@ GROWTH_PART = 0.8
 """The part of the store's memory that growth may fill."""
 MEASURE_S = 1.0
 FULL_S = 0.1
-"""How long a full store is taken to be full: something may have been deleted."""
+"""How long a full store is taken to be full before it is measured again: something may have been deleted."""
 UNSEEN_PART = 1 / 256
-"""A replica measures again at once when it has written so large a part of the store's memory."""
+"""A replica measures again at once when it has written this part of the store's memory since the last measurement."""
 MACHINES_PART = 0.75
 """The part of its machine's memory that a store without a limit of its own may take."""
 UNKNOWN_BYTES = 1024**3
@@ -48,7 +48,7 @@ UNKNOWN_BYTES = 1024**3
 
 
 class ServerMemory(msgspec.Struct, frozen=True):
-    """One server's memory in bytes. `limit`: None if it is not known; then `used` stops nothing."""
+    """One server's memory in bytes. `limit`: None if unknown; then `used` does not limit growth."""
 
     used: int
     limit: int | None
@@ -80,7 +80,10 @@ class Memory:
 
     @property
     def free(self) -> int:
-        """Bytes that growth may still take on the fullest server. What was admitted just before a measurement may not be in it."""
+        """Bytes that growth may still take on the fullest server.
+
+        Admissions just before a measurement are subtracted again, since it may lack them.
+        """
         least = min((server.free for server in self.servers), default=0)
         return least - self._grown - self._grown_before
 
@@ -139,7 +142,7 @@ async def _measured(client: Redis) -> list[dict[str, Any]]:
     for node in cluster.get_primaries():
         try:
             found.append(await cluster.info("memory", target_nodes=node))
-        except CLIENT_ERRORS as error:  # the others serve on without it
+        except CLIENT_ERRORS as error:  # the other masters work without it
             trouble = error
     if trouble is not None and not found:
         raise trouble
@@ -147,13 +150,13 @@ async def _measured(client: Redis) -> list[dict[str, Any]]:
 
 
 JOURNAL_S = 900.0
-"""How long bytes count that are in a journal: while a reply is written, until the journal is compacted, and a while longer."""
+"""How long bytes of a journal count: while a reply is written, until the journal is compacted, and a while longer."""
 MESSAGE_BYTES = 2048
-"""Bytes of a message beside its text: its turn's records, and rows of lists."""
+"""Bytes that a message takes in addition to its text: its turn's records, and rows of lists."""
 COPIES = 2
 """A message's text is in the history and in the journal."""
 EVENT_BYTES = 48
-"""Bytes of an event in the journal beside its own."""
+"""Bytes that an event in the journal takes in addition to its own."""
 SHARE_BYTES = 512
 ONCE_PART = 8
 """What is written at once may take an eighth of what is free: other replicas, which don't see it yet, may write as much."""
@@ -165,24 +168,24 @@ _LINE = "The store has no room for this until something is deleted or expires. R
 
 
 class StoreFull(Refused):
-    """The store has no room for it: not for this owner, or this key or address, or for anybody."""
+    """The store has no more room: for this owner, for this key or address, or for anybody."""
 
     code = "store_full"
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """New bytes for ledgers that one script can see."""
+    """New bytes, to be counted in ledgers that one script can access."""
 
     ledgers: tuple[str, ...]
     args: tuple[int, ...]
-    """As `admit.lua` takes them: bytes, their lifetime (ms), the most bytes of each ledger."""
+    """The arguments of `admit.lua`: bytes, their lifetime (ms), the most bytes of each ledger."""
 
     def queue(self, pipe: Pipeline) -> None:
-        """Add it to a pipeline; `Ledger.check` reads the answer."""
+        """Add the admission to a pipeline; `Ledger.check` reads the answer."""
         queue_script(pipe, ADMIT, self.ledgers, self.args)
 
     def check(self, answer: int | None) -> None:
-        """Raise StoreFull unless it was admitted."""
+        """Raise StoreFull unless the bytes were admitted. `answer`: the number of the full ledger; None: admitted."""
         if answer is None:
             return
         is_group = self.ledgers[answer - 1].startswith(_GROUPS)
@@ -215,7 +218,7 @@ class Ledger:
         self.check(admissions, await pipelined(self._client, queue))
 
     def check(self, admissions: Sequence[Admission], answers: Sequence[Any]) -> None:
-        """Check the store's answers to admissions. Raises StoreFull; then their bytes are not written, and take no room."""
+        """Check the store's answers to admissions. Raises StoreFull if one is refused: then no bytes are written or count."""
         try:
             for admission, answer in zip(admissions, answers, strict=False):
                 admission.check(answer)
@@ -225,7 +228,7 @@ class Ledger:
             raise
 
     async def admissions(self, subject: Subject, size: int, *, lifetime_s: float) -> list[Admission]:
-        """Return what `admit` sends, for another pipeline: the owner's ledger is in the first one. Raises StoreFull."""
+        """Return what `admit` sends, for a caller's own pipeline. The first one has the owner's ledger. Raises StoreFull."""
         await self.memory.up_to_date()
         free = self.memory.free
         if free <= 0 or size > free // ONCE_PART:
@@ -246,7 +249,7 @@ class Ledger:
         self._wake.set()
 
     def recharge(self, owner: str, notes: Sequence[bytes]) -> None:
-        """Count conversations and images as they were weighed. `notes`: what was counted, and what is to be, in pairs."""
+        """Count conversations and images as they were weighed. `notes`: pairs of what counted before and what counts now."""
         for before, after in zip(notes[::2], notes[1::2], strict=True):
             self._note(owner, before, -1)
             self._note(owner, after, 1)
@@ -262,7 +265,7 @@ class Ledger:
     async def deleted(self, owner: str, notes: Sequence[bytes]) -> None:
         """Stop counting what was deleted, at once if the store answers. `notes`: what was counted."""
         self.recharge(owner, [part for note in notes for part in (note, b"")])
-        with suppress(StoreDown):  # it is settled later
+        with suppress(StoreDown):  # `run` settles it later
             await self.settle()
 
     async def forget(self, owner: str) -> None:
@@ -287,7 +290,7 @@ class Ledger:
         left = list(pending)
         try:
             while ledgers := left[:BATCH]:
-                with suppress(StoreFault):  # logged there; these are counted again when they are weighed
+                with suppress(StoreFault):  # logged where it is raised; weighing counts these again
                     await pipelined(
                         self._client, partial(_queue, {ledger: pending[ledger] for ledger in ledgers})
                     )
@@ -302,7 +305,7 @@ _OWNERS, _GROUPS = "ms:stored:", "ms:stored-by:"
 
 
 def _ledgers(subject: Subject) -> Iterator[str]:
-    """Yield the names of an owner's ledger and of its group's; a person with a key is both, and needs one."""
+    """Yield the names of an owner's ledger and its group's. A person with an API key is both, and has only one."""
     yield f"{_OWNERS}{{{subject.owner}}}"
     if subject.group and subject.owner != f"{subject.group}/":
         yield f"{_GROUPS}{{{subject.group}}}"

@@ -1,8 +1,8 @@
 """All stored data of an owner: export, restore and erasure; and shares, which anybody with a link can read.
 
 A share names a branch at one moment; the history has the texts. It has two records that must agree, the link's and the
-conversation's. So neither a lost record nor a deleted conversation is ever readable. It lasts as long as its conversation, if it
-is read meanwhile.
+conversation's. So a share with a lost record, or of a deleted conversation, can't be read. A share lasts as long as its
+conversation, if it is read now and then.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ AT_ONCE = 16
 SCANNED_AT_ONCE = 32
 """Conversations in work at the same time: as many as the client has connections."""
 PAGE = 100
-"""Messages that are read at once."""
+"""Messages of a share's page."""
 PAGE_BYTES = 256 * 1024
-"""Bytes of their texts, approximately; one message is always returned."""
+"""Bytes of a page's texts, approximately; a page has at least one message."""
 _MESSAGE = "message:"
 _NAMED = re.compile(r"ms:(conversations:)?\{(.*)\}(?::images)?", re.DOTALL)
-"""A conversation's hash, its images, which may be there without it, or an owner's list."""
+"""Names of a conversation's hash, of its images (which may exist without the hash), or of an owner's list."""
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _GONE = "This conversation does not exist, or is no longer shared."
 
@@ -65,7 +65,7 @@ class ExportedMessage(
 
     @classmethod
     def of(cls, conversation_id: str, message: MessageRecord, images: Mapping[str, Image]) -> ExportedMessage:
-        """Make one from its record. `images`: those that are there, by their digests."""
+        """Make one from its record. `images`: those that still exist, by digest."""
         return cls(
             conversation_id=conversation_id,
             message_id=message.message_id,
@@ -98,7 +98,7 @@ class ExportedConversation(
 
 
 class OwnedConversation(msgspec.Struct, frozen=True):
-    """A conversation. `holder`: the person, or the client of theirs under whose name it is stored."""
+    """A conversation. `holder`: the person, or one of their clients, under whose name it is stored."""
 
     holder: Owner
     conversation_id: str
@@ -116,7 +116,8 @@ class OwnerData:
     async def conversations(self, owner: Owner, *, unlisted: bool = True) -> AsyncIterator[OwnedConversation]:
         """Yield each conversation once: those of the list, newest first, then the others.
 
-        `unlisted` scans all keys of the store. Only one scan runs at a time, since it costs the store much.
+        `unlisted`: find the others, too, by a scan of all keys of the store. Only one scan runs at a time, since it costs the
+        store much.
         """
         seen = set()
         for conversation_id in await self._listed(owner):
@@ -124,7 +125,7 @@ class OwnerData:
             yield one
         if unlisted:
             async with self._scan_lock:
-                with as_service():  # others may wait for it
+                with as_service():  # other callers may wait for this scan
                     others = {one: None async for one in self._unlisted(owner) if one not in seen}
             for one in others:
                 yield one
@@ -135,7 +136,7 @@ class OwnerData:
         return [name.decode() for name in names]
 
     async def _unlisted(self, owner: Owner) -> AsyncIterator[OwnedConversation]:
-        """Yield an owner's keys by name; some of them more than once."""
+        """Yield an owner's conversations by the names of keys; some more than once."""
         whose = owner.principal if owner.is_person else str(owner)
         async for name in scan_keys(self._client, f"ms:*{{{_literal(whose)}/*}}*"):
             named = _NAMED.fullmatch(name)
@@ -210,8 +211,8 @@ def _literal(name: str) -> str:
 async def begin_epochs(client: Redis) -> int:
     """Begin a new epoch in every conversation; return their number. Raises StoreDown.
 
-    A restored store gives seqs again, to other events. With a new epoch, a client that saw the old ones is sent a gap with a
-    snapshot. Doing this twice does no harm.
+    A restored store assigns seqs that it used before to other events. With a new epoch, a client that saw the old events is sent
+    a gap with a snapshot. Doing this twice does no harm.
     """
     total = 0
     async for names in _scanned(client):
@@ -261,7 +262,7 @@ class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Share(msgspec.Struct, array_like=True, frozen=True):
-    """A share. `chars`: characters of its leaf, which may be continued later. `secret`: signs cursors, so that none leads to another branch."""
+    """A share. `chars`: of its leaf, which may grow later. `secret`: signs cursors, so that none leads to another branch."""
 
     conversation: str
     leaf: str
@@ -285,7 +286,7 @@ class Sharing:
     """Stores shares of conversations. Every method raises StoreDown."""
 
     def __init__(self, client: Redis, *, history: History, ttl_s: float) -> None:
-        """`ttl_s`: seconds for which a share is kept that nobody reads."""
+        """`ttl_s`: seconds that a share is kept after it was last read."""
         self._client = client
         self._history = history
         self._ttl_ms = int(ttl_s * 1000)
@@ -334,7 +335,7 @@ class Sharing:
         return SharedPage(title=title.decode(), messages=shown, next=cursor, interprets=languages(interprets))
 
     async def _branch(self, keys: Keys, leaf: str) -> tuple[list[MessageRecord], str | None]:
-        """Return the messages of a page, and the one before them."""
+        """Return the messages of a page, and the id of the one before them."""
         branch = await self._history.branch(keys, leaf=leaf, limit=PAGE, most_bytes=PAGE_BYTES)
         left_bytes, kept = PAGE_BYTES, 0
         for message in reversed(branch.messages):

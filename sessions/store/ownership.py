@@ -28,7 +28,7 @@ RENEW_S = 2.5
 SETTLE_S = LEASE_S
 """How long the store must have answered each look before a replica without a lease counts as dead.
 
-A living one renews its lease in `RENEW_S` after an outage, or later by the duration of a call that hung.
+A living replica renews its lease within `RENEW_S` after an outage, or later by the duration of a call that hung.
 """
 LOOK_AGAIN_S = 2 * RENEW_S
 """Looks that are further apart may have missed an outage in which leases expired."""
@@ -55,7 +55,7 @@ class Ownership:
     """The lease of this replica, and its turns. Methods raise StoreDown."""
 
     def __init__(self, client: Redis, *, replica: str, priority_client: Redis | None = None) -> None:
-        """`priority_client`: a separate client of the store for what must not wait behind requests: the lease and ends."""
+        """`priority_client`: a separate client of the store for what must not wait behind requests: the lease and turns' ends."""
         self._client = client
         self._priority_client = priority_client or client
         self.replica = replica
@@ -74,9 +74,9 @@ class Ownership:
             await asyncio.sleep(RENEW_S)
 
     async def renew(self) -> None:
-        """Take or prolong the lease; a full store takes it, too.
+        """Take or extend the lease, even in a full store.
 
-        The set is written after it: whoever removes a dead replica from the set checks its lease once more.
+        The set of replicas is written after the lease: a replica that removes a dead one from the set checks the lease once more.
         """
         requested_at = monotonic()
         lease_ms = int(LEASE_S * 1000)
@@ -100,7 +100,7 @@ class Ownership:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether living replicas have had the time to renew their leases, since this one started or saw the store fail."""
+        """Whether living replicas have had the time to renew their leases, since this replica started or saw the store fail."""
         return self._settles_at <= monotonic() <= self._checked_at + LOOK_AGAIN_S
 
     async def others(self) -> list[str]:
@@ -124,9 +124,9 @@ class Ownership:
                     await self._client.delete(key)
 
     async def add(self, turn: RunningTurn, *, queue_writes: Callable[[Pipeline], None]) -> list[Any]:
-        """Record a turn of this replica before it is accepted. If the lease has expired it is taken first.
+        """Record a turn of this replica before it is accepted. An expired lease is taken again first.
 
-        `beside`: queues what is sent in the same round trip, whose answers are returned.
+        `queue_writes`: queues commands for the same round trip; their answers are returned.
         """
         self._own[turn.turn_id] = turn
         if monotonic() >= self._held_until:
@@ -141,16 +141,16 @@ class Ownership:
         return answers
 
     def relist(self, turns: Iterable[RunningTurn]) -> bool:
-        """List turns that the store has as running, and nobody runs, for the reaper; return whether one was not listed.
+        """Give the reaper turns that run in the store's view, but at no replica; return whether one of them is new.
 
-        Their rows may be lost: an answer from a master that was just replaced makes a replica drop one too early.
+        Their rows may be lost: after an answer from a master that was just replaced, a replica drops a row too early.
         """
         lost = {turn.turn_id: turn for turn in turns if turn.turn_id not in self._own}
         self._own |= lost
         return bool(lost)
 
     async def find(self, turn_id: str) -> RunningTurn | None:
-        """Return a turn that has not ended, of any replica."""
+        """Return a turn that has not ended, of any replica; None if there is none."""
         if turn_id in self._own:
             return self._own[turn_id]
         with store_errors():
@@ -168,9 +168,9 @@ class Ownership:
         self._own.pop(turn_id, None)
 
     async def orphans(self, runs: Callable[[RunningTurn], bool]) -> list[RunningTurn]:
-        """Return the turns of dead replicas, and those of this one that do not run.
+        """Return the turns of dead replicas, and this replica's turns that do not run here.
 
-        A replica is dead if its lease has expired, and the store has worked for long enough that it could have renewed it.
+        A replica is dead if its lease has expired, and the store has worked for long enough for the replica to renew it.
         """
         try:
             return await self._orphans(runs)
@@ -185,7 +185,7 @@ class Ownership:
             others = {turn.replica for turn in left} | set(await self._runners())
             dead = set(await self._dead(others | {self.replica}))
         for turn in left:
-            if turn.replica not in (self.replica, *dead):  # it has come back, and runs its turns itself
+            if turn.replica not in (self.replica, *dead):  # is back, and runs its turns itself
                 del self._own[turn.turn_id]
         self._note_check(lost=self.replica in dead)
         if not self._is_settled:
@@ -196,14 +196,14 @@ class Ownership:
         return left
 
     def _note_check(self, *, lost: bool) -> None:
-        """Note a look at a store that works. `lost`: this replica's lease is gone, so those of living ones may be."""
+        """Note a look at a store that works. `lost`: this replica's lease is gone, so leases of other living ones may be."""
         now = monotonic()
         if lost or now > self._checked_at + LOOK_AGAIN_S:
             self._settles_at = now + SETTLE_S
         self._checked_at = now
 
     async def _turns_of(self, replica: str) -> list[RunningTurn]:
-        """Return a dead replica's turns; none if its hash is unreadable, so that those of others can still be closed."""
+        """Return a dead replica's turns; none if its hash is unreadable, so that other replicas' turns can still be closed."""
         try:
             with store_errors():
                 turns = await self._rows(_turns(replica))
@@ -214,7 +214,7 @@ class Ownership:
         return turns
 
     async def _remember(self) -> None:
-        """Remember this replica's turns. They are known without the store, except those that returned with a failover."""
+        """Read this replica's turns if the store has more than are known here: a failover may bring rows back."""
         if await self._client.hlen(_turns(self.replica)) > len(self._own):
             self._own = {turn.turn_id: turn for turn in await self._rows(_turns(self.replica))} | self._own
 
@@ -236,7 +236,7 @@ class Ownership:
         for name in names:
             pipe.getex(
                 _lease(name)
-            )  # a server that takes no writes, where no lease can be renewed, refuses it
+            )  # GETEX: refused by a server that takes no writes, where no lease can be renewed
         answers = await pipe.execute() if names else []
         return [name for name, lease in zip(names, answers, strict=True) if lease is None]
 
@@ -261,7 +261,7 @@ async def older_replicas(client: Redis) -> list[str]:
     with store_errors():
         leases = [key async for key in client.scan_iter(match=_lease("*"))]
         formats = [await client.get(lease) for lease in leases]
-    pairs = zip(leases, formats, strict=True)  # without a format it has left meanwhile
+    pairs = zip(leases, formats, strict=True)  # without a format: has left meanwhile
     return [key.decode().removeprefix(_lease("")) for key, kept in pairs if int(kept or FORMAT) < FORMAT]
 
 

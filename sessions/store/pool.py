@@ -33,20 +33,19 @@ from sessions.store_errors import CLIENT_ERRORS
 CALL_S = 2.5
 """How long a call may take, retries included. A store that hangs is reported as down after that."""
 REST_S = 1.0
-"""How long calls fail at once after one took too long and none was answered meanwhile: callers that waited for it, in a queue or
-for a lock, would take as long again, one after the other."""
+"""How long calls fail at once after one timed out and none was answered meanwhile: waiting callers would time out one by one."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 AT_ONCE = 32
 HEAVY_SLOTS = 6
 """Commands of heavy clients that one server has at once: the work of each answer delays the answers after it."""
 LOOK_S = 1.0
-"""Seconds between looks at the state of the group, which find what a lost event was about."""
+"""Seconds between looks at the state of the group, which find what a lost event would have reported."""
 SOON_S = 0.1
 """The same, during a failover."""
 SILENT_S = 3.0
-"""A subscription on which nothing comes for so long, though a look sends a PING each second, is made anew."""
+"""A subscription that receives nothing for this long, although each look sends a PING, is made anew."""
 PONG_S = 0.25
-"""How long a confirmation waits for a Sentinel. One that is slower is not waited for until something comes from it."""
+"""How long a confirmation waits for a Sentinel. A slower one is skipped until something comes from it."""
 WAIT_S = 5.0
 """How long a connection waits for the end of a failover."""
 _EVENTS = ("*failover*", "+promoted-slave", "+switch-master", "+config-update-from")
@@ -56,10 +55,10 @@ Address = tuple[str, int]
 
 
 class FairPool(ConnectionPool):
-    """Connections that groups take in turn, so that a group that asks seldom does not wait behind one that asks often.
+    """Connections that groups take in turn, so that a group with few requests does not wait behind one with many.
 
-    Heavy clients have a few of them. `timeout`: seconds that a caller waits for one; `sentinels`: those that name the server, if
-    any do.
+    Heavy clients have at most `heavy_slots` of them. `timeout`: seconds that a caller waits for one; `sentinels`: those that name
+    the server, if any.
     """
 
     stats: StoreStats
@@ -76,7 +75,7 @@ class FairPool(ConnectionPool):
         if (slot := self._slots.take_nowait()) is None:
             slot = await self._wait()
         else:
-            self.stats.waits.counts[0] += 1  # as nearly always, there was none
+            self.stats.waits.counts[0] += 1  # nearly always there is no wait
         try:
             connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
@@ -105,7 +104,7 @@ class FairPool(ConnectionPool):
 
 
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Seconds, for what happens with every token."""
+"""Bounds, in seconds, for what happens with every token."""
 
 
 class Durations:
@@ -120,7 +119,7 @@ class Durations:
         self.seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.seconds += seconds
 
@@ -198,7 +197,7 @@ class _CountedPipeline:
     stats: StoreStats
 
     async def execute(self, *args: Any, **options: Any) -> list[Any]:
-        """Run them."""
+        """Run the commands."""
         async with self.stats.call():
             answers: list[Any] = await super().execute(*args, **options)  # type: ignore[misc]
         self.stats.count_errors(answers)
@@ -209,7 +208,7 @@ class InstrumentedPipeline(_CountedPipeline, Pipeline):  # type: ignore[misc]  #
     """Commands for one server."""
 
     async def reset(self) -> None:  # type: ignore[override]
-        """Give its connection back. The library does so in a task, which this pool needs as little as a transaction is used."""
+        """Release the connection at once. The library does so in a task, and ends a transaction; neither is needed here."""
         self.command_stack, self.scripts = [], set()
         if (connection := self.connection) is not None:
             self.connection = None
@@ -223,8 +222,8 @@ class InstrumentedClusterPipeline(_CountedPipeline, ClusterPipeline):  # type: i
 class View(msgspec.Struct, frozen=True):
     """What one Sentinel knows of the group.
 
-    `epoch` counts promotions; the address with the highest one is the newest. `fails_over`: it is about to promote a replica,
-    and does not know of the promotion so far.
+    `epoch` counts promotions; the address with the highest one is the newest. `fails_over`: it is about to promote a replica, and
+    has not seen a promotion yet.
     """
 
     address: Address
@@ -247,7 +246,7 @@ class Sentinels:
         drop: Callable[[], Awaitable[None]],
     ) -> None:
         self.term = 0
-        """Number of the period with one primary and no failover. A connection is of one term."""
+        """The number of the current period with one primary and no failover. A connection belongs to one term."""
         self.name = name
         self.addresses = tuple(addresses)
         self.client_of = client_of
@@ -280,12 +279,12 @@ class Sentinels:
         return self._address, self.term
 
     def _errors(self) -> str:
-        """Return why no Sentinel answers; empty if one has not been asked so far."""
+        """Return why no Sentinel answers; empty if one has answered, or has not been asked so far."""
         errors = [one.trouble for one in self._sentinels.values()]
         return "; ".join(dict.fromkeys(errors)) if all(errors) else ""
 
     async def confirm(self, term: int) -> None:
-        """Return if no failover began since a term, as far as the Sentinels answer. Raises ConnectionError, of the library."""
+        """Wait for the Sentinels' events. Raises ConnectionError, of the library, if a failover began since `term`."""
         if self._next_round is None:
             self._next_round = self._begin(self._drain_events(after=self._round))
         await asyncio.shield(self._next_round)
@@ -293,7 +292,7 @@ class Sentinels:
             raise ConnectionLost(f"A failover of {self.name!r} began before a write was confirmed.")
 
     async def aclose(self) -> None:
-        """Stop following."""
+        """Stop following the group."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -322,7 +321,7 @@ class Sentinels:
             self._begin(self._drop())
 
     def set_sentinels(self) -> None:
-        """Watch the Sentinels that others named, and no longer those that nobody names any more."""
+        """Watch the configured Sentinels and those that others name, and stop watching the rest."""
         known = {*self.addresses, *(address for one in self._sentinels.values() for address in one.others)}
         for address in known:
             self._watch(address)
@@ -335,7 +334,7 @@ class Sentinels:
             one.task = self._begin(one.run())
 
     async def _drain_events(self, *, after: asyncio.Task[None] | None) -> None:
-        """Wait for what the Sentinels published before now. Those who ask meanwhile wait for the next round together."""
+        """Wait for what the Sentinels published before now. Callers that come meanwhile share the next round."""
         if after is not None:
             await asyncio.wait([after])
         self._round, self._next_round = self._next_round, None
@@ -346,7 +345,7 @@ class Sentinels:
             with suppress(*CLIENT_ERRORS):
                 await work
 
-        # not in the context of the request that happens to be the first
+        # not in the context of the request that happens to start this
         task = asyncio.get_running_loop().create_task(done(), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -371,7 +370,7 @@ class _Sentinel:
         self._stale = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow it until cancelled."""
+        """Follow the Sentinel until cancelled."""
         async with self._client:
             while True:
                 try:
@@ -383,12 +382,12 @@ class _Sentinel:
                 await asyncio.sleep(LOOK_S)
 
     def stop(self) -> None:
-        """Follow it no longer."""
+        """Stop following the Sentinel."""
         if self.task is not None:
             self.task.cancel()
 
     async def answered(self) -> None:
-        """Wait for what it published before now: its answer to a PING comes after that."""
+        """Wait for what the Sentinel published before now: its answer to a PING comes after that."""
         if (events := self._events) is None or self._is_silent:
             return
         pong = asyncio.get_running_loop().create_future()
@@ -443,23 +442,23 @@ class _Sentinel:
             except CLIENT_ERRORS as trouble:
                 view, others = None, self.others
                 self.trouble = str(trouble) or type(trouble).__name__
-            if not self._stale.is_set():  # what it said then is older than an event
+            if not self._stale.is_set():  # otherwise the answers are older than an event
                 self.view, self.others = view, others
                 self._group.set_sentinels()
                 self._group.decide()
-            await self.answered()  # so that a subscription that is lost shows
+            await self.answered()  # notices a lost subscription
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._group.is_open else SOON_S):
                     await self._stale.wait()
 
     async def _query(self) -> tuple[View, frozenset[Address]]:
-        """Return its view, and the other Sentinels of the group. Raises the library's errors."""
+        """Return the Sentinel's view, and the other Sentinels of the group. Raises the library's errors."""
         name = self._group.name
         state: Any = await self._client.sentinel_master(name)
         primary: Any = await self._client.sentinel_get_master_addr_by_name(name)
         others: Any = await self._client.sentinel_sentinels(name)
         host, port = primary or (state["ip"], state["port"])
-        # from the promotion on it names the new primary, and is busy with the other replicas for as long as a failover may take
+        # after the promotion it names the new primary, but may be busy with other replicas for a failover's whole timeout
         is_promoted = (host, int(port)) != (state["ip"], int(state["port"]))
         fails_over = "failover_in_progress" in state["flags"] and not is_promoted
         view = View((host, int(port)), int(state["config-epoch"]), fails_over)

@@ -39,7 +39,7 @@ WRITE_S = 1.0 + WAIT_MS / 1000
 MOST_SERVERS = 64
 """Masters of a cluster that are probed; further ones are not."""
 _NAMES = tuple(f"ms:probe:{number}" for number in range(16 * MOST_SERVERS))
-"""Keys across the slots, so that each master with its share of slots has one."""
+"""Keys spread over the slots, so that each master with its share of slots has one."""
 
 
 class WritesRefused(StoreDown):
@@ -51,7 +51,7 @@ class OutOfMemory(WritesRefused):
 
 
 class WriteProbe:
-    """Probe the store with a small write on each server, confirmed as an `accepted` is."""
+    """Probes the store with a small write on each server, confirmed like an `accepted`."""
 
     def __init__(self, client: Redis, durability: Durability) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class WriteProbe:
             await self._confirmer.confirm(key, ttl_ms=PROBE_MS, term=term)
 
     async def _keys(self) -> Mapping[str | None, str]:
-        """Return a key for each server; None stands for slots without a server."""
+        """Return a key of each server, by server; None stands for slots without a server."""
         cluster = cast("object", self._client)
         with store_errors():
             if not isinstance(cluster, RedisCluster):
@@ -125,7 +125,7 @@ async def retry_until_available(
     within_s: float | None = None,
     failed: Callable[[StoreDown], None] | None = None,
 ) -> _T:
-    """Try until the store answers. `at`: its address, for the log; `failed` is called with each failure of it.
+    """Retry until the store answers; return the result. `at`: its address, for the log; `failed`: called before each retry.
 
     Raises StoreDown after `within_s`, `PATIENCE_S` by default, and any other error of an attempt.
     """
@@ -156,7 +156,7 @@ _WITHOUT_FILE = {
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's setup. None: it does not say, as managed ones that forbid CONFIG."""
+    """One server's setup. None: the server does not say, like managed ones that forbid CONFIG."""
 
     policy: str | None
     max_memory: int | None
@@ -167,7 +167,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evicts(self) -> bool:
-        """Whether it evicts keys when its memory is full."""
+        """Whether the server evicts keys when its memory is full."""
         return self.policy not in (None, "noeviction") and self.max_memory != 0
 
 
@@ -182,7 +182,7 @@ async def server_configs(client: Redis) -> list[ServerConfig]:
 
 
 async def checked_server_configs(client: Redis, durability: Durability) -> list[ServerConfig]:
-    """Return the setups, if the store can have this durability as far as it says. Raises DurabilityUnsupported, StoreDown."""
+    """Return the servers' setups. Raises DurabilityUnsupported if what they say rules out the durability; StoreDown."""
     await WriteConfirmer(client, durability).check()
     found = await server_configs(client)
     if durability is Durability.DISK and any(
@@ -195,7 +195,7 @@ async def checked_server_configs(client: Redis, durability: Durability) -> list[
 
 
 def config_warnings(found: Iterable[ServerConfig], durability: Durability) -> list[str]:
-    """Return warnings about them, as sentences, each once."""
+    """Return warnings about the setups, as sentences, each once."""
     return list(dict.fromkeys(sentence for setup in found for sentence in _sentences(setup, durability)))
 
 
@@ -246,7 +246,7 @@ def _loss(setup: ServerConfig, durability: Durability) -> str | None:
 async def _read_config(client: Redis, node: ClusterNode | None = None) -> ServerConfig:
     where: dict[str, Any] = {} if node is None else {"target_nodes": node}
     persistence: Any = await client.info("persistence", **where)
-    if persistence.get("loading"):  # until it has read its file, it says that it has none
+    if persistence.get("loading"):  # until the server has read its append-only file, it reports none
         raise BusyLoadingError("The store is still reading its file.")
     replication: Any = await client.info("replication", **where)
     memory: Any = await client.info("memory", **where)

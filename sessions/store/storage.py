@@ -52,7 +52,7 @@ class Storage:
         self.ownership = Ownership(client, replica=replica, priority_client=priority_client)
         self.compaction = Compaction(client, ttl_s=ttl_s)
         self.unsettled: set[str] = set()
-        """Its turns of which it is not known whether the store accepted them."""
+        """The ids of this replica's turns that the store may or may not have accepted."""
 
     async def register_turn(
         self,
@@ -63,10 +63,10 @@ class Storage:
         subject: Subject | None = None,
         size: int = 0,
     ) -> None:
-        """List a turn and its conversation, in one round trip: a reaper finds it then, whatever happens to this replica.
+        """Record a turn and list its conversation, in one round trip: a reaper finds it even if this replica dies.
 
-        `subject`: whose ledgers take the `size` of a new message, in bytes; None: the turn continues what was accepted. Raises
-        StoreDown, StoreFull.
+        `subject`: whose ledgers take the `size` of a new message, in bytes; None: the turn has no new message. Raises StoreDown,
+        StoreFull.
         """
         admissions: Sequence[Admission] = ()
         if subject is not None:
@@ -89,7 +89,7 @@ class Storage:
             raise
 
     def over(self, priority_client: Redis, *, ttl_s: float, durability: Durability) -> Self:
-        """Return the same, with a separate client for the writes of running turns."""
+        """Return a copy that uses `priority_client` for the writes of running turns."""
         replica = self.ownership.replica
         same = copy(self)
         same.history = History(

@@ -1,1 +1,1 @@
-"""Server tools: the operator's functions and tools of MCP servers, in one box. Knows no turns, frames or store."""
+"""Server tools: the operator's functions and tools of MCP servers, in one registry. Knows no turns, frames or store."""

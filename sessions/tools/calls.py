@@ -54,7 +54,7 @@ _log = structlog.get_logger("midstream.tools")
 
 
 class Calls:
-    """The calls of one source. `result_bytes`: of a result; a longer one is cut."""
+    """The calls of one source. `result_bytes`: the most bytes of a result; a longer one is cut."""
 
     def __init__(self, slots: Slots, *, result_bytes: int = RESULT_BYTES) -> None:
         self._slots = slots
@@ -62,13 +62,14 @@ class Calls:
         self._tasks: set[asyncio.Task[str]] = set()
 
     def __len__(self) -> int:
-        """The number of calls that have not ended, also those that nobody waits for."""
+        """The number of calls that have not ended, including those that nobody waits for."""
         return len(self._tasks)
 
     async def run(self, tool: str, work: Work, context: CallContext, *, limit_s: float) -> str:
-        """Do the work and return its result. `limit_s`: seconds, with the wait for a place.
+        """Do the work and return its result. `limit_s`: seconds, including the wait for a place.
 
-        Raises ToolFailed, and ToolLost if the time is up while it runs. A cancelled caller does not wait for its end.
+        Raises ToolFailed, and ToolLost if the time is up while the tool runs. A cancelled caller does not wait for the tool's
+        end.
         """
         time_limit = PausableTimeout(limit_s)
         begun: list[asyncio.Task[str]] = []
@@ -119,7 +120,7 @@ async def _worked(tool: str, work: Work, call: LiveCall) -> str:
 
 
 def _failure(tool: str, error: BaseException) -> ToolFailed:
-    """Return what the model learns of an exception: its type. Its message may quote addresses, paths and passwords."""
+    """Return what the model learns of an exception: its type. The message may quote addresses, paths and passwords."""
     incident = secrets.token_hex(4)
     _log.error("tool failed", tool=tool, incident=incident, exc_info=error)
     return ToolFailed(f"The tool failed with {type(error).__name__}. The server's log has it as {incident}.")
@@ -140,7 +141,7 @@ def _note(tool: str, task: asyncio.Task[str]) -> None:
 
 
 class LiveCall:
-    """A call whose tool runs. Once it is over, its tool reaches nobody."""
+    """A call whose tool runs. Once the call is over, its tool reaches nobody."""
 
     def __init__(self, context: CallContext, *, slot: Slot, time_limit: PausableTimeout) -> None:
         self.slot = slot
@@ -315,7 +316,7 @@ class PausableTimeout:
 
     @property
     def _running(self) -> asyncio.Timeout | None:
-        """The clock, unless it has run out."""
+        """The running clock; None before and after the block, or once the time is up."""
         return None if self._limit is None or self._limit.expired() else self._limit
 
 

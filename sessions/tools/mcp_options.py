@@ -35,11 +35,10 @@ class InvalidServers(Exception):
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server. `tools`: the offered ones, by the server's names; `prefix` precedes each name.
 
-    `headers` are sent as they are; `headers_from` names the environment variables that hold others.
-    `always_ask`, `never_ask`: whether users have to allow calls; by default they do, unless a tool is annotated read-only.
-    `idempotent`: tools that may be run again, besides those annotated so. `identify`: calls say whose they are.
-    `connect_s`, `call_s`: seconds of a handshake and of a call; `refresh_s`: between two reads of the list of tools.
-    `max_response_bytes`: of one message of the server.
+    `headers` are sent as they are; `headers_from` names the environment variables that hold others. `always_ask`, `never_ask`:
+    whether users have to allow calls; by default they do, unless a tool is annotated read-only. `idempotent`: tools that may be
+    run again, besides those annotated so. `identify`: calls name their owner. `connect_s`, `call_s`: seconds of a handshake and
+    of a call; `refresh_s`: between two reads of the list of tools. `max_response_bytes`: of one message of the server.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}\Z")]
@@ -102,9 +101,9 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The offered tools of a server. `remote`: the server's name of each tool; `left_out`: names, each with the reason.
+    """The offered tools of a server. `remote`: each tool's name at the server; `left_out`: names, each with the reason.
 
-    A tool beyond a limit is left out whole: half of a description may say the opposite of it.
+    A tool beyond a limit is left out whole: half of a description may say the opposite of the whole.
     """
 
     tools: tuple[ServerTool, ...] = ()
@@ -117,7 +116,7 @@ class _LeftOut(Exception):
 
 
 def listing_of(tools: Iterable[RemoteTool], options: ServerOptions) -> Listing:
-    """Return the tools that the options allow, by name. Takes milliseconds per schema: not for the event loop."""
+    """Return the tools that the options allow, sorted by name. Takes milliseconds per schema: not for the event loop."""
     found: dict[str, tuple[ServerTool, str]] = {}
     left_out: list[tuple[str, str]] = []
     size = 0
@@ -177,7 +176,7 @@ def _approval(tool: RemoteTool, options: ServerOptions) -> Approval:
 
 
 def load_schema_checks() -> None:
-    """Import what checks schemas. At the first listing that would hold up the event loop."""
+    """Import what checks schemas. Importing at the first listing would hold up the event loop."""
     import jsonschema.validators  # noqa: F401, PLC0415 - only services with MCP servers need it
 
 

@@ -51,9 +51,9 @@ MOST_NAMED = 10
 """Tools that one log line names."""
 NAME_CHARS = 64
 CONTENT_NAME_CHARS = 200
-"""Characters of a name that a server gives a part."""
+"""Characters of a name that a server gives a part of a result."""
 GOODBYE_S = 2.0
-"""How long a session has to end at each attempt; its server has half of it to acknowledge that."""
+"""How long a session has to end at each attempt; its server has half of that time to acknowledge the end."""
 GOODBYES = 3
 MOST_PAGES = 32
 MOST_LISTED = 2048
@@ -61,13 +61,13 @@ MOST_LISTED = 2048
 MOST_ROUNDS = 16
 """How often a server may answer a call with further requests."""
 ROUND_S = 0.25
-"""Pause before a call is sent again whose server asked only for that."""
+"""Pause before a call is sent again whose server asked for nothing else."""
 GRACE_S = 2.0
 """How long a server has to end its answer to a call that is over."""
 ANSWERS_TIMES = 4
-"""How many times the bytes of one message all answers to one call may have."""
+"""All answers to one call may have this many times the maximum bytes of one message."""
 EVENT_COSTS = 8192
-"""Bytes that an event counts as: it is parsed and checked several times, however short it is."""
+"""Bytes that an event counts in addition to its own: it is parsed and checked several times, however short it is."""
 RATE = 512 * 1024
 """Bytes per second: 64 events."""
 ANSWER_S = 10.0
@@ -89,7 +89,7 @@ _ANSWER: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] =
 class ReconnectTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. `first`, `longest`: pauses before a session is reopened; each is twice the one before.
 
-    `apart`: between two reads of a list, however often the server reports changes.
+    `apart`: the least time between two reads of a list, however often the server reports changes.
     """
 
     first: float = 1.0
@@ -122,7 +122,7 @@ class McpServer:
         self._pause = self._timing.first
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """Return the tools by name; none while the server is away."""
+        """Return the tools, sorted by name; none while the server is away."""
         return self._listing.tools
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
@@ -138,7 +138,7 @@ class McpServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the session open while the context lasts. It begins once the first handshake has succeeded or failed."""
+        """Keep a session open while the context lasts. The block begins once the first handshake has succeeded or failed."""
         keeping = asyncio.create_task(self._keep())
         try:
             await self._tried.wait()
@@ -194,7 +194,7 @@ class McpServer:
     async def _held(self, session: Session, guard: GuardedTransport) -> None:
         """Read the list when the server reports a change, when the session may have ended, and from time to time.
 
-        Returns when the server no longer knows the session. Raises what the library raises if it has ended.
+        Returns when the server no longer knows the session. Raises what the library raises if the session has ended.
         """
         clock = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
@@ -234,7 +234,7 @@ class McpServer:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task, once more if that got lost on its way; leave it behind if nothing helps."""
+    """Cancel a task, once more if the cancellation got lost on its way; leave the task behind if nothing helps."""
     for _ in range(GOODBYES):
         task.cancel()
         await asyncio.wait({task}, timeout=GOODBYE_S)
@@ -260,9 +260,9 @@ def reason_of(error: Exception, trouble: str) -> str:
 async def call_remote_tool(
     session: Session, name: str, arguments: dict[str, Any], call: LiveCall, options: ServerOptions
 ) -> str:
-    """Run a tool by its server's name. Raises ToolFailed as soon as it is known that no answer will come.
+    """Run a tool, by its name at the server. Raises ToolFailed as soon as it is known that no answer will come.
 
-    A cancelled caller leaves at once. The server is told of it meanwhile, and the call keeps its place until then.
+    A cancelled caller returns at once. The server is notified meanwhile, and the call keeps its place until then.
     """
     traffic = CallTraffic(call.context.elicit, most_bytes=ANSWERS_TIMES * options.max_response_bytes)
     CURRENT.set(traffic)
@@ -281,7 +281,7 @@ async def call_remote_tool(
 
 
 def _retrieve_error(exchange: asyncio.Future[mcp_types.CallToolResult]) -> None:
-    """Retrieve an error that nobody waits for: it was reported, or is no longer of interest."""
+    """Retrieve the error of a task that nobody waits for: it was reported, or is no longer of interest."""
     if not exchange.cancelled():
         exchange.exception()
 
@@ -442,7 +442,7 @@ class Session:
     async def call(
         self, name: str, arguments: dict[str, Any], context: CallContext, traffic: CallTraffic
     ) -> mcp_types.CallToolResult:
-        """Run a tool by its server's name, and pass the server's questions on to the user.
+        """Run a tool, by its name at the server, and pass the server's questions on to the user.
 
         Raises ToolFailed, MCPError and pydantic's ValidationError.
         """
@@ -463,7 +463,7 @@ class Session:
         raise ToolFailed(f"The tool's server asked for more input {MOST_ROUNDS} times.")
 
     def _meta(self, context: CallContext) -> mcp_types.RequestParamsMeta:
-        """Return what a server may know of a call besides its arguments."""
+        """Return what a server is sent about a call besides its arguments."""
         meta: dict[str, Any] = {"midstream/call": context.call_id}
         if self._options.identify:
             meta |= {"midstream/owner": context.owner, "midstream/conversation": context.conversation}

@@ -30,10 +30,10 @@ class Approval(Enum):
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the server runs. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its box.
+    """A tool that the server runs. `name`: 1 to 64 of A-Z, a-z, 0-9, `_` and `-`, unique in its registry.
 
-    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again.
-    `server`: the operator's name of its MCP server, empty for a function; `named_there`: the tool's name at that server.
+    `parameters`: the JSON Schema of an object, as text. `idempotent`: a call with an unknown outcome may be run again. `server`:
+    the name that the operator gave its MCP server, empty for a function; `named_there`: the tool's name at that server.
     """
 
     name: str
@@ -96,7 +96,7 @@ def no_progress(_: Progress) -> None:
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose call it is. `owner`: an opaque digest of its owner; `call_id`: the same if the call is run again.
+    """A call's context. `owner`: an opaque digest of the owner; `call_id`: the same if the call is run again.
 
     A running tool awaits `elicit`; if that raises, the call fails. `progress` is called in the event loop, a few
     times a second at most, and returns at once.
@@ -121,7 +121,7 @@ class ToolSource(Protocol):
     """A source of tools: the operator's functions, or one MCP server."""
 
     def offered(self) -> tuple[ServerTool, ...]:
-        """Return the current tools, by name; the same object as before if nothing changed."""
+        """Return the current tools, sorted by name; the same object as before if nothing changed."""
         ...
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
@@ -140,7 +140,7 @@ REASON_BYTES = 2048
 
 
 def cut_to(text: str, limit: int) -> str:
-    """Return the text, or its first `limit` bytes of UTF-8 in whole characters with a line that says so.
+    """Return the text, or its first `limit` bytes of UTF-8 in whole characters, and a line that says that it was cut.
 
     Lone surrogates become question marks.
     """
@@ -170,7 +170,7 @@ class ToolCounters:
         self.started = 0
         self.ended = dict.fromkeys(Outcome, 0)
         self.seconds = dict.fromkeys(Outcome, 0.0)
-        """Of ended calls, with their waits for a place."""
+        """Seconds of ended calls, including waits for a place."""
 
     @property
     def running(self) -> int:
@@ -197,7 +197,7 @@ class ToolCounters:
 
 
 MOST_KNOWN = 4096
-"""Names of earlier tools that are remembered: a source whose tools keep changing makes the box forget older ones."""
+"""Names of earlier tools that are remembered: if a source's tools keep changing, older names are forgotten."""
 _log = structlog.get_logger("midstream.tools")
 
 
@@ -232,7 +232,7 @@ class ToolRegistry:
         return tuple(tool for tool, _ in self._current().values())
 
     def of_server(self, server: str) -> tuple[ServerTool, ...] | None:
-        """Return the tools of a server by its operator's name (empty: the functions); None if it never had any."""
+        """Return the tools of the server that the operator named so (empty: the functions); None if it never had any."""
         found = tuple(tool for tool in self.offered() if tool.server == server)
         return found if found or server in self._servers else None
 
@@ -247,14 +247,14 @@ class ToolRegistry:
         return found and found[0]
 
     def has_gone(self, name: str) -> bool:
-        """Return whether a tool of that name existed, and does not now: its source is away."""
+        """Return whether a tool of that name existed before, but not now: its source is away."""
         return name not in self._current() and name in self._known
 
     async def run(self, name: str, arguments: dict[str, Any], context: CallContext) -> str:
         """Run a call to its end; return its result for the model, cut to its limit.
 
-        Raises ToolFailed with a message for the model, and ToolLost if it is not known whether the tool did its work.
-        Cancelling the task cancels the call: the tool is told if possible, and its later output is ignored.
+        Raises ToolFailed with a message for the model, and ToolLost if it is not known whether the tool did its work. Cancelling
+        the task cancels the call: the tool is notified if possible, and its later output is ignored.
         """
         with self.counters.call():
             found = self._current().get(name)
@@ -263,7 +263,7 @@ class ToolRegistry:
             return await found[1].run(name, arguments, context)
 
     def _current(self) -> dict[str, tuple[ServerTool, ToolSource]]:
-        """Return the tools by name; put together anew if a source has changed."""
+        """Return the tools by name, collected again if a source has changed."""
         lists = tuple(source.offered() for source in self._sources)
         if lists != self._seen:
             self._seen = lists

@@ -1,1 +1,1 @@
-"""Live translation: its rules, its growing source, and the decodes of that. It registers itself with sessions as `SourceReplies`."""
+"""Live translation: its rules, its growing source, and its decodes. It registers itself with sessions as `SourceReplies`."""

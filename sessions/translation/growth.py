@@ -35,7 +35,7 @@ class SourceUpdateHandler:
         self._forwarder = forwarder
 
     async def grow(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome of a growth, wherever its source is translated."""
+        """Grow a source, wherever it is translated; return the outcome."""
         for _ in range(ATTEMPTS):
             if (grown := await self._here(conversation, growth)) is not None:
                 return grown
@@ -46,11 +46,11 @@ class SourceUpdateHandler:
         raise StoreDown(_MOVES)
 
     async def grow_here(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome of a growth that another replica passed on."""
+        """Grow a source here, for another replica; return the outcome."""
         return await self._here(conversation, growth) or await self._known(conversation, growth)
 
     async def _here(self, conversation: Conversation, growth: Growth) -> Grown | None:
-        """Return None if the source is not translated here."""
+        """Grow a source that is translated here; None if it is not."""
         while (live := _target_turn(conversation, growth)) is not None:
             if not await asyncio.shield(live.accepted):
                 continue
@@ -66,10 +66,10 @@ class SourceUpdateHandler:
     async def _grow(
         self, conversation: Conversation, live: Turn, interpretation: Interpretation, growth: Growth
     ) -> Grown:
-        """Take more of a source of a turn that runs here; text that was known before counts once.
+        """Grow the source of a turn that runs here; text that was known before counts once.
 
-        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown if it may or may not be stored: it
-        may be sent again.
+        Raises Conflict, ContentTooLong, Filtered, OwnershipLost; StoreDown if the growth may or may not be stored: it may be sent
+        again.
         """
         source = interpretation.source
         async with interpretation.growing:
@@ -114,7 +114,7 @@ class SourceUpdateHandler:
             raise StoreDown(LATE)
 
     async def _known(self, conversation: Conversation, growth: Growth) -> Grown:
-        """Return the outcome from the store, for an interpretation that has ended."""
+        """Return the outcome by the store's records, for an interpretation that has ended."""
         record = (
             None if growth.turn_id is None else await self._history.turn(conversation.keys, growth.turn_id)
         )
@@ -128,7 +128,7 @@ class SourceUpdateHandler:
 
 
 def _target_turn(conversation: Conversation, growth: Growth) -> Turn | None:
-    """Return the newest turn that translates, or may turn out to."""
+    """Return the newest turn that translates, or may turn out to; None if there is none."""
     coming = [*conversation.turns, *conversation.accepting]
     meant = (live for live in reversed(coming) if growth.turn_id in (None, live.record.turn_id))
     return next((live for live in meant if _may_translate(live)), None)
@@ -147,7 +147,7 @@ async def _write_rest(live: Turn) -> None:
 
 
 def _patch(live: Turn, interpretation: Interpretation) -> bytes:
-    """Return what the history has of the source from now on, and the turn's progress in case this replica dies."""
+    """Return a patch that stores the whole source, and the turn's progress in case this replica dies."""
     message = interpretation.message
     kept = [f"message:{message.message_id}", encode_message(message).decode()]
     live.settled = live.record.source.off if live.record.source is not None else 0

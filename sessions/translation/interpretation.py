@@ -66,14 +66,14 @@ class GrowingText:
 
 
 AGREEING = 3
-"""Hypotheses in a row: a model that knows whole sentences alone invents the same end to two beginnings of one."""
+"""Hypotheses in a row that must agree: a model trained on whole sentences invents the same end to two beginnings of one."""
 
 
 def agreed_end(before: Sequence[str], now: str, committed: int, *, finished: bool) -> int:
-    """Return up to where hypotheses agree, word by word. All begin with the `committed` published characters.
+    """Return up to where the last hypotheses agree, word by word. All begin with the `committed` published characters.
 
-    `before`: those before it; where they are too few nothing is agreed. `finished`: the newest one has all of its words.
-    How they end the sentence is nothing to agree on: more comes.
+    `before`: the hypotheses before `now`; if they are too few, nothing is agreed. `finished`: `now` has all of its words. A last
+    word that ends the sentence is never agreed: more text comes.
 
     LocalAgreement-n (Liu et al., Interspeech 2020; Polák et al., IWSLT 2022).
     """
@@ -104,7 +104,7 @@ def _without_end(found: list[str]) -> list[str]:
 
 
 class SegmentDecode(msgspec.Struct, frozen=True):
-    """A segment to decode. `prefix`: the published part of its target; `src_end`: how much of the source it covers.
+    """A segment to decode. `prefix`: the published part of its target; `src_end`: where the segment ends in the source.
 
     `is_closed`: the segment no longer grows, so all that is decoded is published.
     """
@@ -124,7 +124,7 @@ class Alignment(msgspec.Struct, frozen=True, array_like=True):
 
 _START = Alignment()
 AHEAD = 4
-"""Words of a hypothesis, or characters, after the published ones: more would be made again before they are agreed on."""
+"""Words (or characters) of a hypothesis after the published ones: more would be decoded again before they are agreed on."""
 
 
 class Target:
@@ -147,11 +147,11 @@ class Target:
     def __init__(
         self, committed: PublishPolicy, *, wait: int, text: str = "", alignment: Alignment = _START
     ) -> None:
-        """Begin, or continue after `text`; the current segment's part of it begins at `alignment`."""
+        """Begin, or continue after `text`, of which the current segment's part begins at `alignment`."""
         self._policy = committed
         self._k = wait
         self._text = text
-        self._segment = text[alignment.off :].lstrip()  # of the target, what belongs to the segment at hand
+        self._segment = text[alignment.off :].lstrip()  # the current segment's published target
         self._before: list[str] = []
         self._read = self._hypothesis = self._last = ""
         self._current: SegmentDecode | None = None
@@ -170,13 +170,13 @@ class Target:
 
     @property
     def repeated_chars(self) -> int:
-        """How many characters the current hypothesis begins with that the one before had, too."""
+        """How many characters at its beginning the current hypothesis has in common with the one before."""
         pairs = zip(self._last, self._hypothesis, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     @property
     def committed_in_segment(self) -> int:
-        """The length of that published part."""
+        """The length of the published part of the current segment's target."""
         return len(self._segment)
 
     def alignment_at(self, chars: int) -> Alignment:
@@ -209,7 +209,7 @@ class Target:
         )
 
     def is_outdated(self, source: GrowingText) -> bool:
-        """Return whether to replace the current decode by one of more text. A closed segment is decoded to its end."""
+        """Return whether to replace the current decode by one of a longer segment. A closed segment is decoded to its end."""
         if self._current is None or self._current.is_closed:
             return False
         newer = self.next(source)
@@ -227,7 +227,7 @@ class Target:
 
     def begin(self, segment_decode: SegmentDecode) -> None:
         """Note the current decode."""
-        if not self._last.startswith(self._hypothesis):  # one that was cut off early says less, nothing else
+        if not self._last.startswith(self._hypothesis):  # a repetition that was cut off early adds nothing
             self._last = self._hypothesis
         self._current, self._hypothesis = segment_decode, segment_decode.prefix
 
@@ -238,9 +238,9 @@ class Target:
         return self._commit(segment_decode, self._stable_end(segment_decode, finished=False), source)
 
     def end(self, source: GrowingText, *, finished: bool, enough: bool = False) -> str:
-        """End the hypothesis, at its own end if `finished`; return what is published after it.
+        """End the hypothesis; return what is published at its end.
 
-        `enough`: it was cut off at the most tokens that it may have.
+        `finished`: it has all of its words; `enough`: it ended by itself, or at its maximum of tokens.
         """
         segment_decode = self._current_decode()
         end = self._stable_end(segment_decode, finished=finished)
@@ -292,5 +292,5 @@ def _blank_at(source: str, start: int) -> str:
 
 
 def _has_no_new_word(stable: str, before: list[str]) -> bool:
-    """Whether a hypothesis that was cut off has no word that is not in the one before."""
+    """Whether a hypothesis that was cut off only repeats the beginning of the one before."""
     return (before[-1] if before else "").startswith(stable)

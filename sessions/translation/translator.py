@@ -49,7 +49,7 @@ TOKENS_A_CHAR = 3
 SPARE_TOKENS = 32
 """Tokens that any target may have: a model that does not end is stopped."""
 THOUGHT_TOKENS = 1024
-"""Tokens for reasoning, or a quarter of the window if that is less; chat models are asked to reason least."""
+"""Tokens for reasoning, or a quarter of the window if that is less; chat models are requested to reason as little as possible."""
 MOST_LISTED = 20
 """Languages that an error lists."""
 _ANY = "any language"
@@ -90,7 +90,7 @@ def segment_request(
 
 
 def _translation(interpreting: SourceState, known: Languages, prefix: str = "") -> Translation:
-    """Return the request to a translation model, in its own codes."""
+    """Return the request to a translation model, in the model's own language codes."""
     source = "" if interpreting.source == AUTO else language_code(interpreting.source, known.sources)
     return Translation(language_code(interpreting.target, known.targets) or "", source or "", prefix)
 
@@ -124,7 +124,7 @@ def most_tokens(text: str) -> int:
 class Interpretation:
     """The `Source` of a turn that translates. A growth cancels the decode of a sentence that it continues.
 
-    `growing`: held while the source grows; `news`: set whenever it grew. `options`: the languages.
+    `growing`: a lock held while the source grows; `news`: set whenever it grew. `options`: the languages, and how to publish.
     """
 
     __slots__ = ("_decode", "_message", "growing", "news", "options", "source", "translation")
@@ -153,7 +153,7 @@ class Interpretation:
         return self.translation.src_off
 
     def state(self, *, chars: int | None = None) -> SourceState:
-        """Return its progress, for the turn that continues it. `chars`: how much of the target is kept; None: all."""
+        """Return the progress, for the turn that continues this one. `chars`: how much of the target is kept; None: all."""
         end = len(self.translation.text) if chars is None else chars
         alignment = self.translation.alignment_at(end)
         return msgspec.structs.replace(
@@ -198,11 +198,11 @@ IDLE_S = 600.0
 PAUSE_S = 1.0
 """How long a source must pause after a sentence's end to close the sentence, whatever may follow."""
 TRIES = 3
-"""How often in a row the engine may be lost."""
+"""Attempts in a row that may lose the engine: the last one ends the turn."""
 
 
 class _TurnUsage:
-    """The sums over a turn's decodes. `number`: how many there were; `steps_after`: after the turn's cancel."""
+    """The sums over a turn's decodes. `number`: how many there were; `steps_after`: engine steps after the turn's cancel."""
 
     __slots__ = (
         "_ends",
@@ -224,7 +224,7 @@ class _TurnUsage:
         self._tokens: list[int] = []  # its tokens up to there
 
     def begin(self, chars: int, *, most: int) -> None:
-        """Begin another hypothesis, with its first `chars` characters forced. `most`: its tokens, without reasoning."""
+        """Begin another hypothesis, with its first `chars` characters forced. `most`: its most tokens, without reasoning."""
         self.number += 1
         self._most = most
         self._ends, self._tokens = [chars], [self.committed]
@@ -331,7 +331,7 @@ class Translator:
         return Interpretation(source, message, text)
 
     async def outcome(self, run: Generation, request: Request) -> Outcome:
-        """Translate the source of a run; return how that ended. Raises OwnershipLost if the run does."""
+        """Translate the source of a run; return how the run ended. Raises OwnershipLost if the run does."""
         return await guarded_outcome(run, self._in_time(run, request))
 
     async def _in_time(self, run: Generation, request: Request) -> Outcome:
@@ -422,7 +422,7 @@ class Translator:
         if whole:
             await self._publish(run, pieces, rest, usage)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed
-        if is_long and not interpretation.translation.committed_in_segment:  # it only reasoned
+        if is_long and not interpretation.translation.committed_in_segment:  # the model only reasoned
             return outcome_of(run.turn, finished)
         if whole and ask.is_closed:
             interpretation.translation.settle(ask)

@@ -14,7 +14,7 @@ from sessions.records import MessageRecord, SourceState
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """More of a source: `text` follows `off` characters. `turn_id`: the turn that answers it; None: the running one."""
+    """More of a source: `text` follows `off` characters. `turn_id`: the turn that answers the source; None: the running one."""
 
     off: int
     text: str
@@ -23,7 +23,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grown(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a growth: the length of the source now. `already`: all of it was known before."""
+    """The outcome of a growth. `chars`: the length of the source now. `already`: all of the growth was known before."""
 
     turn_id: str
     chars: int
@@ -41,11 +41,11 @@ class Source(Protocol):
 
     @property
     def read_off(self) -> int:
-        """How much of it had been read for the last text of the reply."""
+        """How much of the message had been read for the last text of the reply."""
         ...
 
     def state(self, *, chars: int | None = None) -> SourceState:
-        """Return its progress, for the turn that continues it. `chars`: how much of the reply is kept; None: all."""
+        """Return the progress, for the turn that continues the reply. `chars`: how much of the reply is kept; None: all."""
         ...
 
 
@@ -53,23 +53,23 @@ Precision = Literal["word", "chunk"]
 
 
 class Player(Protocol):
-    """Plays the reply of one turn, and reports what was heard of it. The turn ends once it was played; a cut keeps what was heard.
+    """Plays the reply of one turn, and reports what was heard of it. The turn ends after playback; a cut keeps what was heard.
 
     Only `over` and `settled` wait.
     """
 
     @property
     def heard(self) -> int:
-        """Return how much of the text was heard."""
+        """How much of the text was heard."""
         ...
 
     @property
     def precision(self) -> Precision:
-        """The precision of that."""
+        """The precision of `heard`."""
         ...
 
     def begin(self, turn_id: str) -> None:
-        """Begin: the message was accepted, and its turn has this id."""
+        """Begin: the message was accepted. `turn_id`: its turn's."""
         ...
 
     def feed(self, text: Delta) -> None:
@@ -81,7 +81,7 @@ class Player(Protocol):
         ...
 
     async def settled(self) -> None:
-        """The turn was cut: return once it is known how much was heard, which may be less than it seemed."""
+        """After a cut, return once it is known how much was heard, which may be less than `heard` was."""
         ...
 
     def stop(self) -> None:

@@ -19,19 +19,19 @@ from sessions.store.ledger import COPIES, MESSAGE_BYTES
 
 
 class Append(msgspec.Struct, frozen=True, tag="behind"):
-    """A new message after a reply; None: at the root; unset: after the active leaf."""
+    """A new message. `parent_id`: the reply that it follows; None: it is at the root; unset: the active leaf."""
 
     parent_id: str | UnsetType | None = UNSET
 
 
 class Edit(msgspec.Struct, frozen=True, tag="beside"):
-    """A new message in place of a user's message, which stays as its sibling: an edit."""
+    """An edited user's message, a new sibling of the original."""
 
     message_id: str
 
 
 class Regenerate(msgspec.Struct, frozen=True, tag="again"):
-    """An alternative to an existing reply, to the same user's message. `is_last`: only if nothing follows that reply."""
+    """An alternative to a reply, answering the same user's message. `is_last`: refused if anything follows that reply."""
 
     reply_id: str
     is_last: bool = False
@@ -47,7 +47,7 @@ Placement = Append | Edit | Regenerate | Continue
 
 
 def digest_of(content: str, placement: Placement, images: Sequence[str] = ()) -> str:
-    """Return a digest that distinguishes requests with one `client_msg_id`. No content has a NUL."""
+    """Return a digest that distinguishes requests with the same `client_msg_id`. No content has a NUL."""
     content = "\0".join((content, *images))
     match placement:
         case Append():
@@ -64,18 +64,18 @@ OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 
 class BusyPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a message that arrives while a turn runs in its conversation, and of that turn."""
+    """What happens to a message that arrives while a turn runs in its conversation, and to that turn."""
 
     refused: bool = False
     """The message is refused; otherwise it is accepted."""
     queued: bool = False
-    """It is accepted at once, and runs after the turns that were accepted before it."""
+    """The message is accepted at once, and its turn runs after those accepted before."""
     ends: Cause | None = None
-    """Those turns are cancelled for this cause before it is accepted; None: they continue."""
+    """Turns accepted before are cancelled for this cause before the message is accepted; None: they continue."""
 
     @property
     def removes(self) -> bool:
-        """Whether the turns that it ends leave the history, with the messages that they answer."""
+        """Whether the turns that are cancelled leave the history, with the messages that they answer."""
         return self.ends is Cause.ROLLBACK
 
 
@@ -85,7 +85,7 @@ BUSY_POLICIES: dict[OnBusy, BusyPolicy] = {
     "interrupt": BusyPolicy(ends=Cause.INTERRUPT),
     "rollback": BusyPolicy(ends=Cause.ROLLBACK),
 }
-"""Each `on_busy`. If nothing runs, all are the same."""
+"""The policy for each `on_busy`. If no turn runs, all have the same effect."""
 
 OnDisconnect = Literal["cancel", "continue"]
 
@@ -95,11 +95,11 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `seen_off`: how much its sender saw of the reply that it interrupts; `seen_turn_id`: that reply's turn; None: whichever runs.
 
-    `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, for which its tokens count;
-    `group`: its key or address, for which it counts, too. `images`: the images that it shows, by digest, stored for the owner
-    or in the conversation; `shown`: where each stands in the content, and its detail; empty: before it. `untitled`: a
-    conversation that it begins keeps its first words as a title. `source`: the message is empty at first and grows; how its
-    reply answers it.
+    `grace_s`: seconds that its turn continues while nobody is attached; `client_id`: the sender, whose limits count its tokens;
+    `group`: the sender's key or address, whose limits count it, too. `images`: the images that it shows, by digest, stored for
+    the owner or in the conversation; `shown`: each image's place in the content, and its detail; empty: all come first.
+    `untitled`: a conversation that it begins keeps the message's first words as its title. `source`: how the reply answers a
+    message that is empty at first and grows; None: a usual message.
     """
 
     client_msg_id: str
@@ -125,18 +125,18 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
         return BUSY_POLICIES[self.on_busy]
 
     def subject(self, owner: Owner) -> Subject:
-        """Return whose limits and ledgers count it."""
+        """Return whose limits and ledgers count the message."""
         return Subject(str(owner), self.group)
 
     def stored_size(self, generation: GenerationConfig) -> int:
-        """Return how many bytes it will take in the store, approximately."""
+        """Return how many bytes the message will take in the store, approximately."""
         given = 0 if generation.given is None else len(msgspec.json.encode(generation.given))
         system = len((generation.system or "").encode())
         return MESSAGE_BYTES + COPIES * (len(self.content.encode()) + given) + system
 
     @property
     def digest(self) -> str:
-        """Tells requests apart that came under one `client_msg_id`."""
+        """A digest that distinguishes requests with the same `client_msg_id`."""
         if (source := self.source) is None:
             return digest_of(self.content, self.place, self.images)
         policy = f"{source.publish_policy}\0{source.wait_words}"
@@ -144,7 +144,7 @@ class MessageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that a reply may call, and its runner. `needs`: what a call of it waits for."""
+    """A tool that a reply may call. `where`: what runs it; `needs`: what a call of it waits for."""
 
     tool: Tool
     where: Where = "client"
@@ -152,7 +152,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ProvidedReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reply that the client brings: no model writes it. Of its calls only the client has the results."""
+    """A reply that the client provides: no model writes it. Only the client has the results of its calls."""
 
     content: str = ""
     reasoning: str = ""
@@ -160,14 +160,14 @@ class ProvidedReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How to generate the reply. `system` unset: the conversation's; empty: none of its own from now on.
+    """How to generate the reply. `system`: the conversation's from now on; empty: none of its own; None: as before.
 
-    `model`: the requested one from now on, by name or alias; unset: as before. `tools`: those that this reply and the ones
-    after its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first
-    reply continues a cut one. `chars_per_s`: the pace of text; 0: as it is made; None: the model's default. `paces_thoughts`: reasoning has that pace,
-    too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the sender may use;
-    empty: all. `translation`: translate the message. `user`: whom an application asks for; users share no cached prompts.
-    `given`: the reply itself.
+    `model`: the requested one from now on, by name or alias; None: as before. `tools`: those that this reply and the ones after
+    its calls may call; `tool_choice`: `auto`, `none`, `required` or a name, for the first reply. `continues`: the first reply
+    continues a cut one. `chars_per_s`: the pace of text; 0: as generated; None: the model's default. `paces_thoughts`: reasoning
+    has that pace, too, since the sender sees it. `keeps_all`: the prompt has the whole history. `only`: the models that the
+    sender may use; empty: all. `translation`: translate the message. `user`: the application's user who asks; users share no
+    cached prompts. `given`: the reply itself, if the client provides it.
     """
 
     params: Params = Params()
@@ -207,9 +207,9 @@ class GenerationConfig(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, tools=theirs).spec
 
     def in_round(self, number: int, *, at_most: int, is_requested: bool = False) -> GenerationConfig:
-        """Return the same for a turn after `number` others that called; after `at_most` of them it answers in text.
+        """Return the configuration of a turn after `number` others that called tools; after `at_most` of them it answers in text.
 
-        `is_requested`: it was requested for this very turn, so its choice of a tool applies.
+        `is_requested`: this configuration was sent for this very turn, so its `tool_choice` applies.
         """
         if not number or (is_requested and number < at_most):
             return self

@@ -26,11 +26,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_queued`: messages that wait behind a running reply in one conversation.
 
-    `system_prompt` is used if neither the conversation nor its client sets one; empty: none. `filters`: for messages and
-    replies. `durability`: of `accepted` and `done` before they are published. `tools`: the limits of tool calls.
-    `unsupported_tools`: what happens to tools that a model can't call, or no more in this turn, unless it must. `titles`: the
-    model writes titles of new conversations. `sharing`: people may share conversations by a link. `store_bytes`: how much each of
-    the store's servers may hold; None: its own limit.
+    `system_prompt` is used if neither the conversation nor its client sets one; empty: none. `filters`: for messages and replies.
+    `durability`: of `accepted` and `done` before they are published. `tools`: the limits of tool calls. `unsupported_tools`: what
+    happens to tools that a model can't call, or not any more in this turn, unless a call is required. `titles`: the model writes
+    titles of new conversations. `sharing`: people may share conversations by a link. `store_bytes`: how much each of the store's
+    servers may hold; None: its own limit.
     """
 
     ttl_s: float

@@ -38,7 +38,7 @@ from sessions.turn.turn import Turn
 
 T = TypeVar("T")
 TranslationTask = SourceState | Translation
-"""A translation of a growing source, by any model that can continue a reply; or at once, by models that do nothing else."""
+"""A translation of a growing source, by any model that can continue a reply; or of a whole text, by one that only translates."""
 
 
 class ModelRoute(msgspec.Struct, frozen=True):
@@ -85,11 +85,11 @@ class ModelChoice:
         only: Sequence[str] = (),
         translates: TranslationTask | None = None,
     ) -> str:
-        """Return the requested model: the named one, else the first remembered one that is still served, else the default.
+        """Return the requested model: the named one, else the first of `kept` that is still served, else the default.
 
-        `only`: the allowed models, by names or aliases; without another choice, the first of them that is served.
-        `translates`: what is to be translated. Without a named model, one that has the languages goes before the default, and
-        before remembered ones that can't do it. Raises ModelNotFound, Forbidden.
+        `kept`: remembered models. `only`: the allowed models, by names or aliases; if no other choice is allowed, the first of
+        them that is served. `translates`: what is to be translated. Without a named model, one that has the languages precedes
+        the default, and remembered models that can't do the task. Raises ModelNotFound, Forbidden.
         """
         allowed = [model.name for one in only if (model := self._models.find(one)) is not None]
         name = self.named(named, allowed or only)
@@ -104,7 +104,7 @@ class ModelChoice:
         return next(iter([name for name in served if name in allowed] or allowed or served))
 
     def _translators(self, task: TranslationTask) -> list[str]:
-        """The models that do nothing but translate, and have the languages; for a plain translation else those that have not: they say so."""
+        """Return models that only translate and have the languages; for a `Translation` without any, all: they report it."""
         languages = {
             model.name: facts.languages
             for model in self._models.models
@@ -121,7 +121,7 @@ class ModelChoice:
         return None if found is None else found.engine.facts
 
     def answering(self, requested: str, chosen: str) -> ModelRoute:
-        """Return the answering model, for a requested and a chosen one."""
+        """Return the route with the `chosen` model, and the fallbacks of the `requested` one that are left."""
         return ModelRoute(chosen, self._models.fallbacks_of(requested, chosen))
 
     def serving(self, request: Request) -> list[ServedModel]:
@@ -129,12 +129,12 @@ class ModelChoice:
         return self._models.serving(request.fallbacks)
 
     def at_once(self, request: Request) -> Request:
-        """Return the request, which fails at once if it can't be served and another model serves now."""
+        """Return the request with the fallbacks that serve now: if there are any, it fails at once where it can't be served."""
         now = tuple(model.name for model in self.serving(request))
         return msgspec.structs.replace(request, fallbacks=now)
 
     async def first_that_can(self, requested: str, attempt: Callable[[ServedModel], Awaitable[T]]) -> T:
-        """Return the result of the model, or of its first fallback that can; wait if none serves. Raises as `attempt` does."""
+        """Return the result for the model, or its first fallback that can; wait if none serves. Raises as `attempt` does."""
         trouble: Overloaded | EngineDown | None = None
         for model in self._models.serving((requested, *self._models.fallbacks_of(requested))):
             try:
@@ -150,7 +150,7 @@ class ModelChoice:
 
 
 def _supports(facts: ModelFacts | None, task: TranslationTask) -> bool:
-    """Whether a model can translate that, as far as it is known."""
+    """Whether a model can do the task, as far as it is known."""
     if facts is None:
         return True
     if facts.languages is None:
@@ -169,7 +169,7 @@ class ContextBudget(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, window: int, max_new_tokens: int) -> ContextBudget:
-        """At most a quarter of the window is reserved: a longer reply may end with `length`."""
+        """Return the budget. At most a quarter of the window is reserved: a longer reply may end with `length`."""
         return cls(window, min(max_new_tokens, window // 4))
 
 
@@ -192,7 +192,7 @@ def exchanges(records: Sequence[MessageRecord]) -> list[list[MessageRecord]]:
 
 
 class ModelInputs(msgspec.Struct, frozen=True):
-    """What a model can read beside text. What it can't is left out; a note replaces an image."""
+    """What a model can read besides text. What it can't read is left out; a note replaces an image."""
 
     tools: bool = True
     images: bool = True
@@ -252,7 +252,7 @@ async def fit(
 ) -> Prompt:
     """Return the newest exchanges of a branch that fit; the new user message, or the results of calls, come last.
 
-    `keeps_all`: all of them. Raises ContextOverflow if the last exchange alone, or all of them, do not fit the window.
+    `keeps_all`: return all exchanges. Raises ContextOverflow if these, or else the last exchange alone, do not fit the window.
     """
     groups = exchanges(records)
 
@@ -283,7 +283,7 @@ async def _dropped_count(
     limit = budget.window - budget.reply
     if (tokens := await count(without(0))) <= limit:
         return 0
-    low, high = 0, most  # the fewest that leave at most three quarters of it
+    low, high = 0, most  # the fewest that leave at most three quarters of the limit
     while low < high:
         middle = (low + high) // 2
         if await count(without(middle)) <= limit * 3 // 4:
@@ -306,13 +306,13 @@ _UNSUPPORTED = {"images": NO_IMAGES, "target": NO_TARGET, "tool_calls": NO_CALLS
 LONGEST_TOKEN_BYTES = 256
 """Most bytes of a token: twice what large models' vocabularies have."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Of a branch that is to be read whole: no window holds more."""
+"""Bytes that are read of a branch that must be whole: no window holds more."""
 
 
 class HistoryPromptBuilder:
     """Reads messages from the history, and counts them with the model's tokenizer. `operators`: the operator's system prompt.
 
-    `requested`: the requested model; the prompt is for it or for a fallback.
+    Where a method takes `requested`, the prompt is for that model or for a fallback.
     """
 
     def __init__(self, *, engine: Engine, history: History, images: Images, operators: str) -> None:
@@ -322,7 +322,7 @@ class HistoryPromptBuilder:
         self._operators = operators
 
     def requested(self, generation: GenerationConfig, *kept: str, source: SourceState | None = None) -> str:
-        """Return the requested model of a turn. `kept`: earlier choices; `source`: what it answers, if that grows.
+        """Return the requested model of a turn. `kept`: earlier choices; `source`: of a turn that answers a growing source.
 
         Raises ModelNotFound, Forbidden.
         """
@@ -347,7 +347,7 @@ class HistoryPromptBuilder:
     ) -> Prompt:
         """Return the prompt that ends with a user's message, a reply and its calls' outcomes, or a reply to continue.
 
-        `client`: the engine schedules clients fairly. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
+        `client`: the key of fair scheduling. Raises ContextOverflow, BadParams, EngineDown, StoreDown.
         """
         records, is_cut = [message], False
         if message.parent_id is not None:
@@ -369,7 +369,7 @@ class HistoryPromptBuilder:
         requested: str,
         client: str,
     ) -> None:
-        """Raise ContextOverflow if a message, with the reply to continue, is too long alone; BadParams, EngineDown."""
+        """Raise ContextOverflow if `records`, a message and any reply to continue, are too long alone; BadParams, EngineDown."""
         await self._fit(records, generation, meta, requested=requested, client=client)
 
     async def _fit(
@@ -382,7 +382,7 @@ class HistoryPromptBuilder:
         client: str,
         is_cut: bool = False,
     ) -> Prompt:
-        """`is_cut`: more belongs before the records than is read for any window."""
+        """`is_cut`: the branch before `records` was too long to read."""
         system, params, spec = self.system(meta, generation).text, generation.params, generation.spec
 
         async def fitted(model: ServedModel) -> Prompt:
@@ -415,12 +415,12 @@ class HistoryPromptBuilder:
 
 
 def new_tokens(params: Params, facts: ModelFacts) -> int:
-    """Return the longest possible reply."""
+    """Return the maximum number of tokens of a reply."""
     return params.max_new_tokens or facts.defaults.max_new_tokens or REPLY_TOKENS
 
 
 async def fallback_request(choice: ModelChoice, request: Request, *, shortens: bool) -> Request | None:
-    """Return the request for the next model that serves now and can follow it; None if there is none.
+    """Return the request for the next model that serves now and can answer it; None if there is none.
 
     `shortens`: older exchanges may be left out if that model's window is smaller.
     """
@@ -435,7 +435,7 @@ async def fallback_request(choice: ModelChoice, request: Request, *, shortens: b
 
 
 async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple[Message, ...]:
-    """Return the messages in a form that this model can answer. Raises EngineError, BadParams, ContextOverflow."""
+    """Return the messages, shortened to the model's window. Raises EngineError, BadParams, ContextOverflow."""
     facts = await engine.ready()
     refuse_unsupported(request.params, facts, request.spec, request.messages)
     budget = ContextBudget.of(facts.context_tokens, new_tokens(request.params, facts))
@@ -444,7 +444,7 @@ async def _fitting(engine: Engine, request: Request, *, shortens: bool) -> tuple
 
 
 def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
-    """Yield all texts of a prompt: of messages, reasoning, calls, and the tools."""
+    """Return all texts of a prompt: of messages, reasoning, calls, and the tools."""
     texts = [message.content for message in messages]
     texts += [message.reasoning for message in messages if message.reasoning]
     texts += [text for message in messages for call in message.calls for text in (call.name, call.arguments)]
@@ -455,9 +455,9 @@ def texts_of(messages: Sequence[Message], spec: ReplySpec = PLAIN) -> list[str]:
 
 
 def refuse_oversized(messages: Sequence[Message], facts: ModelFacts, spec: ReplySpec = PLAIN) -> None:
-    """Refuse a prompt that can't fit by its bytes, before tokenizing it, which takes long. Raises ContextOverflow.
+    """Refuse a prompt that has too many bytes to fit, before tokenizing it, which takes long. Raises ContextOverflow.
 
-    Templates may strip white space: it counts only beyond the length of all else. Reasoning, which they may drop, does not count.
+    Templates may strip white space, so a prompt may have twice the limit with it. Reasoning, which they may drop, does not count.
     """
     max_bytes = facts.context_tokens * LONGEST_TOKEN_BYTES
     read = [
@@ -477,7 +477,7 @@ def _length(texts: Iterable[str]) -> int:
 def refuse_unsupported(
     params: Params, facts: ModelFacts, spec: ReplySpec = PLAIN, messages: Sequence[Message] = ()
 ) -> None:
-    """Refuse, by its field's name, what this model would ignore or can't do. Raises BadParams."""
+    """Refuse what this model would ignore or can't do. Raises BadParams, which names the field."""
     field = not_served(params, facts) or spec_not_served(spec, facts) or messages_not_served(messages, facts)
     if field is not None:
         other = f"`{field}` can't be followed by the engine behind this server."
@@ -502,7 +502,7 @@ def _why(error: PromptRejected) -> str:
 
 
 def retry_after_ms(error: EngineError) -> int | None:
-    """Return when an engine may take requests again, if it said so."""
+    """Return the milliseconds until an engine may take requests again, if it said so."""
     after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else None
     return None if after_s is None else ceil(after_s * 1000)
 
@@ -510,7 +510,7 @@ def retry_after_ms(error: EngineError) -> int | None:
 OPERATOR_SALT = "\x00operator"
 """Ends the salt of prompts under the operator's system prompt. Client ids have no such character."""
 USER = "\x00user"
-"""Separates the owner and the digest of its user in the salt. A user's name may have any characters."""
+"""Separates the owner and the digest of a user's name in the salt. The name may have any characters."""
 
 
 def turn_request(
@@ -552,10 +552,10 @@ def engine_request(
 ) -> Request:
     """Return an owner's request, for any conversation.
 
-    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would tell how
-    much of another's secret instructions they have guessed. Prompts under the operator's have a salt of their own:
-    a client can't guess the operator's instructions with system prompts of its own. `user`: one of an application's many
-    users behind one key, none of whom may guess another's prompts.
+    A client's own system prompt is never shared. Sharing is by matching tokens, and `cached_tokens` would tell clients how much
+    of another's secret instructions they have guessed. Prompts under the operator's system prompt have a salt of their own: a
+    client can't guess the operator's instructions with system prompts of its own. `user`: one of an application's many users
+    behind one key, none of whom may guess another's prompts.
     """
     salt = f"{owner}{USER}{sha256(user.encode()).hexdigest()}" if user else str(owner)
     return Request(
@@ -573,12 +573,12 @@ def engine_request(
 
 
 def client_key(owner: Owner, group: str) -> str:
-    """Return the name by which the engine is fair to an owner, and to his group."""
+    """Return the name by which the engine is fair to an owner, and to the owner's group."""
     return f"{group}{GROUP_SEPARATOR}{owner}" if group else str(owner)
 
 
 def reserve_images(live: Turn, prompt: Prompt) -> None:
-    """Count what a prompt shows. Raises Overloaded where the server holds as many images as it can."""
+    """Count a prompt's images. Raises Overloaded if the server holds as many images as it can."""
     size = sum(len(image.data) for message in prompt.messages for image in message.images)
     if size and live.admitted is not None:
         live.admitted.hold(size)
@@ -592,10 +592,10 @@ class SystemPrompt(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text for the model; may be empty."""
+        """The text for the model, which may be empty."""
         return self.named or self.operators
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is the operator's, even if a client's text is the same."""
+        """Whether the text is the operator's, even if the conversation names the same."""
         return bool(self.operators) and not self.named

@@ -34,7 +34,7 @@ MAX_CALLS = 128
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """The outcome of a call that a client ran: `content`, or else an `error`.
 
-    `then`: how to generate the reply after the calls, in place of how the one that called was generated.
+    `then`: how to generate the reply after the calls; None: like the reply that called.
     """
 
     call_id: str
@@ -44,7 +44,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
-    """Whether a call may run. `args_sha256`: the hash of the arguments that were shown; `args`: others to run with instead.
+    """Whether a call may run. `args_sha256`: the hash of the arguments that were shown; `args`: other arguments to run with.
 
     For a call that asks a question, `args_sha256` is the question's hash, and `args` the answer.
     """
@@ -64,18 +64,18 @@ class ToolCalls:
     def __init__(self, records: Iterable[CallRecord] = ()) -> None:
         self._records = {record.call_id: record for record in records}
         self.records = tuple(self._records.values())
-        """All of them."""
+        """All calls."""
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
     def open(self) -> tuple[CallRecord, ...]:
-        """Those that are not settled."""
+        """The calls that are not settled."""
         return tuple(record for record in self.records if not record.state.is_settled)
 
     def get(self, call_id: str) -> CallRecord | None:
-        """One of them."""
+        """Return a call by its id; None if there is none."""
         return self._records.get(call_id)
 
     def put(self, record: CallRecord) -> None:
@@ -94,7 +94,7 @@ class ToolCalls:
     def answered(self, answer: CallAnswer, *, runner: str) -> CallRecord:
         """Return a call after an answer; a repeated answer leaves it as it is.
 
-        `runner`: the replica that runs it, if the server does. Raises Conflict, ContentTooLong, KeyError.
+        `runner`: the replica that runs the call, if the server does. Raises BadParams, Conflict, ContentTooLong, KeyError.
         """
         call = self._records[answer.call_id]
         moved = answered(call, answer, runner=runner)
@@ -104,7 +104,7 @@ class ToolCalls:
 
     @property
     def result_chars(self) -> int:
-        """Of all results so far."""
+        """Characters of all results so far."""
         return sum(len(text) for one in self.records for text in (one.content, one.error) if text)
 
     def _refuse_too_much(self, result: Result) -> None:
@@ -113,7 +113,7 @@ class ToolCalls:
 
 
 def answered(call: CallRecord, answer: CallAnswer, *, runner: str = "") -> CallRecord:
-    """Return a call after an answer; a repeated answer leaves it as it is. Raises Conflict."""
+    """Return a call after an answer; a repeated answer leaves it as it is. Raises BadParams, Conflict."""
     match answer:
         case Result():
             return _with_result(call, answer)
@@ -159,7 +159,7 @@ def _decided(call: CallRecord, decision: Decision, runner: str) -> CallRecord:
 
 
 def _question_answered(call: CallRecord, question: Question, decision: Decision) -> CallRecord:
-    """Raise BadParams if the answer does not fit the form."""
+    """Return a call with the question answered. Raises BadParams if the answer does not fit the form."""
     answer = _question_answer(decision)
     if answer.content is not None:
         wrong = validation_error(form_of(question.schema), msgspec.json.decode(answer.content))
@@ -231,7 +231,7 @@ def lost(call: CallRecord, *, why: str | None = None) -> CallRecord:
 
 
 def expires_at(call: CallRecord) -> int | None:
-    """Return when a call that waits for a client, or its question, expires: Unix ms; None if it does not wait."""
+    """Return when a call's question, or a call that waits for a client, expires: Unix ms; None if nothing waits."""
     if call.question is not None:
         return call.question.expires_at
     runs = call.state is CallState.RUNNING and call.where == "server"
@@ -239,7 +239,7 @@ def expires_at(call: CallRecord) -> int | None:
 
 
 def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
-    """Return a call as expired if it waited for a client for too long, else unchanged. A question expires alone."""
+    """Return a call as expired if it waited for a client for too long, else unchanged. A question expires without its call."""
     at = expires_at(call)
     if at is None or now_ms < at:
         return call
@@ -249,7 +249,7 @@ def expired(call: CallRecord, *, now_ms: int) -> CallRecord:
 
 
 def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
-    """Return a call without this question; unchanged if it asks another one, or none."""
+    """Return a call whose question with this hash has expired; unchanged if it asks another one, or none."""
     if call.question is None or call.question.sha256 != sha256:
         return call
     answer = QuestionAnswer(sha256, content=None, is_expired=True)
@@ -257,7 +257,7 @@ def withdrawn(call: CallRecord, *, sha256: str) -> CallRecord:
 
 
 def is_runnable(call: CallRecord) -> bool:
-    """Return whether the server may start it: it waits for nobody."""
+    """Return whether the server may start a call: it waits for nobody."""
     return call.where == "server" and call.needs == "none" and call.state is CallState.WAITING
 
 
@@ -290,7 +290,7 @@ def as_written(call: CallRecord) -> ToolCall:
 
 
 def calls_of(events: Sequence[Journalled]) -> tuple[CallRecord, ...]:
-    """The calls of a reply as its events left them."""
+    """Return the calls of a reply as its events left them."""
     calls = ToolCalls()
     for event in events:
         if isinstance(event, ToolCalled):

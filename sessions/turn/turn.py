@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class EngineWait:
-    """A turn's wait for the engine. `stream`: its reply's, once requested; `stopping`: set once it has to end.
+    """A turn's wait for the engine. `stream`: the reply's, once requested; `stopping`: set once the turn has to end.
 
-    `paced`: the text is held back for its reader.
+    `paced`: text is held back, for the reader's pace.
     """
 
     __slots__ = ("_limit", "_until", "paced", "stopping", "stream")
@@ -42,7 +42,7 @@ class EngineWait:
         self._limit: asyncio.Timeout | None = None
 
     async def in_time(self, output: Awaitable[T]) -> T | None:
-        """Wait for a result; None if the engine's time to confirm a stop is up before."""
+        """Wait for a result; None if the engine does not confirm a stop in time."""
         try:
             async with asyncio.timeout_at(self._until) as limit:
                 self._limit = limit
@@ -77,7 +77,7 @@ async def first_of(*events: asyncio.Event, within_s: float | None = None) -> boo
 
 
 class SentOffsets:
-    """The furthest offsets of a turn's text and reasoning that any transport was handed. Connections report them."""
+    """The furthest offsets of a turn's text and reasoning that were handed to any transport. Connections report them."""
 
     __slots__ = ("reasoning", "text")
 
@@ -91,11 +91,11 @@ class Subscriber(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it has left for good."""
+        """Whether the connection has left for good."""
         ...
 
     def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
-        """Deliver an event; one that it does not `understand` is left out, and the next one covers its seqs.
+        """Deliver an event. If the subscriber does not understand it, it is left out, and the next event covers its seqs.
 
         `made_at`: for text, when the engine made it, if that is known. `sent`: for text of a turn that runs here, where to
         report what was handed to the transport.
@@ -103,24 +103,24 @@ class Subscriber(Protocol):
         ...
 
     def understands(self, event: Event) -> bool:
-        """Return whether it understands such events."""
+        """Return whether the subscriber understands events of this kind."""
         ...
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
-        """Withdraw what waits of the turn beyond `chars` of its text and `reasoning_off` of its reasoning."""
+        """Withdraw undelivered parts of a turn: text beyond `chars`, and reasoning beyond `reasoning_off`."""
         ...
 
 
 class NullSubscriber:
-    """A sender that is not here: nothing is delivered to it."""
+    """A sender that is not connected here: nothing is delivered."""
 
     closed = True
 
     def publish(self, event: Event, made_at: float | None = None, sent: SentOffsets | None = None) -> None:
-        """Drop it."""
+        """Drop the event."""
 
     def understands(self, event: Event) -> bool:  # noqa: ARG002 - no event reaches it
-        """Nothing."""
+        """Return False."""
         return False
 
     def withdraw(self, turn_id: str, chars: int, reasoning_off: int) -> None:
@@ -130,8 +130,9 @@ class NullSubscriber:
 class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that waits for the calls of a reply, as stored for the replica that continues it.
 
-    `follows`: the turn that called; `message_id`: its reply, and `parent_id` the parent of that. `round`: the number of earlier
-    turns of the exchange that called; `model`: the requested one. `then`: how to generate its reply, if a result specified it.
+    `follows`: the turn that called; `message_id`: that turn's reply, and `parent_id` the parent of that reply. `round`: how many
+    earlier turns of the exchange called; `model`: the requested one. `then`: how to generate this turn's reply, if a result
+    specified it.
     """
 
     turn_id: str
@@ -147,7 +148,7 @@ class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
     then: GenerationConfig | None = None
 
     def encoded(self) -> bytes:
-        """Return the stored form: the reply comes first, for scripts."""
+        """Return the stored form: the id of the reply that called comes first, for scripts."""
         return self.message_id.encode() + b"\n" + msgspec.json.encode(self)
 
     @classmethod
@@ -156,7 +157,7 @@ class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(kept[kept.index(b"\n") + 1 :], type=WaitingTurn)
 
     def record(self) -> TurnRecord:
-        """Return the turn, which is not accepted yet."""
+        """Return the record of the turn, which is not accepted yet."""
         return TurnRecord(
             turn_id=self.turn_id,
             client_msg_id=self.send.client_msg_id,
@@ -173,10 +174,10 @@ class WaitingTurn(msgspec.Struct, frozen=True, kw_only=True):
 class ToolRound:
     """A turn's place among the turns that answer one message.
 
-    `calls`: those of its reply so far; `awaited`: the calls of the turn that it follows. `round`: the number of earlier turns of the exchange that called; `news`: set whenever an awaited call
-    changes; `then`: how to generate its reply, if one of their results specified it; `following`: the turn that waits for its calls,
-    once it has ended. `idle`: no server tool runs here for it.
-    `is_lost`: another replica has it. `base`: the reply that it continues, as it was before.
+    `calls`: of its reply so far; `awaited`: the calls of the turn that it follows. `round`: how many earlier turns of the
+    exchange called; `news`: set whenever an awaited call changes; `then`: how to generate its reply, if an awaited call's result
+    specified it; `following`: the turn that waits for its calls, once it has ended. `idle`: set while none of its server tools
+    runs here. `is_lost`: another replica continues it. `base`: the reply that it continues, as it was before.
     """
 
     __slots__ = (
@@ -210,7 +211,7 @@ class ToolRound:
         self.is_lost = False
 
     def lose(self) -> None:
-        """Note that another replica continues it, and wake up what waits here."""
+        """Note that another replica continues the turn, and wake up what waits for it here."""
         self.is_lost = True
         self.news.set()
 
@@ -227,7 +228,7 @@ class ToolRound:
                 self.idle.set()
 
     def has(self, call_id: str) -> bool:
-        """Return whether a call belongs to its reply, or to those that it waits for."""
+        """Return whether a call belongs to the turn's reply, or is awaited by the turn."""
         return self.of(call_id) is not None
 
     def of(self, call_id: str) -> ToolCalls | None:
@@ -313,7 +314,7 @@ class Turn:
 
     @classmethod
     def waiting(cls, following: WaitingTurn, calls: ToolCalls, sender: Subscriber) -> Turn:
-        """Make a turn that waits for calls; it has its place already."""
+        """Make a turn that waits for `calls`; it has its place in the conversation already."""
         ids = TurnIds(
             conversation_id=following.send.conversation_id,
             turn_id=following.turn_id,
@@ -342,7 +343,7 @@ class Turn:
         )
 
     def begin_reply(self) -> None:
-        """Note that its calls are settled: its reply is generated as their last result asked, if it did."""
+        """Note that awaited calls are settled. The reply is generated as `then` of their last result says, if there is one."""
         if (then := self.tool_round.then) is not None:
             self.tool_round.generation = then
             self.record = msgspec.structs.replace(self.record, model=then.model or self.record.model)
@@ -373,7 +374,7 @@ class Turn:
         return self.sent if getattr(event, "turn_id", None) == self.record.turn_id else None
 
     def continue_from(self, reply: MessageRecord) -> None:
-        """Continue a reply that was cut; attached connections have it."""
+        """Continue a reply that was cut; attached connections have that reply already."""
         self.tool_round.base = reply
         self.turn.continue_from(reply.message_id, text=reply.content, reasoning=reply.reasoning)
         self.published_off, self.published_reasoning_off = (
@@ -439,8 +440,8 @@ class Turn:
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     """End a turn, or all turns of a conversation if none is named.
 
-    `conversation_id` None: that of the turn. `turn_id`: the turn that follows its calls is meant, too. `client_msg_id`: the
-    turn that answers this message now. `seen_off`: how much of the reply its reader saw; of one that follows `turn_id`, nothing.
+    `conversation_id` None: that of the turn. `turn_id`: this turn, or the one that follows its calls. `client_msg_id`: the turn
+    that answers this message now. `seen_off`: how much of the reply the reader saw; nothing of a reply that follows `turn_id`.
     `rollback`: remove the exchange from the history; `by_operator`: an operator cancels.
     """
 
@@ -453,24 +454,24 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 
     @property
     def cause(self) -> Cause:
-        """The reason of the end that it decides."""
+        """The cause of the end that this cancel decides."""
         if self.by_operator:
             return Cause.OPERATOR
         return Cause.ROLLBACK if self.rollback else Cause.CLIENT
 
     @property
     def is_whole(self) -> bool:
-        """Whether it ends all turns of its conversation."""
+        """Whether this cancel ends all turns of its conversation."""
         return self.turn_id is None and self.client_msg_id is None
 
     def matches(self, live: Turn) -> bool:
-        """Return whether it ends a turn of its conversation."""
+        """Return whether this cancel ends `live`, a turn of its conversation."""
         if self.client_msg_id is not None:
             return live.send.client_msg_id == self.client_msg_id
         return self.turn_id in (None, live.turn.ids.turn_id, live.record.follows)
 
     def may_cause(self, done: Done) -> bool:
-        """Return whether the end of a turn that runs elsewhere may be its outcome."""
+        """Return whether `done`, the end of a turn that ran elsewhere, may be the outcome of this cancel."""
         is_requested = done.cancel is not None and done.cancel.cause in (
             Cause.CLIENT,
             Cause.ROLLBACK,
@@ -480,7 +481,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
         return is_requested and (is_open or self.turn_id in (done.turn_id, done.follows))
 
     def seen_off_for(self, live: Turn) -> int | None:
-        """Return how much of a turn that it means was seen; None if nobody says."""
+        """Return how much of `live`, which this cancel ends, was seen; None if the client does not say."""
         is_named = self.turn_id in (None, live.turn.ids.turn_id)
         return self.seen_off if is_named or self.seen_off is None else 0
 
@@ -488,7 +489,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 class Cancelled(msgspec.Struct, frozen=True):
     """The outcome of a cancel. `turn_id` None: nothing ran; `already`: the turn had ended, or its end was decided.
 
-    `is_part`: further turns may run on another replica; `is_forwarded`: one does, or will.
+    `is_part`: further turns may run on another replica; `is_forwarded`: a turn runs there, or will.
     """
 
     turn_id: str | None

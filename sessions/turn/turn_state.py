@@ -75,7 +75,7 @@ class TurnMessageIds(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The decision of a cancel: who, when, how much of the reply is kept, and how much had been sent."""
+    """The decision of a cancel: its cause and time, how much of the reply is kept, and how much had been sent."""
 
     cause: Cause
     at: float
@@ -94,7 +94,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class EngineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's counts of a turn; None if it died or did not confirm.
+    """The engine's counts of a turn; None if it died or did not confirm the stop.
 
     `dropped_tokens`: generated tokens of hypotheses that were not published.
     """
@@ -171,7 +171,7 @@ class TurnState:
         return self._first_at is not None
 
     def continue_from(self, reply_id: str, *, text: str, reasoning: str) -> None:
-        """Continue a reply of this length, which no cancel shortens. Call it before the first piece."""
+        """Continue a reply that has `text` and `reasoning`, which no cancel shortens. Call it before the first piece."""
         if self.has_begun:
             raise IllegalTransition(f"another beginning in {self.state}")
         ids = self.ids = msgspec.structs.replace(self.ids, reply_id=reply_id)
@@ -199,7 +199,7 @@ class TurnState:
         self.count = EngineCount(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 
     def extend(self, text: str, *, tokens: int, seq: int, now: float, read_off: int | None = None) -> Delta:
-        """Add text; `read_off`: of a source that grows. Raises IllegalTransition once the end is decided."""
+        """Add text; `read_off`: how much of a growing source was read. Raises IllegalTransition once the end is decided."""
         self._speak(now)
         return self.pieces.extend(text, tokens=tokens, seq=seq, read_off=read_off)
 
@@ -229,9 +229,9 @@ class TurnState:
     def cancel(
         self, cause: Cause, *, sent_off: int, seen_off: int | None, now: float, reasoning_off: int = 0
     ) -> Cut | None:
-        """Decide the cut, once: at what was handed to a transport, or seen if that is less. None: too late.
+        """Decide the cut, once: at what was handed to a transport, or seen if that is less. Return None if it is too late.
 
-        `reasoning_off`: how much of its reasoning was handed.
+        `reasoning_off`: how much of the reasoning was handed to a transport.
         """
         if self.is_over:
             return None
@@ -244,7 +244,7 @@ class TurnState:
         return self.cut
 
     def shorten(self, seen: int) -> None:
-        """Note that less text was seen than the cut says, which is decided but not yet published."""
+        """Shorten a decided cut that is not yet published: less text was seen than it says."""
         if self.cut is not None and not self.cut.is_rollback and seen < self.cut.kept.chars:
             kept = self.pieces.kept(seen=seen, reasoning_off=self.cut.kept.reasoning)
             self.cut = msgspec.structs.replace(self.cut, kept=kept)
@@ -321,7 +321,7 @@ Kind = Literal["", "text", "thought", "call"]
 class PieceMark(NamedTuple):
     """A reply's state after one piece: its seq and kind, and the lengths so far.
 
-    `read_off`: how much of a source that grows had been read for it.
+    `read_off`: how much of a growing source had been read for the piece.
     """
 
     seq: int
@@ -371,7 +371,7 @@ class ReplyPieces:
 
     @property
     def end(self) -> PieceMark:
-        """Its current state."""
+        """The current state of the reply."""
         return self._marks[-1]
 
     def begin_piece(self, now: float) -> None:
@@ -411,9 +411,9 @@ class ReplyPieces:
         return next((mark.seq for mark in self._marks if mark.kind == kind), None)
 
     def kept(self, *, seen: int, reasoning_off: int) -> KeptLength:
-        """Return what a cut keeps: whole characters of the seen text, and the reasoning before it, or what was seen of that.
+        """Return what a cut keeps: whole characters of the seen text, and the reasoning before it, or more if more was seen.
 
-        It is never less than there was before.
+        Never less than `base`.
         """
         chars = max(self.base.chars, floor_boundary(self.text, min(seen, self.end.chars)))
         before = self._thought_before(chars)
