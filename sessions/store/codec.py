@@ -83,7 +83,6 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     usage: _Usage | None
     model: str | None = None
     reasoning: str = ""
-    unused: str = ""  # messages stored before have a text in this place
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
