@@ -313,7 +313,7 @@ def api_routes(
 
 
 class ServedPaths(NamedTuple):
-    """What is served below `/v1`. `requests`: methods with paths, without subpaths and operators' paths."""
+    """What is served below `/v1`. `requests`: `METHOD path`, without operators' paths and subpaths."""
 
     requests: tuple[str, ...]
     paths: frozenset[str]
@@ -337,7 +337,7 @@ class ServedPaths(NamedTuple):
         )
 
     def full_message(self, scope: Scope) -> str:
-        """Return a sentence that lists the endpoints; to Anthropic's clients, which show it, only Anthropic's."""
+        """List the endpoints in a sentence: for Anthropic's clients, which show it, only Anthropic's own."""
         if anthropics.is_anthropic_request(scope):
             theirs = sorted(path for path in self.paths if path.startswith(anthropics.PATH))
             return f"This server supports these endpoints of Anthropic's API: {listed(theirs)}."

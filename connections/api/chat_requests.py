@@ -65,7 +65,7 @@ _REGEX_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 _NULL = b"null"
 _TOO_MANY = "Only one response format is allowed: leave `{}` out."
 RequestedFormat = tuple[str, Format]
-"""A format, after the field that asks for it."""
+"""The field that asks, and its format."""
 Role = Literal["system", "user", "assistant", "tool"]
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -201,7 +201,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True):
-    """vLLM's fields for the same; one of them. `json`: a JSON Schema, or its text; `grammar`: Lark as in llguidance."""
+    """vLLM's fields for a format: set one. `json`: a JSON Schema, or its text; `grammar`: Lark as in llguidance."""
 
     json: msgspec.Raw = msgspec.field(default_factory=null)
     regex: str | None = None
@@ -711,7 +711,7 @@ def replies_of(request: ChoicesRequest, prompts: int = 1) -> int:
     most = MAX_REPLIES // prompts
     if not 1 <= replies <= most:
         wanted = "1" if most == 1 else f"from 1 to {most}"
-        raise invalid_field("n", f"must be {wanted}{'' if prompts == 1 else ' with as many prompts'}.")
+        raise invalid_field("n", f"must be {wanted}{'' if prompts == 1 else ' for so many prompts'}.")
     return replies
 
 

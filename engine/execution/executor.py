@@ -382,7 +382,7 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span]) -> Tensor:
-        """Compute spans, given with those of a single token first. Earlier positions must have been computed before.
+        """Compute spans; those of a single token must come first. Earlier positions must have been computed before.
 
         Returns the logits after the last token of each span that samples, in order: (rows, vocabulary).
         Running the same spans again changes nothing. Raises AttentionNotSupported.

@@ -55,7 +55,7 @@ CONVERSATION = "terminal"
 INSTALL = 'pip install "midstream[terminal]"'
 PLAINLY = (
     "{} is not installed, so this is a plain chat: type a line for each message, Ctrl-D leaves. "
-    f"For Markdown, line editing and questions about tools: {INSTALL}"
+    f"For Markdown, line editing and approval of calls: {INSTALL}"
 )
 EXIT_INTERRUPTED = 130
 """The exit code after Ctrl-C, as in shells."""
@@ -107,7 +107,7 @@ async def _chat(url: str, options: ChatOptions) -> int:
         features=("reasoning", "tools"),
         reconnecting=reconnecting,
     ) as client:
-        ui = _ui(options)  # any earlier, it would take the typed key
+        ui = _ui(options)  # any earlier, it would read the API key
         if isinstance(ui, Pipe):
             if await ChatSession(client, ui, options.conversation_id or new_id()).run():
                 return EXIT_INTERRUPTED
@@ -291,7 +291,7 @@ class ChatSession:
         if self._conversations.last.message_id is None:
             self._ui.fail("No message yet.")
         elif not text:
-            self._ui.fail("What it should say is missing: /edit TEXT")
+            self._ui.fail("The new text is missing: /edit TEXT")
         else:
             await self._show_reply_to(
                 self._client.edit(self._conversations.last.message_id, text, **self._send_options())
@@ -362,7 +362,7 @@ class ChatSession:
 
     async def _rejoin(self) -> None:
         """Show a running reply. Raises Refused, Disconnected."""
-        if not self._conversations.last.is_open:
+        if not self._conversations.last.is_unseen:
             return
         reply = await self._client.rejoin(self._conversations.open_id)
         if reply is None:  # it has ended meanwhile
@@ -401,14 +401,14 @@ class ChatSession:
 class Last:
     """The last message and reply, for `/edit`, `/retry` and `/continue`; None before there is one.
 
-    `is_open`: whether the reply is incomplete, and not shown yet.
+    `is_unseen`: whether the reply is incomplete, and not shown yet.
     """
 
     message_id: str | None = None
     reply_id: str | None = None
     model: str | None = None
     text: str = ""
-    is_open: bool = False
+    is_unseen: bool = False
 
 
 def new_id() -> str:
@@ -544,8 +544,8 @@ class Conversations:
         self.last.reply_id, self.last.model = message["message_id"], message["model"]
         self.last.text = message["content"]
         is_calling = any(call["state"] in ("waiting", "running") for call in message.get("calls", ()))
-        self.last.is_open = self._ui.is_watched and (message["status"] == "running" or is_calling)
-        if not self.last.is_open:
+        self.last.is_unseen = self._ui.is_watched and (message["status"] == "running" or is_calling)
+        if not self.last.is_unseen:
             self._ui.show_past(message)
 
     def _line(self, number: int, row: Frame) -> str:
@@ -603,7 +603,7 @@ def help_lines() -> list[str]:
     width = max(map(len, HELP)) + 2
     commands = [f"{usage:<{width}}{what}" for usage, what in HELP.items()]
     keys = {
-        "Ctrl-C": "stops the reply; a second one, or one without a reply, leaves",
+        "Ctrl-C": "stops the reply; pressed again, or with no reply, it leaves",
         "Alt-Enter": "begins a new line in your message",
         "Up, Ctrl-R": "bring back and find what you typed before",
     }

@@ -1,6 +1,6 @@
 """All stored data of an owner: export, restore and erasure; and shares, which anybody with a link can read.
 
-A share names a branch at one moment; the history has the texts. It has two records that must agree, the link's and the
+A share names a branch at one moment (the history has the texts). Its two records must agree: the link's and the
 conversation's. So a share with a lost record, or of a deleted conversation, can't be read. A share lasts as long as its
 conversation, if it is read now and then.
 """
@@ -211,7 +211,7 @@ def _literal(name: str) -> str:
 async def begin_epochs(client: Redis) -> int:
     """Begin a new epoch in every conversation; return their number. Raises StoreDown.
 
-    A restored store assigns seqs that it used before to other events. With a new epoch, a client that saw the old events is sent
+    A restored store uses old seqs again, for other events. With a new epoch, a client that saw the old events is sent
     a gap with a snapshot. Doing this twice does no harm.
     """
     total = 0
@@ -252,7 +252,7 @@ class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
 class SharedPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Messages, oldest first. `next`: the cursor of older ones; None if there are none.
 
-    `interprets`: the title stands for the languages of a live translation.
+    `interprets`: a live translation's languages, which the title shows.
     """
 
     title: str

@@ -552,7 +552,7 @@ async def _finish(slow: PendingWork | None) -> None:
 
 
 def chat_caller(identity: Identity, client_id: str | None, chat_id: str, scope: Scope) -> Caller:
-    """Return the owner of a chat."""
+    """Return a chat's caller."""
     return caller_of(identity, client_id or f"{ANONYMOUS_PREFIX}{chat_id}", scope)
 
 

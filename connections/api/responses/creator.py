@@ -141,7 +141,7 @@ class StartedResponse(msgspec.Struct, frozen=True):
 class CreationContext(msgspec.Struct, frozen=True):
     """A request for a response. `before`: the messages before its input; `previous`: the stored response with them.
 
-    `servers`: those whose tools it may call, which run here. `exchange`: None on a socket.
+    `servers`: it may call their tools, which run here. `exchange`: None on a socket.
     """
 
     caller: Caller
@@ -463,10 +463,10 @@ def _base_note(context: CreationContext, name: str = "") -> ResponseNote:
 
 
 def _note_fits(context: CreationContext) -> bool:
-    """Return whether a response's note is small enough. Raises Problem if it has to be stored."""
+    """Return whether a response's note fits. Raises Problem if it must, but does not."""
     size = len(encode_note(_base_note(context)))
     if size > MAX_NOTE_BYTES and context.servers:
-        why = f"The request and the tools of its MCP servers take {size} bytes, of {MAX_NOTE_BYTES}: name fewer by `allowed_tools`."
+        why = f"The request and the tools of its MCP servers take {size} bytes of {MAX_NOTE_BYTES}: name fewer in `allowed_tools`."
         raise invalid("tools", why)
     return size <= MAX_NOTE_BYTES
 
@@ -516,7 +516,7 @@ def storable_input(
 ) -> Input | None:
     """Return an input as a conversation's next message, or as answers to its calls. None: it can't be stored.
 
-    A conversation has what its user and its model said in turn. There is no place for a reply from a client.
+    A conversation has what its user and its model said in turn. Input with a client's reply can't be stored.
     """
     is_one_by_one = bool(request.tools) and request.parallel_tool_calls is False
     if request.store is False or includes_logprobs(request) or is_one_by_one:
@@ -586,7 +586,7 @@ def has_same_settings(request: Creation, previous: schema.Response, *, answers_a
 
 
 def split_approvals(given: str | Sequence[Item]) -> tuple[str | list[Item], list[tuple[int, Item]]]:
-    """Split answers to approvals off an input, with their places. Those to calls in the input are history."""
+    """Split answers to approvals off an input, with their places. If the input has the call, they stay."""
     if isinstance(given, str):
         return given, []
     ran = {call_id_in(item.id or "") for item in given if item.type == "mcp_call"}
@@ -618,7 +618,7 @@ def _decision(item: Item, where: str, ref: ResponseRef | None, calls: Sequence[C
     call_id = call_id_in(named)
     found = next((call for call in calls if call.call_id == call_id and needs_approval(call)), None)
     if found is None or ref is None or ref_of_item(named) != ref:
-        why = "names no approval that the response before this one asks for: send that as `previous_response_id`."
+        why = "names no approval that the response in `previous_response_id` asks for."
         raise invalid_field(field, why, code="approval_not_found")
     shown = named.rpartition("-")[2]
     if shown != digest(found.args):

@@ -1,6 +1,6 @@
 """Stored responses and conversations. A response is a place in a conversation's tree of turns, so any can be continued.
 
-A conversation is read by the items of its active branch. Items that a client adds are stored as turns whose replies the
+A conversation is read as the items of its active branch. Items that a client adds are stored as turns whose replies the
 client brings. So all other endpoints see them, and no model runs.
 """
 
@@ -81,7 +81,7 @@ _CALLS_OPEN = "Calls are waiting for their outputs: add `function_call_output` i
 _OUTPUTS = "`items` must have one output for each pending call, and no others."
 _CALLS = "`call_id` must have 1 to 256 visible ASCII characters, and be unique in its conversation."
 _LOCKED = "A response is running in this conversation: try again when it has ended."
-_NOT_LAST = "Only the last item of a conversation can be deleted, unless it is a call or its output: delete the conversation instead."
+_NOT_LAST = "Only the last item of a conversation can be deleted, and never a call or its output: delete the conversation instead."
 SEPARATOR = "\n\n"
 
 
@@ -208,7 +208,7 @@ class ResponseStore(StoredTurns):
     ) -> StoredReply:
         """Answer calls; return once the turn that follows them is accepted. Raises Refused.
 
-        `generation`: for that turn's reply, unless `given` has the same settings.
+        `generation`: for that turn's reply, unless `given.same_settings`.
         """
         *answers, last = given.answers
         if not given.same_settings and isinstance(last, Result):
@@ -263,7 +263,7 @@ class ResponseStore(StoredTurns):
             self.forget(stored)
 
     async def delete(self, owner: Owner, kept: StoredResponse) -> None:
-        """Delete a response; after the last, a conversation no client named. Raises Refused."""
+        """Delete a response, and its unnamed conversation once empty. Raises Refused."""
         conversation_id = kept.ref.conversation_id
         # with the calls that it follows
         await self.sessions.take_back(owner, conversation_id, kept.last.record.turn_id)
@@ -388,7 +388,7 @@ def _same_conversation(given: Sequence[Message], stored: Sequence[Message]) -> b
 
 
 def _split_roles(messages: Sequence[Message]) -> tuple[str, list[Message], dict[str, str]]:
-    """Return the system text, the messages in turn, and results of calls, by their ids.
+    """Return the system text, the messages by turn, and results of calls, by their ids.
 
     All that the model said until the user spoke again counts as one: items do not show which turn called.
     """
