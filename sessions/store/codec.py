@@ -83,6 +83,7 @@ class _Message(msgspec.Struct, array_like=True, frozen=True):
     usage: _Usage | None
     model: str | None = None
     reasoning: str = ""
+    unused: str = ""  # messages of earlier versions have a text in this place
     languages: tuple[str, str] | None = None
     images: tuple[Image, ...] = ()
 
@@ -135,7 +136,7 @@ _turn = msgspec.json.Decoder(_Turn).decode
 
 def encode_message(message: MessageRecord) -> bytes:
     """Encode a message without its id and parent, which the hash's fields have."""
-    kept = {name: getattr(message, name) for name in _Message.__struct_fields__}
+    kept = {name: getattr(message, name) for name in _Message.__struct_fields__ if name != "unused"}
     for name in ("usage", "languages"):
         kept[name] = None if kept[name] is None else msgspec.structs.astuple(kept[name])
     return _encode(_Message(**kept))
@@ -156,7 +157,7 @@ def decode_message(
 ) -> MessageRecord:
     """Return a message. `parent_id`: its current parent, since the original one may have been removed."""
     short = msgspec.structs.asdict(_message(kept))
-    usage, languages = short.pop("usage"), short.pop("languages")
+    usage, languages, _ = short.pop("usage"), short.pop("languages"), short.pop("unused")
     return MessageRecord(
         message_id=message_id,
         parent_id=parent_id,
