@@ -149,7 +149,7 @@ async def test_a_list_that_is_too_long_or_has_no_end_is_given_up() -> None:
         async with calling(large, Rogue(tools_list=page), long) as box:
             await assert_others_unaffected(box)
             assert len([tool for tool in box.offered() if tool.name.startswith("r")]) == 128
-    assert {*reasons(lines)} == {"its list has more than 2048 tools or 32 pages"}
+    assert "its list has more than 2048 tools or 32 pages" in reasons(lines)
 
 
 LISTS: list[Any] = [
