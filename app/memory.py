@@ -2,7 +2,7 @@
 
 By itself glibc returns only the free memory at the end of its heap: one small string there keeps all the megabytes below it, say
 after a burst of long answers from the store. `malloc_trim` returns all free pages; C libraries without it (musl, macOS) return
-nothing. A small string still keeps its own page. So whatever is no longer needed, however small, is released first.
+nothing. A small string still keeps its own page. So everything unused, however small, is released first.
 """
 
 from __future__ import annotations

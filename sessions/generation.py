@@ -160,7 +160,7 @@ class ReplyListener(Protocol):
 
     @property
     def paces_thoughts(self) -> bool:
-        """Whether reasoning is paced, too: the text then waits behind it."""
+        """Whether reasoning is paced, too: the text then waits for it."""
         ...
 
     def report(self, report: Queued | Retried | Prefilling | Started) -> None:

@@ -381,7 +381,7 @@ class ControlTokens:
         return self._changed(data, _digest)
 
     def are_cut(self, disguised: str) -> bool:
-        """Return whether a control token in a disguised text has a mark beside it, but not both of its own."""
+        """Return whether a control token in a disguised text has a mark next to it, but not both of its own."""
         return any(self._is_cut(found) for found in self._written.finditer(disguised))
 
     def settled(self, disguised: str, blank: str) -> str:

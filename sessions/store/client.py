@@ -1,7 +1,7 @@
 """The store's client (one server, a cluster, or a master behind Sentinels): scripts, retries, durability, one error for outages.
 
 All kinds of servers take the same commands, up to a limit of concurrent ones. Further commands wait, fairly between groups
-(`limits/slots.py`). After a failover, a connection whose server became a replica is dropped and made anew. A retry that repeats a
+(`limits/slots.py`). After a failover, a connection whose server became a replica is dropped and opened again. A retry that repeats a
 write is harmless: every write is a Lua script that recognises a repetition.
 """
 

@@ -22,24 +22,12 @@ from sessions.errors import Overloaded, StoreDown
 from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.responses_client import responses_socket
+from tests.app.server_tools import PAID
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import Shop
 
 MODEL = "midstream-demo"
-PAID: list[str] = []
-
-
-def noon(zone: str) -> str:
-    """Tells the time."""
-    return f"It is noon in {zone}."
-
-
-@tool(approval="always")
-def pay(to: str) -> str:
-    """Pays."""
-    PAID.append(to)
-    return f"{to} has it."
 
 
 @tool(approval="never")
@@ -64,7 +52,7 @@ def explained(name: str) -> Callable[[], str]:
 
 LONG = [f"long_{number}" for number in range(MAX_NOTE_BYTES // 15_000 + 1)]
 globals().update({name: tool(explained(name)) for name in LONG})
-TOOLS = ("tests.app.test_responses_mcp:noon", "tests.app.test_responses_mcp:pay")
+TOOLS = ("tests.app.server_tools:noon", "tests.app.server_tools:pay")
 OURS: Any = {"type": "mcp", "server_label": "midstream", "require_approval": "never"}
 NOON, PAY = Call("noon", '{"zone": "Bern"}'), Call("pay", '{"to": "Ann"}')
 

@@ -14,7 +14,7 @@ import { t } from "./words/translate.js";
 
 /**
  * A way to enter words other than written messages, and the button that begins and ends it. Its modules are loaded when the
- * button is pressed. It goes on after a reload of the tab.
+ * button is pressed. It continues after a reload of the tab.
  * @template {Session} Mode
  */
 export class InputMode {

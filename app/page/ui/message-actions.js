@@ -2,7 +2,7 @@ import { ReplyState } from "../client/reply.js";
 
 /** @typedef {import("./transcript/arrangement.js").Item} Item */
 
-/** A new message, an edit or a regeneration ends the running reply: whoever asks wants the answer now. */
+/** A new message, an edit or a regeneration ends the running reply: the user wants the answer now. */
 const INTERRUPT = /** @type {const} */ ("interrupt");
 /** The most tools of one message. */
 const MOST_TOOLS = 128;

@@ -13,7 +13,7 @@ const MOST_UNITS = 200_000;
 
 /**
  * What the browser keeps for each conversation, as unsent messages and settings. It outlives a reload. If the key goes with the
- * tab, so does this: whoever opens the browser next must not read it.
+ * tab, so does this: the browser's next user must not read it.
  * @template Value
  */
 export class Kept {
