@@ -416,7 +416,7 @@ async def test_a_server_that_is_full_says_so_of_tools_too(
 
 
 async def test_what_is_kept_of_tools_has_a_bound(tmp_path: Path) -> None:
-    tools = tuple(f"tests.app.test_responses_mcp:{one}" for one in ("noon", *LONG))
+    tools = (TOOLS[0], *(f"tests.app.test_responses_mcp:{one}" for one in LONG))
     async with serving(tmp_path, tools=tools) as running, client_of(running) as sdk:
         with pytest.raises(openai.BadRequestError, match="name fewer in `allowed_tools`"):
             await create_response(sdk, "Hi.")
