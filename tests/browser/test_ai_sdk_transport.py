@@ -214,12 +214,17 @@ async def test_a_chat_that_is_opened_while_there_is_no_connection_is_read_on_the
     assert (text_of(chunks), chunks[-1]["type"]) == ("Good day.", "finish")
 
 
-async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFrontend, peer: FakeServer) -> None:
-    """It is that message, and no new one behind it."""
-    await front.accepted()
-    reply = history_message("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
-    peer.histories["c"] = [history_message("t-user", "user", "Hello?", turn_id="t"), reply]
+async def test_a_message_is_edited_while_its_reply_is_written(front: ChatFrontend) -> None:
+    """It is that message, and no new one behind it, even if it is accepted only now."""
+    await front.send(user("Hello?"))
+    send = await front.conn.receive("send")
     await front.send(user("Goodbye?"), messageId="m1")
+    ref = (await front.conn.receive("history"))["ref"]
+    await front.conn.accept(send, turn="t", seq=1)
+    reply = history_message("t-reply", "assistant", "Good", "t-user", turn_id="t", status="running")
+    messages = [history_message("t-user", "user", "Hello?", turn_id="t"), reply]
+    page = {"conversation_id": "c", "epoch": "e", "seq": 1, "has_more": False, "messages": messages}
+    await front.conn.send_frame("history", ref=ref, **page)
     assert (await front.conn.receive("edit"))["message_id"] == "t-user"
 
 

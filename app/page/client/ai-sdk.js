@@ -124,10 +124,10 @@ export class MidstreamChatTransport {
    * @param {string[]} names
    */
   async #exchange(chatId, ...names) {
-    this.#note();
-    const ids = names.flatMap((name) => [name, this.#turns.get(name) ?? name]);
     /** @type {Message[]} */ const messages = [];
     for (let page = await this.#page(chatId); page !== null; page = await this.#pageBefore(chatId, page)) {
+      this.#note(); // a message may have been accepted while the page was on its way
+      const ids = names.flatMap((name) => [name, this.#turns.get(name) ?? name]);
       messages.unshift(...page.messages);
       const found = messages.find((message) => ids.includes(message.message_id) || ids.includes(message.turn_id));
       const user = questionOf(found, messages);
