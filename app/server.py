@@ -16,11 +16,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.http_protocol import HttpProtocol, ParseScheduler, ServerLimits, SharedServerState
 from app.settings import Settings, SettingsError, called, naming
-from app.websocket_protocol import WebSocketProtocol
 from connections.api.anthropic.endpoint import refusal_of
 from connections.http import RefusalCounters, json_response, refusal
+from connections.http_protocol import HttpProtocol, ParseScheduler, ServerLimits, SharedServerState
 from connections.limiters import BoundCounters
 from connections.middleware import (
     AllowedAddresses,
@@ -29,6 +28,7 @@ from connections.middleware import (
     allowed_hosts_for,
     networks,
 )
+from connections.websocket_protocol import WebSocketProtocol
 from sessions.errors import StoreDown
 from sessions.limits.bounds import HEARTBEAT_S, MAX_FRAME_BYTES
 

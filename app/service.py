@@ -16,7 +16,6 @@ from typing import Any, TextIO
 import structlog
 from starlette.types import ASGIApp
 
-from app.http_protocol import ParseScheduler
 from app.memory import keep_giving_back
 from app.metrics import Metrics, Readiness, Sources, keep_measuring, waiting_report
 from app.models import (
@@ -59,6 +58,7 @@ from app.speech import audio_of, spoken_of
 from connections.api.admin import UnknownAdminPaths
 from connections.authentication.access import REFRESH_S
 from connections.http import RefusalCounters
+from connections.http_protocol import ParseScheduler
 from connections.limiters import BoundCounters
 from connections.loop_scheduler import FairShareMiddleware
 from connections.manager import ConnectionLifecycle, ConnectionManager

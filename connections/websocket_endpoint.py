@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 from starlette.responses import Response
@@ -28,15 +27,9 @@ from connections.middleware import client_address_of, is_secure
 from connections.protocol import codec
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Frame
-from sessions.limits.bounds import (
-    HELLO_S,
-    MAX_FRAME_BYTES,
-    Bound,
-)
-from sessions.limits.shares import FairShare, Subject
+from connections.websocket_protocol import PEER, LargeMessageLease, WebSocketProtocol
+from sessions.limits.bounds import HELLO_S, Bound
 
-PEER = "midstream.peer"
-"""The ASGI extension that bypasses the server's queues: its `peer` is a `ServerSocket`."""
 CLOSE_S = 2.0
 _log = structlog.get_logger("midstream.connection")
 HandshakeT = TypeVar("HandshakeT")
@@ -115,7 +108,7 @@ class WebSocketTransport:
         self._scheduler = scheduler
         self._group = address_group(websocket.scope) or str(id(self))
         self._is_light = False
-        self._peer: ServerSocket = websocket.scope["extensions"][PEER]["peer"]
+        self._peer: WebSocketProtocol = websocket.scope["extensions"][PEER]["peer"]
         self.is_writable = self._peer.is_writable  # looked up once: they are called for every delta
         self.write = self._peer.write
         self.write_all = self._peer.write_all
@@ -190,90 +183,3 @@ class MultilineTransport:
         """Send a message for each line, all at once."""
         if text:
             self._socket.write_all(text.splitlines())
-
-
-class LargeMessageLease:
-    """Holds a place among the large request bodies while a large message arrives, until it has been processed."""
-
-    def __init__(self, bodies: FairShare, subject: Subject) -> None:
-        self._bodies = bodies
-        self._subject = subject
-        self._slots = self._complete = self._delivered = 0
-        self.is_receiving = False
-        """Whether the message being received is a large one."""
-
-    def admit(self, size: int) -> bool:
-        """Return whether a message may have `size` bytes. A large message takes a place."""
-        if size <= MAX_FRAME_BYTES or self.is_receiving:
-            return True
-        if not self._bodies.has_capacity_for(self._subject):
-            return False
-        self._bodies.take(self._subject)
-        self._slots += 1
-        self.is_receiving = True
-        return True
-
-    def message_ended(self, size: int) -> None:
-        """Note the end of a message. If only frame heads or a ping made it look large, its place is given back."""
-        if self.is_receiving and size > MAX_FRAME_BYTES:
-            self._complete += 1
-        elif self.is_receiving:
-            self._give_back(1)
-        self.is_receiving = False
-
-    def mark_delivered(self) -> bool:
-        """Note that the application has received all complete messages; return whether any is large."""
-        self._delivered, self._complete = self._complete, 0
-        return self._delivered > 0
-
-    def release_consumed(self) -> bool:
-        """Give back the places of large messages that the application has processed; return whether there were any."""
-        processed, self._delivered = self._delivered, 0
-        if processed:
-            self._give_back(processed)
-        return processed > 0
-
-    def end(self) -> None:
-        """Give all places back when the connection has ended."""
-        self._complete = self._delivered = 0
-        self._give_back(self._slots)
-
-    def _give_back(self, slots: int) -> None:
-        self._slots -= slots
-        self._bodies.give_back(self._subject, slots)
-
-
-class ServerSocket(Protocol):
-    """The server's end of a socket, below ASGI."""
-
-    def is_writable(self) -> bool:
-        """Whether a message may be written: the connection is open and the peer reads."""
-        ...
-
-    async def until_writable(self) -> bool:
-        """Wait until the peer reads again; False if the connection has ended."""
-        ...
-
-    def write(self, text: bytes) -> None:
-        """Send a text message, in UTF-8. Call it only if `is_writable()` in this iteration of the event loop."""
-        ...
-
-    def write_all(self, texts: Iterable[bytes]) -> None:
-        """Send several text messages as `write` does, all at once."""
-        ...
-
-    def write_binary(self, message: bytes) -> None:
-        """Send a binary message. Call it only if `is_writable()` in this iteration of the event loop."""
-        ...
-
-    def charge(self) -> None:
-        """Slow down a peer that sent too many requests."""
-        ...
-
-    def accept_large_messages(self, large_lease: LargeMessageLease) -> None:
-        """Accept messages of up to `LARGE_MESSAGE_BYTES`, as long as there are places for them."""
-        ...
-
-    def abort(self) -> None:
-        """Reset a connection whose peer does not read."""
-        ...

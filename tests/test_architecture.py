@@ -90,7 +90,8 @@ ORDER = {
     ),
     "connections": (
         *("protocol", "http", "images", "middleware", "authentication"),
-        *("loop_scheduler", "limiters", "outbox", "connection", "manager", "websocket_endpoint"),
+        *("loop_scheduler", "limiters", "http_protocol", "websocket_protocol"),
+        *("outbox", "connection", "manager", "websocket_endpoint"),
         *("turn_taking", "spoken_reply", "voice", "native", "api"),
     ),
     "connections.api": (
@@ -100,8 +101,6 @@ ORDER = {
     "app": (
         *(
             "settings",
-            "http_protocol",
-            "websocket_protocol",
             "server",
             "models",
             "speech",
@@ -277,7 +276,7 @@ def test_the_gateway_runs_without_torch_and_without_what_is_optional() -> None:
     ("library", "home"),
     [
         ("prometheus_client", {"app.metrics"}),
-        ("uvicorn", {"app.http_protocol", "app.server", "app.websocket_protocol"}),
+        ("uvicorn", {"connections.http_protocol", "app.server", "connections.websocket_protocol"}),
         ("triton", {"engine.model.cuda.kernels"}),
         ("opentelemetry", {"app.tracing"}),
         ("uvloop", {"app.cli"}),

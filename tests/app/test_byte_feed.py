@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http_protocol import (
+from connections.http_protocol import (
     MAX_PART_BYTES,
     PARTS_PER_ITERATION,
     ParseScheduler,

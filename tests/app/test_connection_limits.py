@@ -16,8 +16,8 @@ from websockets.protocol import Protocol as Parser
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.http_protocol import HttpProtocol, PauseReason
-from app.websocket_protocol import LimitedProtocol, WebSocketProtocol
+from connections.http_protocol import HttpProtocol, PauseReason
+from connections.websocket_protocol import LimitedProtocol, WebSocketProtocol
 from sessions.limits.bounds import (
     LEAST_HANDSHAKES,
     MAX_AHEAD_BYTES,
@@ -291,7 +291,7 @@ GET = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 async def test_requests_sent_ahead_wait_in_the_kernel_and_are_all_answered(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http_protocol.PIPELINED", ENDLESS)
+    monkeypatch.setattr("connections.http_protocol.PIPELINED", ENDLESS)
     async with peer(running) as hasty:
         hasty.write(GET * 3_000)
         waiting, ahead = [0], [0]

@@ -153,6 +153,6 @@ async def test_a_large_message_comes_in_time(
     running: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who never ends one would hold its place for good."""
-    monkeypatch.setattr("app.websocket_protocol.LARGE_MESSAGE_S", 0.01)
+    monkeypatch.setattr("connections.websocket_protocol.LARGE_MESSAGE_S", 0.01)
     async with session(running) as socket, unfinished_message(socket):
         assert await socket.closed() == (1008, "Large messages have 0.01 s to arrive.")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from app import memory
-from app.http_protocol import HttpProtocol
-from app.websocket_protocol import LimitedProtocol, WebSocketProtocol
 from connections.connection import Connection
+from connections.http_protocol import HttpProtocol
+from connections.websocket_protocol import LimitedProtocol, WebSocketProtocol
 from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes

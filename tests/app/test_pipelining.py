@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.http_protocol import HttpProtocol, ParseScheduler
+from connections.http_protocol import HttpProtocol, ParseScheduler
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import peer

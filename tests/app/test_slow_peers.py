@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app import http_protocol
+from connections import http_protocol
 from sessions.limits.bounds import MAX_HEAD_BYTES, MAX_HEADERS, PART_BYTES
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.raw_http import answer, peer

@@ -63,7 +63,8 @@ from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
 from connections.voice import VoiceConnection, VoiceService
 from connections.voice import VoiceMessage as Message
-from connections.websocket_endpoint import LargeMessageLease, MultilineTransport, WebSocketTransport
+from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
+from connections.websocket_protocol import LargeMessageLease
 from engine.served_models import ServedModel
 from engine.vision.image import Image
 from sessions.errors import NotFound, Overloaded, Refused

@@ -1,7 +1,7 @@
 """uvicorn's WebSocket protocol with limits both ways: on what a peer sends, and on what it leaves unread.
 
 uvicorn parses whatever arrives, queues pongs that nobody reads, and waits forever for a peer that stopped reading: neither its
-ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`app/http_protocol.py`) within a budget
+ping timeout nor a close gets past unsent bytes. Here bytes are parsed in parts (`connections/http_protocol.py`) within a budget
 (`LimitedProtocol`), and nothing is read from a peer that leaves its answers unread. While a peer reads, messages bypass ASGI's
 queues: they are sent sooner, for half the work.
 """
@@ -25,24 +25,78 @@ from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS, Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from app.http_protocol import PauseReason, SharedServerState, ThrottledReader, error_bytes, reset
-from connections.websocket_endpoint import PEER, LargeMessageLease
+from connections.http_protocol import PauseReason, SharedServerState, ThrottledReader, error_bytes, reset
 from sessions.limits.bounds import (
     LARGE_MESSAGE_BYTES,
     LARGE_MESSAGE_S,
     MAX_FRAGMENTS,
+    MAX_FRAME_BYTES,
     MAX_HELLO_FRAMES,
     WRITE_BUFFER_BYTES,
     Bound,
 )
 from sessions.limits.rates import FrameBudget, FrameKind
+from sessions.limits.shares import FairShare, Subject
 
+PEER = "midstream.peer"
+"""The ASGI extension that bypasses the server's queues: its `peer` is a `WebSocketProtocol`."""
 _TOO_LARGE = "At most {} bytes a message: upload a larger image by POST /v1/attachments, and send its id."
 """The reason in a close frame has at most 123 bytes (RFC 6455, section 5.5)."""
 _TOO_MANY_LARGE = "Too many large messages at once: upload the image by POST /v1/attachments, or retry later."
 _MESSAGE_OPCODES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 _PONG = b"\x8a"
+
+
+class LargeMessageLease:
+    """Holds a place among the large request bodies while a large message arrives, until it has been processed."""
+
+    def __init__(self, bodies: FairShare, subject: Subject) -> None:
+        self._bodies = bodies
+        self._subject = subject
+        self._slots = self._complete = self._delivered = 0
+        self.is_receiving = False
+        """Whether the message being received is a large one."""
+
+    def admit(self, size: int) -> bool:
+        """Return whether a message may have `size` bytes. A large message takes a place."""
+        if size <= MAX_FRAME_BYTES or self.is_receiving:
+            return True
+        if not self._bodies.has_capacity_for(self._subject):
+            return False
+        self._bodies.take(self._subject)
+        self._slots += 1
+        self.is_receiving = True
+        return True
+
+    def message_ended(self, size: int) -> None:
+        """Note the end of a message. If only frame heads or a ping made it look large, its place is given back."""
+        if self.is_receiving and size > MAX_FRAME_BYTES:
+            self._complete += 1
+        elif self.is_receiving:
+            self._give_back(1)
+        self.is_receiving = False
+
+    def mark_delivered(self) -> bool:
+        """Note that the application has received all complete messages; return whether any is large."""
+        self._delivered, self._complete = self._complete, 0
+        return self._delivered > 0
+
+    def release_consumed(self) -> bool:
+        """Give back the places of large messages that the application has processed; return whether there were any."""
+        processed, self._delivered = self._delivered, 0
+        if processed:
+            self._give_back(processed)
+        return processed > 0
+
+    def end(self) -> None:
+        """Give all places back when the connection has ended."""
+        self._complete = self._delivered = 0
+        self._give_back(self._slots)
+
+    def _give_back(self, slots: int) -> None:
+        self._slots -= slots
+        self._bodies.give_back(self._subject, slots)
 
 
 class LimitedProtocol(ServerProtocol):
