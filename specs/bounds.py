@@ -57,7 +57,12 @@ CONNECTION_BOUNDS: tuple[tuple[str, str, str, Bound | None], ...] = (
     ("text frames⁶", rate(RATES[Bound.TEXT_FRAMES]), f"{_SLOWER}¹", Bound.TEXT_FRAMES),
     ("bytes in text frames", rate(RATES[Bound.TEXT_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.TEXT_BYTES),
     ("binary frames", rate(RATES[Bound.BINARY_FRAMES]), f"{_SLOWER}¹", Bound.BINARY_FRAMES),
-    ("bytes in binary frames", rate(RATES[Bound.BINARY_BYTES], in_bytes=True), f"{_SLOWER}¹", Bound.BINARY_BYTES),
+    (
+        "bytes in binary frames",
+        rate(RATES[Bound.BINARY_BYTES], in_bytes=True),
+        f"{_SLOWER}¹",
+        Bound.BINARY_BYTES,
+    ),
     ("pings and pongs", rate(RATES[Bound.CONTROL_FRAMES]), f"{_SLOWER}¹", Bound.CONTROL_FRAMES),
     ("a message", f"{size(MAX_FRAME_BYTES)}⁷", "1009", None),
     (
