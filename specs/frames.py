@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
@@ -111,13 +112,20 @@ _REFERENCE_HEAD = """\
 <!-- Generated from the types by `make specs`. -->
 
 Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
-as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean;
-`/asyncapi.yaml` has an example of each, and `/schemas/v1.json` the schemas.
+as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames and their fields
+mean. `/asyncapi.yaml` has an example of each, `/schemas/v1.json` the schemas.
+
+A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
+within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
+settled once its `state` is final. Offsets and lengths count code points.
 
 Fields with a `?` are optional in a client's frame and may be missing in the server's. Any client
-frame may carry `ref`, which its answer repeats, and may be answered by `error`. Unknown fields are
-ignored. Ids are opaque.
+frame may have a `ref`, which its answer repeats. Any may be answered by `error`. Unknown fields are
+ignored. An *id* is a string of 1 to 128 characters; a *plain id* has only letters, digits and
+`._:-`. Clients should not interpret the server's ids.
 """
+_IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
+"""The words for strings of 1 to 128 characters, by their pattern."""
 
 
 def reference() -> str:
@@ -188,7 +196,7 @@ class _Page:
     def side(self, heading: str, side: _Side) -> Iterator[str]:
         """Yield the frames of one peer, after their common fields."""
         yield f"## {heading}\n"
-        yield "Common fields:\n"
+        yield "Fields that several frames share; each frame lists those that it has:\n"
         yield from self._list(side.common)
         for frame in side.frames:
             yield from self._frame(frame, side)
@@ -224,14 +232,13 @@ class _Page:
             yield "\n".join(self._items(fields)) + "\n"
 
     def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
-        """Yield each field as an item, and below it the fields of the types that only it has."""
-        for label, field in fields.items():
-            kind = self._words(field)
-            if label.endswith("?"):
-                kind = kind.removesuffix(" or null")
+        """Yield fields as items, neighbors of one kind in one item, and below it the fields of the types that only it has."""
+        for kind, alike in groupby(fields, lambda label: self._kind(label, fields[label])):
+            labels = list(alike)
+            words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
+            field = fields[labels[0]]
             once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
             structs = [shape for shape in once if "properties" in shape]
-            words = f"`{label}`: {kind}{_default(field)}"
             if len(structs) == 1:
                 yield _item(f"{words}. {structs[0]['description']}", indent)
                 yield from self._items(_labelled_fields(structs[0]), f"{indent}  ")
@@ -241,6 +248,10 @@ class _Page:
                 inner = _labelled_fields(shape)
                 yield _item(f"{self._words(inner.pop('type'))}: {shape['description']}", f"{indent}  ")
                 yield from self._items(inner, f"{indent}    ")
+
+    def _kind(self, label: str, field: Schema) -> str:
+        kind = self._words(field)
+        return (kind.removesuffix(" or null") if label.endswith("?") else kind) + _default(field)
 
     def _words(self, shape: Schema) -> str:
         """Return what a value may be. Raises ValueError where a schema says more than frames have."""
@@ -287,6 +298,8 @@ def _references_in(part: object) -> list[str]:
 
 def _scalar(shape: Schema) -> str:
     match shape["type"]:
+        case "string" if (shape.get("minLength"), shape.get("maxLength")) == (1, 128):
+            return _IDS[shape.get("pattern", "")]
         case "string":
             return "string" + _length(shape) + (f", `{shape['pattern']}`" if "pattern" in shape else "")
         case str(kind):
@@ -305,7 +318,7 @@ def _anchor(heading: str) -> str:
 def _request_heading(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
-    return f"Answered by {' or '.join(names)}." if names else "It has no answer."
+    return f"Answered by {' or '.join(names)}." if names else "This frame has no answer."
 
 
 def _event_heading(frame: Struct) -> str:

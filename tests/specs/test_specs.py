@@ -149,7 +149,8 @@ def test_the_protocol_lists_every_frame_and_the_reference_its_fields(frame: type
     entries = (requests if is_request else events).split("\n### ")[1:]
     entry = next(one for one in entries if one.split(maxsplit=1)[0] == tag)
     common = " ".join(entry.partition("Common fields: ")[2].partition(".")[0].split())
-    rows = {*re.findall(r"^- `(\w+)\??`:", entry, re.MULTILINE), *re.findall(r"`(\w+)\??`", common)}
+    items = re.findall(r"^- ((?:`\w+\??`,?\s+)*`\w+\??`):", entry, re.MULTILINE)
+    rows = {*re.findall(r"`(\w+)\??`", " ".join([*items, common]))}
     assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= rows
 
 
