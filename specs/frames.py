@@ -104,16 +104,15 @@ Struct = type[msgspec.Struct]
 COLUMNS = 100
 COMMON = 3
 """A field that so many frames of one side have alike is described once for all of them."""
-ILLUSTRATED = {"hello", "send", "cancel", "ready", "accepted", "delta", "done", "error"}
-"""The frames of a plain chat. PROTOCOL.md and `/asyncapi.yaml` have examples of the others."""
 _REFERENCE_HEAD = """\
 # Frames
 
 <!-- Generated from the types by `make specs`. -->
 
 Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
-as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames and their fields
-mean. `/asyncapi.yaml` has an example of each, `/schemas/v1.json` the schemas.
+as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean, and shows a
+chat. A running service has an example of each frame at `/asyncapi.yaml`, and the schemas at
+`/schemas/v1.json`.
 
 A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
 within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
@@ -221,8 +220,6 @@ class _Page:
             facts.append(f"Common fields: {', '.join(f'`{label}`' for label in common)}.")
         yield from _paragraphs(" ".join(facts))
         yield from self._list(own)
-        if tag in ILLUSTRATED:
-            yield f"```json\n{pretty(example_of(frame))}\n```\n"
 
     def _heading(self, name: str) -> str:
         return f"{name} (type)" if name.lower() in self._tags else name
@@ -361,29 +358,6 @@ def _default(field: Schema) -> str:
     default = field.get("default")
     has_default = isinstance(default, str | int | float) and default != ""
     return f", default `{json.dumps(default)}`" if has_default else ""
-
-
-def pretty(value: Example) -> str:
-    """Return JSON that fits the page: an object in one line where it can be, else a line for each of its fields."""
-    return _lines(value, indent=0, before=0)
-
-
-def _lines(value: Any, *, indent: int, before: int) -> str:
-    """`before`: columns that are taken on the first line already."""
-    flat = json.dumps(value, ensure_ascii=False)
-    if before + len(flat) + 1 <= COLUMNS or not isinstance(value, dict | list) or not value:
-        return flat
-    inner = " " * (indent + 2)
-    if isinstance(value, dict):
-        keys = {key: f"{json.dumps(key)}: " for key in value}
-        items = [
-            keys[key] + _lines(item, indent=indent + 2, before=indent + 2 + len(keys[key]))
-            for key, item in value.items()
-        ]
-    else:
-        items = [_lines(item, indent=indent + 2, before=indent + 2) for item in value]
-    ends = "{}" if isinstance(value, dict) else "[]"
-    return f"{ends[0]}\n{inner}" + f",\n{inner}".join(items) + f"\n{' ' * indent}{ends[1]}"
 
 
 _CELL = 76
