@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
@@ -229,9 +228,11 @@ class _Page:
             yield "\n".join(self._items(fields)) + "\n"
 
     def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
-        """Yield fields as items, neighbors of one kind in one item, and below it the fields of the types that only it has."""
-        for kind, alike in groupby(fields, lambda label: self._kind(label, fields[label])):
-            labels = list(alike)
+        """Yield fields as items, those of one kind in one item, and below it the fields of the types that only it has."""
+        kinds: dict[str, list[str]] = {}
+        for label, field in fields.items():
+            kinds.setdefault(self._kind(label, field), []).append(label)
+        for kind, labels in kinds.items():
             words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
             field = fields[labels[0]]
             once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
