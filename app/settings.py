@@ -125,7 +125,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names, in addition to localhost, under which the server may be requested; *.example.org and * match several. If unset and the server listens beyond loopback: any name if clients authenticate, else also IP addresses."
+            description="Host names, in addition to localhost, under which the server may be requested; *.example.org and * match several. Beyond loopback, a server with authentication accepts any name if this is unset; without authentication it accepts any IP address."
         ),
     ] = ()
     allowed_ips: Annotated[
