@@ -110,8 +110,7 @@ _REFERENCE_HEAD = """\
 
 Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
 as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean, and shows a
-chat. A running service has an example of each frame at `/asyncapi.yaml`, and the schemas at
-`/schemas/v1.json`.
+chat. `/asyncapi.yaml` has an example of each frame, `/schemas/v1.json` the schemas.
 
 A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
 within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
@@ -120,7 +119,7 @@ settled once its `state` is final. Offsets and lengths count code points.
 Fields with a `?` are optional in a client's frame and may be missing in the server's. Any client
 frame may have a `ref`, which its answer repeats. Any may be answered by `error`. Unknown fields are
 ignored. An *id* is a string of 1 to 128 characters; a *plain id* has only letters, digits and
-`._:-`. Clients should not interpret the server's ids.
+`._:-`. Ids are opaque.
 """
 _IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
 """The words for strings of 1 to 128 characters, by their pattern."""
