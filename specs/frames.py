@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from textwrap import wrap
 from typing import Any
@@ -193,7 +193,7 @@ class _Page:
     def side(self, heading: str, side: _Side) -> Iterator[str]:
         """Yield the frames of one peer, after their common fields."""
         yield f"## {heading}\n"
-        yield "Fields that several frames share; each frame lists those that it has:\n"
+        yield "Shared fields, of which each frame names those that it has:\n"
         yield from self._list(side.common)
         for frame in side.frames:
             yield from self._frame(frame, side)
@@ -215,9 +215,17 @@ class _Page:
         yield from _paragraphs(side.frames[frame]["description"])
         facts = [_request_heading(frame) if is_request else _event_heading(frame)]
         if common:
-            facts.append(f"Common fields: {', '.join(f'`{label}`' for label in common)}.")
+            facts.append(f"Shared: {', '.join(self._shared(frame, common, side))}.")
         yield from _paragraphs(" ".join(facts))
         yield from self._list(own)
+
+    def _shared(self, frame: Struct, common: Sequence[str], side: _Side) -> Iterator[str]:
+        """Yield a frame's common fields. Most messages have those of `send`, and more."""
+        send, _ = side.parted(frames.Send) if issubclass(frame, frames.TurnFrame) else ([], {})
+        if send and frame is not frames.Send:
+            yield "those of `send`"
+            common = [label for label in common if label not in send]
+        yield from (f"`{label}`" for label in common)
 
     def _heading(self, name: str) -> str:
         return f"{name} (type)" if name.lower() in self._tags else name
@@ -228,14 +236,13 @@ class _Page:
 
     def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
         """Yield fields as items, those of one kind in one item, and below it the fields of the types that only it has."""
-        kinds: dict[str, list[str]] = {}
+        kinds: dict[tuple[str, str], list[str]] = {}
         for label, field in fields.items():
-            kinds.setdefault(self._kind(label, field), []).append(label)
-        for kind, labels in kinds.items():
+            alone = label if self._structs(field) else ""
+            kinds.setdefault((self._kind(label, field), alone), []).append(label)
+        for (kind, _), labels in kinds.items():
             words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
-            field = fields[labels[0]]
-            once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
-            structs = [shape for shape in once if "properties" in shape]
+            structs = self._structs(fields[labels[0]])
             if len(structs) == 1:
                 yield _item(f"{words}. {structs[0]['description']}", indent)
                 yield from self._items(_labelled_fields(structs[0]), f"{indent}  ")
@@ -245,6 +252,11 @@ class _Page:
                 inner = _labelled_fields(shape)
                 yield _item(f"{self._words(inner.pop('type'))}: {shape['description']}", f"{indent}  ")
                 yield from self._items(inner, f"{indent}    ")
+
+    def _structs(self, field: Schema) -> list[Schema]:
+        """Return the objects that only this field has, and so are described below it."""
+        once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
+        return [shape for shape in once if "properties" in shape]
 
     def _kind(self, label: str, field: Schema) -> str:
         kind = self._words(field)
