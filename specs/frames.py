@@ -109,8 +109,8 @@ _REFERENCE_HEAD = """\
 <!-- Generated from the types by `make specs`. -->
 
 Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
-as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean, and shows a
-chat. `/asyncapi.yaml` has an example of each frame, `/schemas/v1.json` the schemas.
+as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean.
+`/asyncapi.yaml` has an example of each frame, `/schemas/v1.json` the schemas.
 
 A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
 within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
