@@ -118,21 +118,19 @@ class Settings(Fixed, frozen=True, kw_only=True):
 
     config: Annotated[
         str | None,
-        Meta(
-            description="TOML file with settings by their names, and with tables: [[upstream]], [[engine]], [[model]], [[embedder]], [[mcp_server]], [filters] and [limits]."
-        ),
+        Meta(description="TOML file with settings and tables."),
     ] = None
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names, separated by commas, that the server answers to besides localhost; *.example.org and * match several. A server that listens beyond loopback also answers to any name if this is unset and clients authenticate, and to IP addresses if they don't."
+            description="Host names, in addition to localhost, under which the server may be requested; *.example.org and * match several. Beyond loopback, a server with authentication accepts any name if this is unset; without authentication it accepts any IP address."
         ),
     ] = ()
     allowed_ips: Annotated[
         tuple[str, ...],
-        Meta(description="Addresses and CIDR ranges that may connect, separated by commas; unset: any."),
+        Meta(description="Addresses and CIDR ranges that may connect; unset: any."),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
@@ -141,7 +139,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     tls_cert: Annotated[
         str | None,
         Meta(
-            description="PEM file of a certificate and its chain; the server then speaks only TLS, 1.2 or 1.3."
+            description="PEM file of a certificate and its chain. With it, the server speaks only TLS 1.2 and 1.3."
         ),
     ] = None
     tls_key: Annotated[
@@ -153,7 +151,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     model: Annotated[
         str | None,
         Meta(
-            description="Hub name, folder or GGUF file of a causal chat model; smollm2: a small one, fetched once (93 MB); unset: the bundled demo model."
+            description="Hub name, folder or GGUF file of a causal chat model; smollm2: a small model, downloaded once (93 MB); unset: the bundled demo model."
         ),
     ] = None
     upstream: Annotated[
@@ -166,13 +164,13 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(midstream|vllm|.*/.*)$",
-            description="midstream: the built-in engine; vllm, or the path of a Python that has vLLM: a vLLM that this service starts and supervises, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses.",
+            description="midstream: the built-in engine. vllm, or the path of a Python that has vLLM: the service starts and supervises a vLLM, for quantized checkpoints, LoRA, several GPUs and models that midstream refuses.",
         ),
     ] = "midstream"
     engine_arg: Annotated[
         tuple[str, ...],
         Meta(
-            description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora; may be repeated; in the variable, separated by spaces."
+            description="Argument for vLLM, such as tensor-parallel-size=4 or enable-lora; may be repeated. The variable separates arguments by spaces."
         ),
     ] = ()
     system_prompt: Annotated[
@@ -192,15 +190,15 @@ class Settings(Fixed, frozen=True, kw_only=True):
     store_durability: Annotated[
         Literal["memory", "disk", "replicated"] | None,
         Meta(
-            description="What must hold a message or a reply's end before it is confirmed: memory: the store's memory; disk: its disk; "
-            "replicated: its memory and a replica's. Unset: disk for the embedded store, memory for others."
+            description="Where a message or a reply's end must be stored before it is confirmed. memory: in the store's memory; disk: on its disk; "
+            "replicated: in its memory and a replica's. Unset: disk for the embedded store, memory for others."
         ),
     ] = None
     store_memory: Annotated[
         Annotated[int, Meta(ge=16 * 1024**2)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of the store, of which messages and uploads fill at most four fifths; unset: 1GiB for the embedded store; for others their maxmemory, or without one three quarters of their machine's memory.",
+            description="Memory of the store; messages and uploads fill at most four fifths of it. Unset: 1GiB for the embedded store; for others, their maxmemory, or three quarters of their machine's memory.",
         ),
     ] = None
     data_dir: Annotated[str, Meta(description="Folder of the embedded store.")] = msgspec.field(
@@ -209,14 +207,12 @@ class Settings(Fixed, frozen=True, kw_only=True):
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
-            description="Origins, separated by commas, whose pages may connect, besides the server's own; @PATH names a file with one origin a line. * means every origin: any web page that somebody opens can then connect from their browser."
+            description="Origins whose pages may connect, in addition to the server's own; @PATH names a file with one origin a line. *: every origin, so any web page that a user opens can connect from the user's browser."
         ),
     ] = ()
     api_keys: Annotated[
         str | None,
-        Meta(
-            description="File of API keys (see `midstream keys`), or a list of NAME:HASH:KIND, separated by commas."
-        ),
+        Meta(description="File of API keys (see `midstream keys`), or a list of NAME:HASH:KIND."),
     ] = None
     jwt_secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
@@ -229,7 +225,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     jwt_issuer: Annotated[
         str | None,
         Meta(
-            description="Required `iss` of JWTs; unset: any. Without jwt_secret and jwks_url: the URL of an OpenID Connect issuer, whose keys are found by discovery."
+            description="Required `iss` of JWTs; unset: any. If neither jwt_secret nor jwks_url is set: the URL of an OpenID Connect issuer, whose keys are found by discovery."
         ),
     ] = None
     jwt_audience: Annotated[
@@ -246,7 +242,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^\s*[^\s,]+\s*(,\s*[^\s,]+\s*)*$",
-            description="auto, cpu, cuda, cuda:1 …; each of several, separated by commas, gets its own engine.",
+            description="auto, cpu, cuda, cuda:1 …; several, separated by commas, each get an engine.",
         ),
     ] = "auto"
     dtype: Annotated[
@@ -261,7 +257,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
     quantize: Annotated[
         str,
         Meta(
-            description="none, or int8 for the weights of linear layers: on a CPU only, faster for few replies at once."
+            description="none, or int8 for the weights of linear layers: only on a CPU; faster for few replies at once."
         ),
     ] = "none"
     max_batch: Annotated[
@@ -271,12 +267,15 @@ class Settings(Fixed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(
             extra=_SIZE,
-            description="Memory of one engine for keys and values; unset: enough for max_batch replies that fill the window, plus a quarter; at most a quarter of what loading leaves (CPU), or 95 % of what the largest step leaves (CUDA).",
+            description="Memory of one engine for keys and values. Unset: enough for max_batch replies that fill the context window, plus a quarter, but at most a quarter of the memory left after loading (CPU), or 95 % of the memory left by the largest step (CUDA).",
         ),
     ] = None
     max_turns: Annotated[
         int,
-        Meta(ge=1, description="Turns that run at once; as many again may wait, and more are refused."),
+        Meta(
+            ge=1,
+            description="Turns (requests for replies) that run at once. As many again may wait; more are refused.",
+        ),
     ] = MAX_TURNS
     max_connections: Annotated[
         int, Meta(ge=1, description="WebSocket connections and event streams at once.")
@@ -287,43 +286,43 @@ class Settings(Fixed, frozen=True, kw_only=True):
     limits: Annotated[
         Limits,
         Meta(
-            description="NAME=NUMBER, separated by commas: quotas of a client id or a key over all replicas (messages_per_minute, key_messages_per_minute, tokens_per_day, key_tokens_per_day, key_connections; none unless set), and a user's rates per second, with bursts of five seconds (message_rate: 10, read_rate: 20). The file's table [limits], except key_connections, is reread when it changes."
+            description="NAME=NUMBER, separated by commas. Quotas over all replicas, none unless set: messages_per_minute and tokens_per_day of a client id, key_messages_per_minute, key_tokens_per_day and key_connections of a key. A user's rates per second, with bursts of five seconds: message_rate (10), read_rate (20)."
         ),
     ] = Limits()
     unsupported_tools: Annotated[
         Literal["refuse", "ignore"],
         Meta(
-            description="What happens to tools if the model can't call any: ignore: it answers without them, but required calls are refused; refuse: all requests with tools are refused."
+            description="What happens to requests with tools if the model can't call tools. ignore: it answers without them, but required calls are refused; refuse: all are refused."
         ),
     ] = "ignore"
     titles: Annotated[
         Literal["auto", "model", "words"],
         Meta(
-            description="Titles of new conversations: model: the model writes them when it is idle; words: the first words of the message; auto: words for the bundled model, model for others."
+            description="Titles of new conversations. model: the model writes them when it is idle; words: the first words of the message; auto: words for the bundled model, model for others."
         ),
     ] = "auto"
     sharing: Annotated[
         bool,
         Meta(
-            description="People may share conversations by links, which let anybody read until they are withdrawn. Off: no link works."
+            description="People may share conversations by links, which anybody can open until they are revoked. Off: no link works."
         ),
     ] = True
     chars_per_s: Annotated[
         Annotated[float, Meta(ge=0, le=1000)] | None,
         Meta(
-            description="Characters a second of replies whose sender sets no pace; 0: as fast as generated; unset: 100 for the bundled model, 0 for others."
+            description="Characters per second of replies if the request sets no pace; 0: as fast as generated; unset: 100 for the bundled model, 0 for others."
         ),
     ] = None
     tools: Annotated[
         tuple[str, ...],
         Meta(
-            description="Python functions that models may call, as module:function, separated by commas; in addition to installed packages' entry points midstream.tools."
+            description="Python functions that models may call, as module:function, in addition to installed packages' entry points midstream.tools."
         ),
     ] = ()
     speech: Annotated[
         Literal["auto", "off", "both", "recognition", "voice"],
         Meta(
-            description="What to serve: recognition (microphones, /v1/audio/transcriptions), voice (spoken replies, /v1/audio/speech), both, or off. Needs the extra `speech`. auto: with the bundled model, what is installed; with others, off."
+            description="Speech to serve: recognition (microphones, /v1/audio/transcriptions), voice (spoken replies, /v1/audio/speech), both, or off. Needs the extra `speech`. auto: off, except with the bundled model, which serves what is installed."
         ),
     ] = "auto"
     speech_recognizer: Annotated[

@@ -161,13 +161,12 @@ class Languages(msgspec.Struct, frozen=True):
 
 
 class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
-    """A turn exists: the user's message is in the history. `parent_id`: the message before it, null at a root.
+    """A turn begins: the user's message is in the history. `parent_id`: the message before it; null: it is the first.
 
-    `queue_position`: the turn's place behind the running one; 1 is the next. `model`: the model that is asked
-    for the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made
-    them, and there is no new message. `continues`: the reply whose text is continued. `interprets`:
-    the reply is the live translation of the message, which grows by `source` events. `attachments`: the
-    images that the message shows.
+    `queue_position`: the turn's place in the queue; 1 is next. `model`: the model that will write the reply. `follows`: the
+    turn whose calls are settled now; then there is no new message, and `message_id` is the reply that made the calls.
+    `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, which grows
+    by `source` events; the reply is the translation. `attachments`: the images that the message shows.
     """
 
     client_msg_id: str
@@ -189,7 +188,7 @@ class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Delta(Event, frozen=True, kw_only=True, tag="delta"):
-    """Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
+    """More text of a turn's reply. `off`: length of the text before it; `tokens`: how many tokens this text has.
 
     `src_off`, in a live translation: how much of the source had been read when this text ended.
     """
@@ -204,7 +203,7 @@ class Delta(Event, frozen=True, kw_only=True, tag="delta"):
 
 
 class SourceText(Event, frozen=True, kw_only=True, tag="source"):
-    """The source of a live translation grew. `off`: code points before `text`; `final`: the source is complete."""
+    """The source of a live translation grew. `off`: length of the source before `text`; `final`: the source is complete."""
 
     turn_id: str
     seq: int
@@ -215,7 +214,7 @@ class SourceText(Event, frozen=True, kw_only=True, tag="source"):
 
 
 class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """The model's reasoning, which is not part of its reply. Fields as in `delta`; `off`: code points of reasoning before it."""
+    """More of the model's reasoning, which is not part of the reply. Fields as in `delta`; `off`: length of the reasoning before."""
 
     turn_id: str
     seq: int
@@ -226,10 +225,10 @@ class Reasoning(Event, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
-    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before the call.
+    """The model calls a tool. `index` counts the calls of a reply from 0; `off`: length of the text before the call.
 
-    `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
-    milliseconds, if the call waits for a client.
+    `args`: the arguments, a JSON object as text; `args_sha256`: the hash of that text in UTF-8. `expires_at`: if the call waits
+    for a client, until when, in Unix milliseconds.
     """
 
     turn_id: str
@@ -250,7 +249,7 @@ class ToolCall(Event, frozen=True, kw_only=True, tag="tool_call"):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
 
-    `sha256` identifies this question: an answer names it. `expires_at`: Unix milliseconds.
+    `sha256` identifies the question: a `tool_decision` answers it. `expires_at`: Unix milliseconds.
     """
 
     message: str
@@ -262,8 +261,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
     """A call has a new state. `content` or `error`: the result of a call that is done.
 
-    `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: its
-    current question.
+    `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: the tool's current
+    question to the user.
     """
 
     turn_id: str
@@ -281,9 +280,9 @@ class ToolState(Event, frozen=True, kw_only=True, tag="tool_state"):
 class Done(Event, frozen=True, kw_only=True, tag="done"):
     """The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
 
-    `reasoning_chars`: length of the stored reasoning; `open`: the reply's unsettled calls.
-    `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
-    `follows`: the turn whose calls were settled before this one.
+    `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
+    `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
+    `follows`: the turn whose calls this turn continues from.
     """
 
     turn_id: str
@@ -307,7 +306,7 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
 
 
 class Removed(Event, frozen=True, kw_only=True, tag="removed"):
-    """An ended exchange was removed from the history."""
+    """A message and its reply were removed from the history, after the turn had ended."""
 
     turn_id: str
     seq: int
@@ -317,9 +316,8 @@ class Removed(Event, frozen=True, kw_only=True, tag="removed"):
 class Status(Event, frozen=True, kw_only=True, tag="status"):
     """What a turn waits for, to be shown to people; not journalled.
 
-    `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a fraction from 0
-    to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
-    (tool): the call, and what it reports.
+    In `queued`, `queue_position` counts from 1, which starts next. In `prefill` and `tool`, `progress` is a fraction from 0 to 1.
+    In `fallback`, `model` answers instead of the requested model. In `tool`, `message` is what the call `call_id` reports.
     """
 
     turn_id: str
@@ -332,7 +330,7 @@ class Status(Event, frozen=True, kw_only=True, tag="status"):
 
 
 class Titled(Event, frozen=True, kw_only=True, tag="title"):
-    """The conversation has a new title, which the model wrote; not journalled."""
+    """The model wrote a title for the conversation; not journalled."""
 
     title: str
 
@@ -344,7 +342,7 @@ class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """The missed events follow, then new ones. This frame is not journalled. `live`: the running turn."""
+    """Answers `resume`: the `replayed` missed events follow, then new ones. `live`: the running turn. Not journalled."""
 
     ref: str | None = None
     epoch: str
@@ -353,7 +351,7 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Gap(Event, frozen=True, kw_only=True, tag="gap"):
-    """Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still kept."""
+    """Some missed events are no longer kept; a `snapshot` follows. `min_seq`: the oldest event that is kept."""
 
     ref: str | None = None
     epoch: str
@@ -361,7 +359,7 @@ class Gap(Event, frozen=True, kw_only=True, tag="gap"):
 
 
 class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a reply in the history. Fields as in `tool_call` and `tool_state`."""
+    """A reply's tool call, in the history. Fields as in `tool_call` and `tool_state`."""
 
     call_id: str
     index: int
@@ -379,9 +377,9 @@ class ShownCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Snapshot(Event, frozen=True, kw_only=True, tag="snapshot"):
-    """The conversation at `seq`: the running turn, if any, and its text so far.
+    """The state of the conversation at `seq`: the running turn, if any, and its text so far.
 
-    `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the open ones.
+    `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the conversation's open calls.
     """
 
     epoch: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from textwrap import wrap
 from typing import Any
@@ -103,21 +103,26 @@ Struct = type[msgspec.Struct]
 COLUMNS = 100
 COMMON = 3
 """A field that so many frames of one side have alike is described once for all of them."""
-ILLUSTRATED = {"hello", "send", "cancel", "ready", "accepted", "delta", "done", "error"}
-"""The frames of a plain chat. PROTOCOL.md and `/asyncapi.yaml` have examples of the others."""
 _REFERENCE_HEAD = """\
 # Frames
 
 <!-- Generated from the types by `make specs`. -->
 
 Every frame of `midstream.v1`, generated from the server's types. A frame is one JSON object, sent
-as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean;
-`/asyncapi.yaml` has an example of each, and `/schemas/v1.json` the schemas.
+as text over `GET /v1/ws`. [PROTOCOL.md](../PROTOCOL.md) defines what the frames mean.
+`/asyncapi.yaml` has an example of each frame, `/schemas/v1.json` the schemas.
+
+A turn is one request for a reply; its end is `done`. A conversation's events are numbered by `seq`
+within an `epoch`, and kept for some time in a journal, from which `resume` reads. A tool call is
+settled once its `state` is final. Offsets and lengths count code points.
 
 Fields with a `?` are optional in a client's frame and may be missing in the server's. Any client
-frame may carry `ref`, which its answer repeats, and may be answered by `error`. Unknown fields are
-ignored. Ids are opaque.
+frame may have a `ref`, which its answer repeats. Any may be answered by `error`. Unknown fields are
+ignored. An *id* is a string of 1 to 128 characters; a *plain id* has only letters, digits and
+`._:-`. Ids are opaque.
 """
+_IDS = {"": "id", "^[A-Za-z0-9._:-]+$": "plain id"}
+"""The words for strings of 1 to 128 characters, by their pattern."""
 
 
 def reference() -> str:
@@ -188,7 +193,7 @@ class _Page:
     def side(self, heading: str, side: _Side) -> Iterator[str]:
         """Yield the frames of one peer, after their common fields."""
         yield f"## {heading}\n"
-        yield "Common fields:\n"
+        yield "Shared fields, of which each frame names those that it has:\n"
         yield from self._list(side.common)
         for frame in side.frames:
             yield from self._frame(frame, side)
@@ -210,11 +215,17 @@ class _Page:
         yield from _paragraphs(side.frames[frame]["description"])
         facts = [_request_heading(frame) if is_request else _event_heading(frame)]
         if common:
-            facts.append(f"Common fields: {', '.join(f'`{label}`' for label in common)}.")
+            facts.append(f"Shared: {', '.join(self._shared(frame, common, side))}.")
         yield from _paragraphs(" ".join(facts))
         yield from self._list(own)
-        if tag in ILLUSTRATED:
-            yield f"```json\n{pretty(example_of(frame))}\n```\n"
+
+    def _shared(self, frame: Struct, common: Sequence[str], side: _Side) -> Iterator[str]:
+        """Yield a frame's common fields. Most messages have those of `send`, and more."""
+        send, _ = side.parted(frames.Send) if issubclass(frame, frames.TurnFrame) else ([], {})
+        if send and frame is not frames.Send:
+            yield "those of `send`"
+            common = [label for label in common if label not in send]
+        yield from (f"`{label}`" for label in common)
 
     def _heading(self, name: str) -> str:
         return f"{name} (type)" if name.lower() in self._tags else name
@@ -224,14 +235,14 @@ class _Page:
             yield "\n".join(self._items(fields)) + "\n"
 
     def _items(self, fields: Mapping[str, Schema], indent: str = "") -> Iterator[str]:
-        """Yield each field as an item, and below it the fields of the types that only it has."""
+        """Yield fields as items, those of one kind in one item, and below it the fields of the types that only it has."""
+        kinds: dict[tuple[str, str], list[str]] = {}
         for label, field in fields.items():
-            kind = self._words(field)
-            if label.endswith("?"):
-                kind = kind.removesuffix(" or null")
-            once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
-            structs = [shape for shape in once if "properties" in shape]
-            words = f"`{label}`: {kind}{_default(field)}"
+            alone = label if self._structs(field) else ""
+            kinds.setdefault((self._kind(label, field), alone), []).append(label)
+        for (kind, _), labels in kinds.items():
+            words = f"{', '.join(f'`{label}`' for label in labels)}: {kind}"
+            structs = self._structs(fields[labels[0]])
             if len(structs) == 1:
                 yield _item(f"{words}. {structs[0]['description']}", indent)
                 yield from self._items(_labelled_fields(structs[0]), f"{indent}  ")
@@ -241,6 +252,15 @@ class _Page:
                 inner = _labelled_fields(shape)
                 yield _item(f"{self._words(inner.pop('type'))}: {shape['description']}", f"{indent}  ")
                 yield from self._items(inner, f"{indent}    ")
+
+    def _structs(self, field: Schema) -> list[Schema]:
+        """Return the objects that only this field has, and so are described below it."""
+        once = [self._shapes[name] for name in _references_in(field) if name not in self.named]
+        return [shape for shape in once if "properties" in shape]
+
+    def _kind(self, label: str, field: Schema) -> str:
+        kind = self._words(field)
+        return (kind.removesuffix(" or null") if label.endswith("?") else kind) + _default(field)
 
     def _words(self, shape: Schema) -> str:
         """Return what a value may be. Raises ValueError where a schema says more than frames have."""
@@ -287,6 +307,8 @@ def _references_in(part: object) -> list[str]:
 
 def _scalar(shape: Schema) -> str:
     match shape["type"]:
+        case "string" if (shape.get("minLength"), shape.get("maxLength")) == (1, 128):
+            return _IDS[shape.get("pattern", "")]
         case "string":
             return "string" + _length(shape) + (f", `{shape['pattern']}`" if "pattern" in shape else "")
         case str(kind):
@@ -305,7 +327,7 @@ def _anchor(heading: str) -> str:
 def _request_heading(frame: Struct) -> str:
     kind = frames.CLIENT_FRAMES[frame]
     names = [f"`{_tag(answer)}`" for answer in kind.answers]
-    return f"Answered by {' or '.join(names)}." if names else "It has no answer."
+    return f"Answered by {' or '.join(names)}." if names else "This frame has no answer."
 
 
 def _event_heading(frame: Struct) -> str:
@@ -348,29 +370,6 @@ def _default(field: Schema) -> str:
     default = field.get("default")
     has_default = isinstance(default, str | int | float) and default != ""
     return f", default `{json.dumps(default)}`" if has_default else ""
-
-
-def pretty(value: Example) -> str:
-    """Return JSON that fits the page: an object in one line where it can be, else a line for each of its fields."""
-    return _lines(value, indent=0, before=0)
-
-
-def _lines(value: Any, *, indent: int, before: int) -> str:
-    """`before`: columns that are taken on the first line already."""
-    flat = json.dumps(value, ensure_ascii=False)
-    if before + len(flat) + 1 <= COLUMNS or not isinstance(value, dict | list) or not value:
-        return flat
-    inner = " " * (indent + 2)
-    if isinstance(value, dict):
-        keys = {key: f"{json.dumps(key)}: " for key in value}
-        items = [
-            keys[key] + _lines(item, indent=indent + 2, before=indent + 2 + len(keys[key]))
-            for key, item in value.items()
-        ]
-    else:
-        items = [_lines(item, indent=indent + 2, before=indent + 2) for item in value]
-    ends = "{}" if isinstance(value, dict) else "[]"
-    return f"{ends[0]}\n{inner}" + f",\n{inner}".join(items) + f"\n{' ' * indent}{ends[1]}"
 
 
 _CELL = 76

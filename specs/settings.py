@@ -14,18 +14,18 @@ _HEAD = """\
 
 <!-- Generated from app/settings.py by `make specs`. -->
 
-Each setting is an option of `midstream serve`, an environment variable, and a key of the file that
-`--config` names: `--drain-timeout 30s`, `MIDSTREAM_DRAIN_TIMEOUT=30s` and `drain_timeout = "30s"`
-are the same. An option overrides a variable, which overrides the file. Unknown names prevent
-startup. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds), and so
-may sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate items of a list by commas; in
-the file, write an array. The image and the files of [deploy](../deploy/README.md) set some.
+Each setting is an environment variable, an option of `midstream serve`, and a key of the file that
+`--config` names: `MIDSTREAM_DRAIN_TIMEOUT=30s`, `--drain-timeout 30s` and `drain_timeout = "30s"`
+mean the same. An option overrides a variable, and a variable overrides the file. Unknown names
+prevent startup. Durations may have a unit (`500ms`, `10s`, `5m`, `12h`, `30d`; default: seconds),
+and so may sizes (`500MB`, `2GiB`; default: bytes). In a variable, separate a LIST by commas; in the
+file, write an array. The image and the files in [deploy](../deploy/README.md) change some defaults.
 
 The file may also have the tables `[[upstream]]`, `[[engine]]`, `[[model]]` and `[[embedder]]`
 ([models and servers](upstreams.md)), `[[mcp_server]]` ([tools](tools.md#mcp-servers)), `[filters]`
-and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read
-at startup; only `[limits]`, except `key_connections`, is reread after a change or SIGHUP. SIGHUP
-also rereads the files of `api_keys`, `allowed_origins` and `tls_cert`.
+and `[limits]`. [deploy/midstream.toml](../deploy/midstream.toml) is an example. The file is read at
+startup. After a change or SIGHUP, only `[limits]` is reread, without `key_connections`. SIGHUP also
+rereads the files that `api_keys`, `allowed_origins` and `tls_cert` name.
 """
 _LIMITS = """\
 In the file, limits are the table `[limits]`. Limits that you don't name keep their defaults: `--limits
@@ -46,9 +46,7 @@ def _entries() -> Iterator[str]:
         is_flag = metavar(kind) == "FLAG"
         option = f"--{'no-' if is_flag and defaults[name] else ''}{name.replace('_', '-')}"
         value = "" if is_flag else f" {metavar(kind)}"
-        words = (
-            f"- **`{name}`** (`{option}{value}`, `{PREFIX}{name.upper()}`): {described(kind, defaults[name])}"
-        )
+        words = f"- **`{PREFIX}{name.upper()}`** (`{option}{value}`): {described(kind, defaults[name])}"
         yield (
             "\n".join(
                 wrap(words, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)

@@ -42,10 +42,9 @@ class AudioOutput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
     """When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
 
-    `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: that silence after a sentence that the
-    recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to count as
-    speaking.
-    `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
+    `silence_ms`: the silence that ends the turn. If the recognizer takes the sentence for complete or for incomplete, that
+    silence is `finished_ms` or `unfinished_ms` instead. `threshold`: the share of sound that must be speech to count as
+    speaking. `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
     """
 
     type: Literal["vad", "none"] = "vad"
@@ -58,7 +57,7 @@ class TurnDetection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
-    """Begins to listen in a conversation, whose replies are spoken if `output` is given.
+    """Makes the server listen in a conversation. If `output` is given, its replies are spoken.
 
     `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
     """
@@ -73,7 +72,7 @@ class AudioStart(ClientFrame, frozen=True, kw_only=True, tag="audio.start"):
 
 
 class AudioCommit(ClientFrame, frozen=True, kw_only=True, tag="audio.commit"):
-    """Ends the current utterance, which becomes the message."""
+    """Ends the current utterance (the words since the last silence), which becomes a message."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
 
@@ -131,7 +130,7 @@ class Speech(Event, frozen=True, kw_only=True, tag="speech"):
 
 
 class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
-    """The user's words. Until `final`, each text extends the one before. `utterance_id`: the same from one silence to the next."""
+    """The user's words. Until `final`, each text extends the one before. `utterance_id`: for all texts between two silences."""
 
     text: str
     final: bool
@@ -139,7 +138,7 @@ class Transcript(Event, frozen=True, kw_only=True, tag="transcript"):
 
 
 class Marks(Event, frozen=True, kw_only=True, tag="marks"):
-    """When words of a reply are heard: offsets in its text, milliseconds of its sound."""
+    """When words of a reply are heard: their offsets in its text, and milliseconds of its sound."""
 
     turn_id: str
     marks: tuple[Mark, ...]

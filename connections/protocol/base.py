@@ -96,10 +96,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model that requests may name. `context_tokens`: its window; None until it is loaded.
+    """A model that requests may name. `context_tokens`: its context window; None until the model is loaded.
 
-    `unsupported`: params that it does not support. `fallbacks`: models that answer if it can't, in order.
-    `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
+    `unsupported`: `params` that it does not support. `fallbacks`: models that answer if this one can't, in order.
+    `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
     translates.
     """
 

@@ -94,8 +94,8 @@ MAX_SEQ = 2**53  # the largest integer that every JSON reader reads exactly
 class Params(msgspec.Struct, frozen=True, kw_only=True):
     """How to generate the reply. Missing fields have the model's or the server's defaults.
 
-    `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
-    the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as generated.
+    `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an
+    effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
     `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
     """
 
@@ -120,7 +120,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call. `parameters`: a JSON Schema of an object.
 
-    `where`: `server` means a tool that `ready.tools` names, with the server's description and parameters.
+    `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, whose description and parameters apply.
     """
 
     name: ToolName
@@ -131,7 +131,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(ClientFrame, frozen=True, kw_only=True, tag="hello"):
-    """The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol."""
+    """The first frame. A client without a `client_id` gets one. `features`: parts of the protocol that the client also supports."""
 
     client_id: Name | None = None
     token: Token | None = None
@@ -159,7 +159,7 @@ class TurnFrame(ClientFrame, frozen=True, kw_only=True):
 
 
 class Send(TurnFrame, frozen=True, kw_only=True, tag="send"):
-    """A user's message. `attachments`: ids of uploaded images, which precede the text."""
+    """A user's message. `attachments`: ids of uploaded images, which the model sees before the text."""
 
     content: Content
     attachments: Attachments = ()
@@ -187,10 +187,10 @@ class Continue(TurnFrame, frozen=True, kw_only=True, tag="continue"):
 
 
 class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.start"):
-    """Begins a live translation: the user's message is a source that `source` frames extend, the reply its translation.
+    """Begins a live translation. The user's message is the source, which `source` frames extend; the reply is its translation.
 
-    `publish_policy`: when words of an unfinished sentence are sent. `agreement`: once three hypotheses agree;
-    `wait`: `wait_words` words behind the source; `segment`: never.
+    `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share;
+    `wait`: as many as the source has so far, less `wait_words`; `segment`: none.
     """
 
     client_msg_id: Id
@@ -210,7 +210,7 @@ class InterpretStart(ClientFrame, frozen=True, kw_only=True, tag="interpret.star
 
 
 class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
-    """More of the source: `text` follows its first `off` characters. `final`: the source is complete."""
+    """More of a translation's source: `text` follows the source's first `off` characters. `final`: the source is complete now."""
 
     off: Annotated[int, Meta(ge=0)]
     text: str
@@ -220,7 +220,7 @@ class Source(ClientFrame, frozen=True, kw_only=True, tag="source"):
 
 
 class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
-    """Stops a turn, the turn that answers a message, or all turns of a conversation."""
+    """Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation."""
 
     turn_id: Id | None = None
     client_msg_id: Id | None = None
@@ -230,7 +230,7 @@ class Cancel(ClientFrame, frozen=True, kw_only=True, tag="cancel"):
 
 
 class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
-    """The result of a call that a client ran: `content`, or an `error`."""
+    """The result of a tool call that the client ran: `content`, or an `error`."""
 
     call_id: Id
     conversation_id: Name | None = None
@@ -239,7 +239,7 @@ class ToolResult(ClientFrame, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
-    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: other arguments to run it with."""
+    """Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: arguments to run it with instead."""
 
     call_id: Id
     args_sha256: Sha256
@@ -249,7 +249,7 @@ class ToolDecision(ClientFrame, frozen=True, kw_only=True, tag="tool_decision"):
 
 
 class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
-    """Attaches to a conversation, and asks for all events after `after_seq` of an epoch."""
+    """Attaches the connection to a conversation, and asks for all events after `after_seq` of an epoch."""
 
     conversation_id: Name
     epoch: Ref
@@ -257,7 +257,7 @@ class Resume(ClientFrame, frozen=True, kw_only=True, tag="resume"):
 
 
 class History(ClientFrame, frozen=True, kw_only=True, tag="history"):
-    """Attaches to a conversation, and asks for a page of its messages. `leaf`: the branch through this message becomes the active one."""
+    """Attaches the connection to a conversation, and asks for a page of its messages. `leaf` activates the branch through a message."""
 
     conversation_id: Name = DEFAULT_CONVERSATION
     limit: PageSize = 50
@@ -295,7 +295,7 @@ class Rename(ClientFrame, frozen=True, kw_only=True, tag="rename"):
 
 
 class Share(ClientFrame, frozen=True, kw_only=True, tag="share"):
-    """Makes a link to the active branch as it is now. Sending `share` again updates what the link shows."""
+    """Makes a public link to the active branch as it is now. Sending `share` again updates what the link shows."""
 
     conversation_id: Name
 
@@ -319,16 +319,16 @@ class Ping(ClientFrame, frozen=True, kw_only=True, tag="ping"):
 
 
 class AuthRefresh(ClientFrame, frozen=True, kw_only=True, tag="auth.refresh"):
-    """Sends a new token of the same person."""
+    """Replaces the connection's token by a new one of the same person."""
 
     token: Token
 
 
 class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
-    """Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
+    """Answers `hello` and `auth.refresh`. `features`: parts of the protocol that the server supports.
 
-    `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
-    that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
+    `models`: the models that `params` may name; `model`: the default, to which the `limits` apply. `tools`: the server's
+    tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
     """
 
     connection_id: str
@@ -345,14 +345,14 @@ class Ready(ServerFrame, frozen=True, kw_only=True, tag="ready"):
 
 
 class Cancelled(ServerFrame, frozen=True, kw_only=True, tag="cancelled"):
-    """Answers `cancel`: the end of the turn is decided. `already`: it was decided before."""
+    """Answers `cancel`: the end of the turn is decided. `already`: it had been decided before."""
 
     turn_id: str | msgspec.UnsetType | None = msgspec.UNSET
     already: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
-    """Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's state."""
+    """Answers a `tool_result` or `tool_decision` that took effect. `already`: an earlier one had; `state`: the call's state."""
 
     conversation_id: str
     call_id: str
@@ -361,7 +361,7 @@ class ToolAck(ServerFrame, frozen=True, kw_only=True, tag="tool_ack"):
 
 
 class SourceAck(ServerFrame, frozen=True, kw_only=True, tag="source_ack"):
-    """Answers `source`, which was taken, now or before (`already`). `chars`: length of the source; `final`: it is complete."""
+    """Answers `source`. `already`: its text had arrived before; `chars`: length of the source; `final`: the source is complete."""
 
     conversation_id: str
     turn_id: str
@@ -378,7 +378,7 @@ class ConversationsPage(ServerFrame, frozen=True, kw_only=True, tag="conversatio
 
 
 class Found(ServerFrame, frozen=True, kw_only=True, tag="found"):
-    """Answers `search`. `next`: the `before` of the next page; left out once everything was searched."""
+    """Answers `search`. `next`: the `before` for the next page; missing once everything was searched."""
 
     hits: list[Hit]
     next: str | None = None
@@ -398,7 +398,7 @@ class Pong(ServerFrame, frozen=True, kw_only=True, tag="pong"):
 
 
 class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
-    """A limit is nearly reached. `name`: its setting; `reset_s`: seconds until more is allowed."""
+    """A limit is nearly reached. `name`: the limit's setting; `reset_s`: seconds until more is allowed."""
 
     name: str
     remaining: int
@@ -406,7 +406,7 @@ class LimitNear(ServerFrame, frozen=True, kw_only=True, tag="limits"):
 
 
 class GoAway(ServerFrame, frozen=True, kw_only=True, tag="goaway"):
-    """The server is about to stop: it closes this connection with 1012 within `drain_ms`."""
+    """The server is about to stop: it closes this connection with code 1012 within `drain_ms`."""
 
     drain_ms: int
     reason: str

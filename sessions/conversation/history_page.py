@@ -106,10 +106,10 @@ _FRAME_BYTES = 2048  # a frame without its messages: ids of at most 128 code poi
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
 
-    `siblings`: the messages with the same parent, including this one, oldest first; the nearest if there are many.
-    `sibling_count`: how many there are; `sibling_index`: how many are earlier. `model`: the model that wrote a
-    reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
-    `interprets`: the message is a source, and its replies are translations.
+    `siblings`: the messages with the same parent, including this one, oldest first; of many, only the nearest.
+    `sibling_count`: how many siblings exist; `sibling_index`: how many are older than this message. A reply has the `model`
+    that wrote it, and perhaps `reasoning` and `calls`; a user's message may have `attachments`. `interprets`: the message is
+    the source of live translations, which are its replies.
     """
 
     message_id: str
@@ -131,9 +131,9 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
-    """Messages of the active branch, oldest first; `seq`: the last event that they include. Not journalled.
+    """Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
 
-    Without `ref`, nobody asked for the page: another branch became active.
+    Without `ref`, it is no answer: another branch became active.
     """
 
     epoch: str

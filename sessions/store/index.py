@@ -47,7 +47,7 @@ _log = structlog.get_logger("midstream.search")
 class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the list. `updated_at`: Unix milliseconds.
 
-    `interprets`: the title, which nobody has changed, stands for the languages of a live translation.
+    `interprets`: the languages of a live translation, to show instead of the title, which nobody has changed.
     """
 
     conversation_id: str
@@ -170,9 +170,9 @@ def list_name(owner: Owner) -> str:
 
 
 class Hit(Listed, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation that was found. `message_id`: a matching message, of any branch; None: the title matches.
+    """A conversation that was found. `message_id`: a matching message, of any branch; None: only the title matches.
 
-    `off`, `len`: the place of the match in `snippet`, in code points. The snippet is from the message, else from the title.
+    `snippet`: a part of that message, or of the title; `off`, `len`: the place of the match in it, in code points.
     """
 
     snippet: str

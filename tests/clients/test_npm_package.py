@@ -70,7 +70,7 @@ async def test_the_tools_of_its_readme_are_called(project: Path, tmp_path: Path)
     engine = ScriptedEngine()
     engine.script([Thought("Hm."), "I look.", Call("weather", '{"city": "Bern"}')])
     engine.script("It rains there.")
-    _, example = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+    _, example, _ = re.findall(r"```js\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
     (project / "tools.js").write_text(example)
     async with serving(tmp_path, engine) as running:
         environ = os.environ | {"MIDSTREAM_URL": running.ws_url}

@@ -121,30 +121,32 @@ def test_every_option_is_in_the_guide() -> None:
     declared = [field.name for field in msgspec.structs.fields(ToolDeclaration)]
     assert sorted(in_code(rows("`@tool(…)` sets"))) == sorted(declared)
     assert sorted(in_code(rows("if __name__"))) == sorted(mcp_options.ServerOptions.__struct_fields__)
-    assert sorted(in_code(rows("The server fills in a parameter"))) == sorted(CallContext.__struct_fields__)
+    assert sorted(in_code(rows("Midstream itself passes a parameter"))) == sorted(
+        CallContext.__struct_fields__
+    )
 
 
 BOUNDS: dict[str, list[float]] = {
     "functions that run at once": [function_tools.THREADS, function_tools.WAITING],
     "functions that run for one owner": [function_tools.OWNERS_THREADS, function_tools.OWNERS_WAITING],
-    "calls at one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
-    "calls that wait for functions, or for one server": [calls.MOST_WAITING],
+    "running calls to one MCP server": [mcp_server.CALLS, mcp_server.OWNERS_CALLS],
+    "waiting calls of functions, or of one server": [calls.MOST_WAITING],
     "tools of one server": [mcp_options.MOST_TOOLS, mcp_options.LIST_BYTES // 1024],
     "a tool's description; its schema": [
         mcp_options.DESCRIPTION_BYTES // 1024,
         mcp_options.SCHEMA_BYTES // 1024,
     ],
-    "a server's list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
+    "a server's tool list": [mcp_server.MOST_LISTED, mcp_server.MOST_PAGES],
     "one message of a server": [],
     "all messages for one call": [mcp_server.ANSWERS_TIMES],
-    "a server's data rate": [
+    "a server's data": [
         mcp_server.BURST_TIMES,
         mcp_server.RATE // mcp_server.EVENT_COSTS,
         mcp_server.RATE // 1024,
     ],
-    "reads of a list": [mcp_server.ReconnectTiming().apart],
+    "reads of a server's tool list": [mcp_server.ReconnectTiming().apart],
     "questions of a call": [calls.MOST_QUESTIONS, calls.MOST_FIELDS, calls.FORM_BYTES // 1024],
-    "a text in an answer": [calls.ANSWER_CHARS],
+    "a text in the user's answer": [calls.ANSWER_CHARS],
     "progress": [1 / calls.INTERVAL_S, calls.PROGRESS_CHARS],
     "a tool's failure message": [tool_registry.REASON_BYTES // 1024],
 }

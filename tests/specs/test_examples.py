@@ -1,4 +1,4 @@
-"""The examples of the reference are what the codec reads and writes, and one conversation."""
+"""The examples of frames are what the codec reads and writes, and one conversation."""
 
 from __future__ import annotations
 

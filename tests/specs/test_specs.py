@@ -148,9 +148,19 @@ def test_the_protocol_lists_every_frame_and_the_reference_its_fields(frame: type
     requests, events = REFERENCE.read_text().split("\n## What the server sends\n")
     entries = (requests if is_request else events).split("\n### ")[1:]
     entry = next(one for one in entries if one.split(maxsplit=1)[0] == tag)
-    common = " ".join(entry.partition("Common fields: ")[2].partition(".")[0].split())
-    rows = {*re.findall(r"^- `(\w+)\??`:", entry, re.MULTILINE), *re.findall(r"`(\w+)\??`", common)}
+    shared = {one.split(maxsplit=1)[0]: one.partition("Shared: ")[2].partition(".\n")[0] for one in entries}
+    common = shared[tag].replace("those of `send`", shared.get("send", ""))
+    items = re.findall(r"^- ((?:`\w+\??`,?\s+)*`\w+\??`):", entry, re.MULTILINE)
+    rows = {*re.findall(r"`(\w+)\??`", " ".join([*items, common]))}
     assert {field.encode_name for field in msgspec.structs.fields(frame)} - {"ref"} <= rows
+
+
+def test_the_reference_describes_every_object() -> None:
+    text = " ".join(REFERENCE.read_text().split())
+    described = [
+        shape["description"] for shape in schemas.schemas("{name}").values() if "properties" in shape
+    ]
+    assert [words for words in described if " ".join(words.split()).partition(". ")[0] not in text] == []
 
 
 LOOSE: dict[str, st.SearchStrategy[Any]] = {

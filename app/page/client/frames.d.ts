@@ -6,7 +6,7 @@ export type Request = HelloRequest | SendRequest | EditRequest | RegenerateReque
 /** Any frame of the server's. */
 export type Frame = Ready | Accepted | Delta | Reasoning | ToolCall | ToolState | SourceText | SourceAck | Done | Removed | Cancelled | ToolAck | Resumed | Gap | Snapshot | History | Conversations | Found | Shared | Titled | Deleted | Pong | Status | LimitsLeft | Goaway | ErrorFrame | AudioStarted | AudioStopped | AudioReply | Speech | Transcript | Marks;
 
-/** The first frame. A client without a `client_id` gets one. `features`: what the client understands beyond the base protocol. */
+/** The first frame. A client without a `client_id` gets one. `features`: parts of the protocol that the client also supports. */
 export interface HelloRequest {
   type: "hello";
   ref?: string | null;
@@ -15,7 +15,7 @@ export interface HelloRequest {
   features?: string[];
 }
 
-/** A user's message. `attachments`: ids of uploaded images, which precede the text. */
+/** A user's message. `attachments`: ids of uploaded images, which the model sees before the text. */
 export interface SendRequest {
   type: "send";
   ref?: string | null;
@@ -37,8 +37,8 @@ export interface SendRequest {
 /**
  * How to generate the reply. Missing fields have the model's or the server's defaults.
  *
- * `model`: a name or an alias, which the conversation keeps. `reasoning`: `auto`, `off`, or an effort that
- * the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as generated.
+ * `model`: a model's name or alias, also used for later messages of the conversation. `reasoning`: `auto`, `off`, or an
+ * effort that the model's template knows. `chars_per_s`: the highest rate at which text is sent; 0: as fast as generated.
  * `target`, `source`: the languages to translate the message to and from, as codes of a translation model.
  */
 export interface Params {
@@ -87,7 +87,7 @@ export interface GrammarFormat {
 /**
  * A tool that the model may call. `parameters`: a JSON Schema of an object.
  *
- * `where`: `server` means a tool that `ready.tools` names, with the server's description and parameters.
+ * `where`: `client` tools run in the client. A `server` tool is one of `ready.tools`, whose description and parameters apply.
  */
 export interface OfferedTool {
   name: string;
@@ -151,10 +151,10 @@ export interface ContinueRequest {
 }
 
 /**
- * Begins a live translation: the user's message is a source that `source` frames extend, the reply its translation.
+ * Begins a live translation. The user's message is the source, which `source` frames extend; the reply is its translation.
  *
- * `publish_policy`: when words of an unfinished sentence are sent. `agreement`: once three hypotheses agree;
- * `wait`: `wait_words` words behind the source; `segment`: never.
+ * `publish_policy`: which words of an unfinished sentence are sent. `agreement`: those that three attempts in a row share;
+ * `wait`: as many as the source has so far, less `wait_words`; `segment`: none.
  */
 export interface InterpretStartRequest {
   type: "interpret.start";
@@ -175,7 +175,7 @@ export interface InterpretStartRequest {
   grace_s?: number;
 }
 
-/** More of the source: `text` follows its first `off` characters. `final`: the source is complete. */
+/** More of a translation's source: `text` follows the source's first `off` characters. `final`: the source is complete now. */
 export interface SourceRequest {
   type: "source";
   ref?: string | null;
@@ -186,7 +186,7 @@ export interface SourceRequest {
   turn_id?: string | null;
 }
 
-/** Stops a turn, the turn that answers a message, or all turns of a conversation. */
+/** Stops a turn (`turn_id`), the turn that answers a message (`client_msg_id`), or all turns of a conversation. */
 export interface CancelRequest {
   type: "cancel";
   ref?: string | null;
@@ -197,7 +197,7 @@ export interface CancelRequest {
   seen_off?: number | null;
 }
 
-/** The result of a call that a client ran: `content`, or an `error`. */
+/** The result of a tool call that the client ran: `content`, or an `error`. */
 export interface ToolResultRequest {
   type: "tool_result";
   ref?: string | null;
@@ -207,7 +207,7 @@ export interface ToolResultRequest {
   error?: string | null;
 }
 
-/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: other arguments to run it with. */
+/** Allows or denies a call. `args_sha256`: hash of the arguments that the user saw; `args`: arguments to run it with instead. */
 export interface ToolDecisionRequest {
   type: "tool_decision";
   ref?: string | null;
@@ -218,7 +218,7 @@ export interface ToolDecisionRequest {
   args?: string | null;
 }
 
-/** Attaches to a conversation, and asks for all events after `after_seq` of an epoch. */
+/** Attaches the connection to a conversation, and asks for all events after `after_seq` of an epoch. */
 export interface ResumeRequest {
   type: "resume";
   ref?: string | null;
@@ -227,7 +227,7 @@ export interface ResumeRequest {
   after_seq: number;
 }
 
-/** Attaches to a conversation, and asks for a page of its messages. `leaf`: the branch through this message becomes the active one. */
+/** Attaches the connection to a conversation, and asks for a page of its messages. `leaf` activates the branch through a message. */
 export interface HistoryRequest {
   type: "history";
   ref?: string | null;
@@ -262,7 +262,7 @@ export interface RenameRequest {
   title: string;
 }
 
-/** Makes a link to the active branch as it is now. Sending `share` again updates what the link shows. */
+/** Makes a public link to the active branch as it is now. Sending `share` again updates what the link shows. */
 export interface ShareRequest {
   type: "share";
   ref?: string | null;
@@ -291,7 +291,7 @@ export interface AckRequest {
   seq: number;
 }
 
-/** Sends a new token of the same person. */
+/** Replaces the connection's token by a new one of the same person. */
 export interface AuthRefreshRequest {
   type: "auth.refresh";
   ref?: string | null;
@@ -306,7 +306,7 @@ export interface PingRequest {
 }
 
 /**
- * Begins to listen in a conversation, whose replies are spoken if `output` is given.
+ * Makes the server listen in a conversation. If `output` is given, its replies are spoken.
  *
  * `grace_s`: how long a reply waits for its listener to reconnect. `model`: as in `params`.
  */
@@ -338,10 +338,9 @@ export interface AudioOutput {
 /**
  * When the user's turn ends. `none`: only by `audio.commit`, and speech interrupts nothing.
  *
- * `silence_ms`: the silence that ends the turn; `finished_ms`, `unfinished_ms`: that silence after a sentence that the
- * recognizer takes for complete, or for incomplete; `threshold`: the share of sound that must be speech to count as
- * speaking.
- * `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
+ * `silence_ms`: the silence that ends the turn. If the recognizer takes the sentence for complete or for incomplete, that
+ * silence is `finished_ms` or `unfinished_ms` instead. `threshold`: the share of sound that must be speech to count as
+ * speaking. `interrupt`: the user's words end a running reply once they have lasted `interrupt_ms`; "stop" ends it at once.
  */
 export interface TurnDetection {
   type?: "none" | "vad";
@@ -353,7 +352,7 @@ export interface TurnDetection {
   interrupt_ms?: number;
 }
 
-/** Ends the current utterance, which becomes the message. */
+/** Ends the current utterance (the words since the last silence), which becomes a message. */
 export interface AudioCommitRequest {
   type: "audio.commit";
   ref?: string | null;
@@ -384,10 +383,10 @@ export interface PlayedRequest {
 }
 
 /**
- * Answers `hello` and `auth.refresh`. `features`: what the server offers beyond the base protocol.
+ * Answers `hello` and `auth.refresh`. `features`: parts of the protocol that the server supports.
  *
- * `models`: names for `params`; `model`: the default model, to which the `limits` apply. `tools`: the tools
- * that the server runs if a client asks for them. `suggestions`: messages to begin an empty conversation with.
+ * `models`: the models that `params` may name; `model`: the default, to which the `limits` apply. `tools`: the server's
+ * tools, which messages may offer to the model. `suggestions`: messages to begin an empty conversation with.
  */
 export interface Ready {
   type: "ready";
@@ -406,10 +405,10 @@ export interface Ready {
 }
 
 /**
- * A model that requests may name. `context_tokens`: its window; null until it is loaded.
+ * A model that requests may name. `context_tokens`: its context window; null until the model is loaded.
  *
- * `unsupported`: params that it does not support. `fallbacks`: models that answer if it can't, in order.
- * `features`: what it offers besides text: `tools`, `reasoning`, `format`, `continue`, `images`; `translate`: it only
+ * `unsupported`: `params` that it does not support. `fallbacks`: models that answer if this one can't, in order.
+ * `features`: what it supports besides text: `tools`, `reasoning`, `format`, `continue`, `images`. With `translate`, it only
  * translates.
  */
 export interface Model {
@@ -449,13 +448,12 @@ export interface ServerTool {
 }
 
 /**
- * A turn exists: the user's message is in the history. `parent_id`: the message before it, null at a root.
+ * A turn begins: the user's message is in the history. `parent_id`: the message before it; null: it is the first.
  *
- * `queue_position`: the turn's place behind the running one; 1 is the next. `model`: the model that is asked
- * for the reply. `follows`: the turn whose calls are settled now; then `message_id` is the reply that made
- * them, and there is no new message. `continues`: the reply whose text is continued. `interprets`:
- * the reply is the live translation of the message, which grows by `source` events. `attachments`: the
- * images that the message shows.
+ * `queue_position`: the turn's place in the queue; 1 is next. `model`: the model that will write the reply. `follows`: the
+ * turn whose calls are settled now; then there is no new message, and `message_id` is the reply that made the calls.
+ * `continues`: the reply that the turn continues. `interprets`: the message is the source of a live translation, which grows
+ * by `source` events; the reply is the translation. `attachments`: the images that the message shows.
  */
 export interface Accepted {
   type: "accepted";
@@ -493,7 +491,7 @@ export interface Attachment {
 }
 
 /**
- * Text that follows the turn's text so far. `off`: code points before it; `tokens`: the number of its tokens.
+ * More text of a turn's reply. `off`: length of the text before it; `tokens`: how many tokens this text has.
  *
  * `src_off`, in a live translation: how much of the source had been read when this text ended.
  */
@@ -509,7 +507,7 @@ export interface Delta {
   src_off?: number;
 }
 
-/** The model's reasoning, which is not part of its reply. Fields as in `delta`; `off`: code points of reasoning before it. */
+/** More of the model's reasoning, which is not part of the reply. Fields as in `delta`; `off`: length of the reasoning before. */
 export interface Reasoning {
   type: "reasoning";
   conversation_id: string;
@@ -522,10 +520,10 @@ export interface Reasoning {
 }
 
 /**
- * The model calls a tool. `index` counts the calls of a reply from 0; `off`: code points of the text before the call.
+ * The model calls a tool. `index` counts the calls of a reply from 0; `off`: length of the text before the call.
  *
- * `args`: the text of a whole JSON object; `args_sha256`: the hash of that text in UTF-8. `expires_at`: Unix
- * milliseconds, if the call waits for a client.
+ * `args`: the arguments, a JSON object as text; `args_sha256`: the hash of that text in UTF-8. `expires_at`: if the call waits
+ * for a client, until when, in Unix milliseconds.
  */
 export interface ToolCall {
   type: "tool_call";
@@ -548,8 +546,8 @@ export interface ToolCall {
 /**
  * A call has a new state. `content` or `error`: the result of a call that is done.
  *
- * `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: its
- * current question.
+ * `args`, `args_sha256`: the arguments that it runs with, if the decision changed them. `question`: the tool's current
+ * question to the user.
  */
 export interface ToolState {
   type: "tool_state";
@@ -572,7 +570,7 @@ export type CallState = "cancelled" | "denied" | "done" | "expired" | "lost" | "
 /**
  * A question of a running call to the user. `schema`: the JSON Schema of the answer, a flat object, as text.
  *
- * `sha256` identifies this question: an answer names it. `expires_at`: Unix milliseconds.
+ * `sha256` identifies the question: a `tool_decision` answers it. `expires_at`: Unix milliseconds.
  */
 export interface Question {
   message: string;
@@ -581,7 +579,7 @@ export interface Question {
   expires_at: number;
 }
 
-/** The source of a live translation grew. `off`: code points before `text`; `final`: the source is complete. */
+/** The source of a live translation grew. `off`: length of the source before `text`; `final`: the source is complete. */
 export interface SourceText {
   type: "source";
   conversation_id: string;
@@ -593,7 +591,7 @@ export interface SourceText {
   first_seq?: number;
 }
 
-/** Answers `source`, which was taken, now or before (`already`). `chars`: length of the source; `final`: it is complete. */
+/** Answers `source`. `already`: its text had arrived before; `chars`: length of the source; `final`: the source is complete. */
 export interface SourceAck {
   type: "source_ack";
   ref?: string;
@@ -607,9 +605,9 @@ export interface SourceAck {
 /**
  * The end of a turn; every turn has one. `chars`: length of the stored reply; `text_sha256`: hash of its text in UTF-8.
  *
- * `reasoning_chars`: length of the stored reasoning; `open`: the reply's unsettled calls.
- * `model`: the model that wrote the reply; `requested_model`: the requested one, if a fallback wrote it.
- * `follows`: the turn whose calls were settled before this one.
+ * `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
+ * `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
+ * `follows`: the turn whose calls this turn continues from.
  */
 export interface Done {
   type: "done";
@@ -686,7 +684,7 @@ export interface Failure {
   retry_after_ms?: number;
 }
 
-/** An ended exchange was removed from the history. */
+/** A message and its reply were removed from the history, after the turn had ended. */
 export interface Removed {
   type: "removed";
   conversation_id: string;
@@ -695,7 +693,7 @@ export interface Removed {
   first_seq?: number;
 }
 
-/** Answers `cancel`: the end of the turn is decided. `already`: it was decided before. */
+/** Answers `cancel`: the end of the turn is decided. `already`: it had been decided before. */
 export interface Cancelled {
   type: "cancelled";
   ref?: string;
@@ -703,7 +701,7 @@ export interface Cancelled {
   already: boolean;
 }
 
-/** Answers `tool_result` or `tool_decision`, which was taken, now or before (`already`). `state`: the call's state. */
+/** Answers a `tool_result` or `tool_decision` that took effect. `already`: an earlier one had; `state`: the call's state. */
 export interface ToolAck {
   type: "tool_ack";
   ref?: string;
@@ -713,7 +711,7 @@ export interface ToolAck {
   already: boolean;
 }
 
-/** The missed events follow, then new ones. This frame is not journalled. `live`: the running turn. */
+/** Answers `resume`: the `replayed` missed events follow, then new ones. `live`: the running turn. Not journalled. */
 export interface Resumed {
   type: "resumed";
   conversation_id: string;
@@ -723,7 +721,7 @@ export interface Resumed {
   live: string | null;
 }
 
-/** Some missed events are gone; a snapshot follows. `min_seq`: the oldest event that is still kept. */
+/** Some missed events are no longer kept; a `snapshot` follows. `min_seq`: the oldest event that is kept. */
 export interface Gap {
   type: "gap";
   conversation_id: string;
@@ -733,9 +731,9 @@ export interface Gap {
 }
 
 /**
- * The conversation at `seq`: the running turn, if any, and its text so far.
+ * The state of the conversation at `seq`: the running turn, if any, and its text so far.
  *
- * `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the open ones.
+ * `reasoning`, `calls`: the turn's other output so far. If no turn runs, `calls` are the conversation's open calls.
  */
 export interface Snapshot {
   type: "snapshot";
@@ -748,7 +746,7 @@ export interface Snapshot {
   calls?: ShownCall[];
 }
 
-/** A call of a reply in the history. Fields as in `tool_call` and `tool_state`. */
+/** A reply's tool call, in the history. Fields as in `tool_call` and `tool_state`. */
 export interface ShownCall {
   call_id: string;
   index: number;
@@ -766,9 +764,9 @@ export interface ShownCall {
 }
 
 /**
- * Messages of the active branch, oldest first; `seq`: the last event that they include. Not journalled.
+ * Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
  *
- * Without `ref`, nobody asked for the page: another branch became active.
+ * Without `ref`, it is no answer: another branch became active.
  */
 export interface History {
   type: "history";
@@ -783,10 +781,10 @@ export interface History {
 /**
  * A message of a page. `status`: complete, running, or the reason its turn ended; `created_at`: Unix milliseconds.
  *
- * `siblings`: the messages with the same parent, including this one, oldest first; the nearest if there are many.
- * `sibling_count`: how many there are; `sibling_index`: how many are earlier. `model`: the model that wrote a
- * reply. `reasoning`, `calls`: of a reply, if it has them; `attachments`: of a user's message.
- * `interprets`: the message is a source, and its replies are translations.
+ * `siblings`: the messages with the same parent, including this one, oldest first; of many, only the nearest.
+ * `sibling_count`: how many siblings exist; `sibling_index`: how many are older than this message. A reply has the `model`
+ * that wrote it, and perhaps `reasoning` and `calls`; a user's message may have `attachments`. `interprets`: the message is
+ * the source of live translations, which are its replies.
  */
 export interface Message {
   message_id: string;
@@ -818,7 +816,7 @@ export interface Conversations {
 /**
  * A row of the list. `updated_at`: Unix milliseconds.
  *
- * `interprets`: the title, which nobody has changed, stands for the languages of a live translation.
+ * `interprets`: the languages of a live translation, to show instead of the title, which nobody has changed.
  */
 export interface ConversationSummary {
   conversation_id: string;
@@ -828,7 +826,7 @@ export interface ConversationSummary {
   interprets?: Languages;
 }
 
-/** Answers `search`. `next`: the `before` of the next page; left out once everything was searched. */
+/** Answers `search`. `next`: the `before` for the next page; missing once everything was searched. */
 export interface Found {
   type: "found";
   ref?: string;
@@ -837,9 +835,9 @@ export interface Found {
 }
 
 /**
- * A conversation that was found. `message_id`: a matching message, of any branch; null: the title matches.
+ * A conversation that was found. `message_id`: a matching message, of any branch; null: only the title matches.
  *
- * `off`, `len`: the place of the match in `snippet`, in code points. The snippet is from the message, else from the title.
+ * `snippet`: a part of that message, or of the title; `off`, `len`: the place of the match in it, in code points.
  */
 export interface Hit {
   conversation_id: string;
@@ -862,7 +860,7 @@ export interface Shared {
   share_id?: string;
 }
 
-/** The conversation has a new title, which the model wrote; not journalled. */
+/** The model wrote a title for the conversation; not journalled. */
 export interface Titled {
   type: "title";
   conversation_id: string;
@@ -886,9 +884,8 @@ export interface Pong {
 /**
  * What a turn waits for, to be shown to people; not journalled.
  *
- * `queue_position` (queued) counts from 1, the next to start; `progress` (prefill, tool) is a fraction from 0
- * to 1; `model` (fallback): the model that answers instead of the requested one. `call_id`, `message`
- * (tool): the call, and what it reports.
+ * In `queued`, `queue_position` counts from 1, which starts next. In `prefill` and `tool`, `progress` is a fraction from 0 to 1.
+ * In `fallback`, `model` answers instead of the requested model. In `tool`, `message` is what the call `call_id` reports.
  */
 export interface Status {
   type: "status";
@@ -902,7 +899,7 @@ export interface Status {
   message?: string;
 }
 
-/** A limit is nearly reached. `name`: its setting; `reset_s`: seconds until more is allowed. */
+/** A limit is nearly reached. `name`: the limit's setting; `reset_s`: seconds until more is allowed. */
 export interface LimitsLeft {
   type: "limits";
   ref?: string;
@@ -911,7 +908,7 @@ export interface LimitsLeft {
   reset_s: number;
 }
 
-/** The server is about to stop: it closes this connection with 1012 within `drain_ms`. */
+/** The server is about to stop: it closes this connection with code 1012 within `drain_ms`. */
 export interface Goaway {
   type: "goaway";
   ref?: string;
@@ -965,7 +962,7 @@ export interface Speech {
   at_ms: number;
 }
 
-/** The user's words. Until `final`, each text extends the one before. `utterance_id`: the same from one silence to the next. */
+/** The user's words. Until `final`, each text extends the one before. `utterance_id`: for all texts between two silences. */
 export interface Transcript {
   type: "transcript";
   conversation_id: string;
@@ -974,7 +971,7 @@ export interface Transcript {
   utterance_id: string;
 }
 
-/** When words of a reply are heard: offsets in its text, milliseconds of its sound. */
+/** When words of a reply are heard: their offsets in its text, and milliseconds of its sound. */
 export interface Marks {
   type: "marks";
   conversation_id: string;
