@@ -29,6 +29,8 @@ from tests.speech.numbers_in_words import in_words
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
 LOUD = 200
 """Loudness, of 32,767: speech ends after the last louder sample, before any noise is added."""
+SILENCE_S = 0.5
+"""A cascade takes so much silence for the end of an utterance."""
 Pcm = NDArray[np.int16]
 SPEECH = {
     "MIDSTREAM_SPEECH": "both",
@@ -48,10 +50,8 @@ PLAYED_EVERY = 5
 class RealtimeVoiceClient(VoiceClient):
     """One conversation over a socket. Use `telephone`."""
 
-    def __init__(
-        self, socket: ClientConnection, conversation: str, *, silence_ms: int, noise: float, cascade: bool
-    ) -> None:
-        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `silence_ms` after the end of speech."""
+    def __init__(self, socket: ClientConnection, conversation: str, *, noise: float, cascade: bool) -> None:
+        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `SILENCE_S` after the end of speech."""
         super().__init__(socket, conversation)
         self.speech_ended_at = 0.0
         """Time at which the last sample of speech had left the microphone."""
@@ -59,8 +59,7 @@ class RealtimeVoiceClient(VoiceClient):
         """Time at which the first one had."""
         self.spoke_ms = 0.0
         """The same, by the sound that the microphone had sent."""
-        self._silence_ms, self._cascade = silence_ms, cascade
-        self._noise, self._random = noise, np.random.default_rng(0)
+        self._cascade, self._noise, self._random = cascade, noise, np.random.default_rng(0)
         self._line: deque[Pcm] = deque()
         self._left, self._begins = 0, False
         self._ticks = 0
@@ -88,7 +87,7 @@ class RealtimeVoiceClient(VoiceClient):
         self._left, self._begins = -(-utterance.ends_at // FRAME), True
         await self.until(lambda: not self._left)
         if self._cascade:
-            await asyncio.sleep(max(0.0, self.speech_ended_at + self._silence_ms / 1000 - monotonic()))
+            await asyncio.sleep(max(0.0, self.speech_ended_at + SILENCE_S - monotonic()))
             await self.send(type="audio.commit")
 
     async def answered(self, count: int) -> Reply:
@@ -136,12 +135,12 @@ class RealtimeVoiceClient(VoiceClient):
 
 
 def telephone(
-    url: str, client_id: str, conversation: str, *, silence_ms: int, noise: float, cascade: bool = False
+    url: str, client_id: str, conversation: str, *, noise: float, cascade: bool = False
 ) -> AbstractAsyncContextManager[RealtimeVoiceClient]:
     """Connect, say hello, and have a telephone run inside the block."""
 
     def make(socket: ClientConnection) -> RealtimeVoiceClient:
-        return RealtimeVoiceClient(socket, conversation, silence_ms=silence_ms, noise=noise, cascade=cascade)
+        return RealtimeVoiceClient(socket, conversation, noise=noise, cascade=cascade)
 
     return connected(url, client_id, make)
 
