@@ -83,49 +83,40 @@ class Bench:
             for clients in (1, max(work.levels)):  # the first, slow steps of all sizes
                 observe(msgspec.structs.replace(job, clients=clients))
             for clients, replies in work.levels.items():
-                job = msgspec.structs.replace(job, clients=clients)
-                load = observe(
-                    msgspec.structs.replace(job, replies=replies, max_new_tokens=work.max_new_tokens)
-                )
+                job = msgspec.structs.replace(job, clients=clients, max_new_tokens=work.max_new_tokens)
+                found = figures(observe(msgspec.structs.replace(job, replies=replies)))
                 if api is NATIVE:  # nothing answers a closed HTTP connection
-                    stop = msgspec.structs.replace(
-                        job, cancel_after_texts=work.cancel_after_texts, max_new_tokens=STOPPED_TOKENS
-                    )
-                    yield f"{clients} at once", figures(load, observe(stop))
-                else:
-                    yield f"{clients} at once", figures(load)
+                    stop = {"cancel_after_texts": work.cancel_after_texts, "max_new_tokens": STOPPED_TOKENS}
+                    found |= figures(observe(msgspec.structs.replace(job, **stop)))
+                yield f"{clients} at once", found
 
     def endpoints(self) -> None:
         """Send the same prompts through each endpoint and the native one, in turns, on one server.
 
         Shares are ratios to the native endpoint in the same round. A failure ends the measurement and is reported.
         """
-        work = self._workload
-        samples: dict[int, dict[ServerApi, list[Figures]]] = {
-            clients: {api: [] for api in APIS} for clients in work.levels
-        }
         try:
             with running(MIDSTREAM, **self._setup) as url:
-                for number in range(-1, work.endpoint_rounds):  # the first round warms up
-                    say(f"Endpoints, round {number + 1} of {work.endpoint_rounds}")
-                    for clients, api, sample in self._endpoint_round(url, number % len(APIS)):
-                        if number >= 0:
-                            samples[clients][api].append(sample)
+                for clients, replies in self._workload.levels.items():
+                    self.report.findings += _shares(clients, self._by_endpoint(url, clients, replies))
         except MeasurementFailed as failure:
             self.report.fail(ENDPOINTS, failure)
-        for clients, by_api in samples.items():
-            self.report.findings += _shares(clients, by_api)
 
-    def _endpoint_round(self, url: str, turn: int) -> Iterator[tuple[int, ServerApi, Figures]]:
+    def _by_endpoint(self, url: str, clients: int, replies: int) -> dict[ServerApi, list[Figures]]:
+        """Return the figures of each endpoint, round by round. Raises MeasurementFailed."""
         work, model = self._workload, model_of(url)
-        for clients, replies in work.levels.items():
-            times = max(1, min(replies, SAMPLES // clients)) if work.endpoint_rounds > 1 else 1
+        times = max(1, min(replies, SAMPLES // clients)) if work.endpoint_rounds > 1 else 1
+        samples: dict[ServerApi, list[Figures]] = {api: [] for api in APIS}
+        for number in range(-1, work.endpoint_rounds):  # the first round warms up
+            say(f"Endpoints, {clients} at once, round {number + 1} of {work.endpoint_rounds}")
+            turn = number % len(APIS)
             for api in (*APIS[turn:], *APIS[:turn]):
                 job = Job(
                     api=api, url=url, model=model, clients=clients, max_new_tokens=work.max_new_tokens,
                     limit_s=JOB_S, greets=True,
                 )  # fmt: skip
-                yield clients, api, medians([figures(observe(job)) for _ in range(times)])
+                samples[api].append(medians([figures(observe(job)) for _ in range(times)]))
+        return {api: found[1:] for api, found in samples.items()}
 
 
 def beside(runs: Sequence[Run]) -> Iterator[Measured]:
@@ -145,23 +136,18 @@ def beside(runs: Sequence[Run]) -> Iterator[Measured]:
 
 def _shares(clients: int, by_api: dict[ServerApi, list[Figures]]) -> Iterator[Measured]:
     """Return the median shares of the native endpoint's speed that each other endpoint reaches."""
+    native = by_api.pop(NATIVE)
     for api, some in by_api.items():
-        pairs = list(zip(by_api[NATIVE], some, strict=False))
-        for name, share in (
-            (TOKENS_PER_S, [here[TOKENS_PER_S] / beside[TOKENS_PER_S] for beside, here in pairs]),
-            (FIRST_TOKEN, [beside[FIRST_TOKEN] / here[FIRST_TOKEN] for beside, here in pairs]),
-        ):
-            if api is not NATIVE and pairs:
-                yield Measured(
-                    label=f"{clients} at once, {api}: speed of {name}, beside the native endpoint's",
-                    value=median(share),
-                    unit=TIMES,
-                    readings={
-                        api: median(one[name] for _, one in pairs),
-                        NATIVE: median(one[name] for one, _ in pairs),
-                    },
-                    target=ENDPOINT,
-                )
+        for name, power in ((TOKENS_PER_S, 1), (FIRST_TOKEN, -1)):  # a shorter time is a higher speed
+            shares = [(own[name] / base[name]) ** power for own, base in zip(some, native, strict=True)]
+            readings = {api: median(one[name] for one in some), NATIVE: median(one[name] for one in native)}
+            yield Measured(
+                label=f"{clients} at once, {api}: speed of {name}, beside the native endpoint's",
+                value=median(shares),
+                unit=TIMES,
+                readings={str(who): value for who, value in readings.items()},
+                target=ENDPOINT,
+            )
 
 
 def measure(options: argparse.Namespace) -> Report:

@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
@@ -166,59 +167,26 @@ class RealtimeClient(_SocketClient):
         return ClientEvent(Kind.END, response["usage"]["output_tokens"])
 
 
-Parser = Callable[[Event], ClientEvent | None]
-"""Returns the news in an event of a stream. Raises ServerMisbehaved."""
-
-
-class HttpApi(NamedTuple):
-    """An endpoint over HTTP. `body`: the request for a content and a number of new tokens."""
-
-    path: str
-    body: Callable[[str, int], Fields]
-    parse: Parser
-
-
-def http_api(api: ServerApi, model: str, more: Mapping[str, object]) -> HttpApi:
-    """Return an endpoint. Replies are greedy unless `more`, fields of chat completions, says otherwise."""
+def request_body(api: ServerApi, model: str, more: Mapping[str, object], content: str, tokens: int) -> Fields:
+    """Return a request for a reply of so many tokens. It is greedy unless `more`, fields of chat completions, says otherwise."""
     greedy: Fields = {"model": model, "stream": True, "temperature": 0}
-
-    def said(content: str) -> list[Fields]:
-        return [{"role": "user", "content": content}]
-
-    def chat(content: str, tokens: int) -> Fields:
-        counted = {"max_completion_tokens": tokens, "stream_options": {"include_usage": True}}
-        return greedy | counted | {"messages": said(content), **more}
-
-    def transformers(content: str, tokens: int) -> Fields:
-        config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
-        return {"model": model, "messages": said(content), "stream": True, "generation_config": config}
-
-    def response(content: str, tokens: int) -> Fields:
-        return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
-
-    def message(content: str, tokens: int) -> Fields:
-        return greedy | {"messages": said(content), "max_tokens": tokens}
-
-    def ui_chat(content: str, tokens: int) -> Fields:
-        parts = [{"type": "text", "text": content}]
-        params = {"max_new_tokens": tokens, "temperature": 0}
-        return {
-            "id": uuid.uuid4().hex,
-            "messages": [{"id": "m1", "role": "user", "parts": parts}],
-            "params": params,
-        }
-
-    ui = f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}"
-    response_ends = ("response.completed", "response.incomplete")
-    return {
-        ServerApi.CHAT: HttpApi("/v1/chat/completions", chat, _completion),
-        ServerApi.SSE: HttpApi("/v1/chat/completions", transformers, _completion),
-        ServerApi.AI_SDK: HttpApi(ui, ui_chat, _typed("text-delta", "finish")),
-        ServerApi.RESPONSES: HttpApi(
-            "/v1/responses", response, _typed("response.output_text.delta", *response_ends)
-        ),
-        ServerApi.MESSAGES: HttpApi("/v1/messages", message, _typed("content_block_delta", "message_delta")),
-    }[api]
+    messages = [{"role": "user", "content": content}]
+    match api:
+        case ServerApi.CHAT:
+            counted = {"max_completion_tokens": tokens, "stream_options": {"include_usage": True}}
+            return greedy | counted | {"messages": messages, **more}
+        case ServerApi.SSE:
+            config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
+            return {"model": model, "messages": messages, "stream": True, "generation_config": config}
+        case ServerApi.RESPONSES:
+            return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
+        case ServerApi.MESSAGES:
+            return greedy | {"messages": messages, "max_tokens": tokens}
+        case ServerApi.AI_SDK:
+            said = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": content}]}]
+            params = {"max_new_tokens": tokens, "temperature": 0}
+            return {"id": uuid.uuid4().hex, "messages": said, "params": params}
+    raise ValueError(f"{api} is not spoken over HTTP")
 
 
 def greedy_config(model: Path) -> Fields:
@@ -230,7 +198,7 @@ def greedy_config(model: Path) -> Fields:
     return {name: value for name, value in own.items() if name.endswith("_token_id")} | {"do_sample": False}
 
 
-def _typed(text: str, *ends: str) -> Parser:
+def _typed(text: str, *ends: str) -> Callable[[Event], ClientEvent | None]:
     """Return a parser of events that have a type: that of new text, and those of an end."""
 
     def parse(event: Event) -> ClientEvent | None:
@@ -259,22 +227,37 @@ def _completion(event: Event) -> ClientEvent | None:
     return ClientEvent(Kind.TEXT) if has_text else None
 
 
-class SseClient:
-    """A client over HTTP/1.1, whose connection is kept between prompts, or one per prompt. Use `open`."""
+Parser = Callable[[Event], ClientEvent | None]
+"""Returns the news in an event of a stream. Raises ServerMisbehaved."""
+_RESPONSE_ENDS = ("response.completed", "response.incomplete")
+HTTP_APIS: dict[ServerApi, tuple[str, Parser]] = {
+    ServerApi.CHAT: ("/v1/chat/completions", _completion),
+    ServerApi.SSE: ("/v1/chat/completions", _completion),
+    ServerApi.AI_SDK: (f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}", _typed("text-delta", "finish")),
+    ServerApi.RESPONSES: ("/v1/responses", _typed("response.output_text.delta", *_RESPONSE_ENDS)),
+    ServerApi.MESSAGES: ("/v1/messages", _typed("content_block_delta", "message_delta")),
+}
+"""Paths and parsers of the endpoints over HTTP."""
 
-    def __init__(self, url: str, api: HttpApi, *, anew: bool) -> None:
-        self._address, self._api, self._anew = urlsplit(url), api, anew
+
+class SseClient:
+    """A client over HTTP/1.1. Use `open`."""
+
+    def __init__(self, url: str, api: ServerApi, body: Callable[[str, int], Fields], *, anew: bool) -> None:
+        """`anew`: each prompt uses a new connection, for servers that close one without notice."""
+        self._address, self._body, self._anew = urlsplit(url), body, anew
+        self._path, self._parse = HTTP_APIS[api]
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._heard: deque[ClientEvent] = deque()
         self._answer = _Answer(None)
 
     @classmethod
-    async def open(cls, url: str, api: HttpApi, *, anew: bool = False) -> Self:
-        """Connect to a server by its http address. `anew`: each prompt uses a new connection, for servers that close
-        one without notice.
-        """
-        peer = cls(url, api, anew=anew)
+    async def open(
+        cls, url: str, api: ServerApi, model: str, more: Mapping[str, object], *, anew: bool = False
+    ) -> Self:
+        """Connect to a server by its http address."""
+        peer = cls(url, api, partial(request_body, api, model, more), anew=anew)
         await peer._connect()
         return peer
 
@@ -289,10 +272,10 @@ class SseClient:
         if self._anew and self._answer.complete:
             self._writer.close()
             await self._connect()
-        self._answer = _Answer(self._api.parse)
-        body = msgspec.json.encode(self._api.body(content, max_new_tokens))
+        self._answer = _Answer(self._parse)
+        body = msgspec.json.encode(self._body(content, max_new_tokens))
         head = (
-            f"POST {self._api.path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
             f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)

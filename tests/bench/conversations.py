@@ -13,13 +13,14 @@ import random
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
+import midstream
 from engine.scripted import ScriptedEngine
 from sessions.records import Owner
 from sessions.service import Sessions
@@ -29,7 +30,6 @@ from sessions.turn.policy import Policy
 from tests.bench.report import Measured, Report, at_most, run_lab
 from tests.chaos import gateway
 from tests.chaos.memory import resident_bytes
-from tests.chaos.minimal_websocket import MinimalWebSocket
 from tests.chaos.store_server import store_server
 from tests.server_process import serving
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat
@@ -53,7 +53,7 @@ PROBE = "probe"
 """The measured client: each of its messages goes to another one of its conversations."""
 EACH = 10
 """Conversations of most owners."""
-BATCH, AT_ONCE = 500, 20
+BATCH = 500
 SETTLE_S = 2.0
 
 
@@ -144,12 +144,10 @@ async def measure(scale: Scale) -> Report:
                 await _plant(client, copies, Owner("anonymous", PROBE), scale.samples)
 
                 async def look() -> Memory:
-                    one = await _greeted(server.port, PROBE)
-                    for number in range(scale.samples):  # the gateway has done each kind of work
-                        await _request(one, type="conversations", limit=50)
-                        await _request(one, type="history", conversation_id=f"c{number}")
-                        await _send(one, f"c{number}", tokens=1)
-                    one.close()
+                    async with _client(server.ws_url, PROBE) as one:
+                        for number in range(scale.samples):  # the gateway has done each kind of work
+                            await one.conversations()
+                            await _go_on(one, f"c{number}", tokens=1)
                     await asyncio.sleep(SETTLE_S)
                     return Memory(resident_bytes(pid), (await client.info("memory"))["used_memory"])
 
@@ -158,7 +156,7 @@ async def measure(scale: Scale) -> Report:
                 for number in range(scale.stored // EACH):
                     await _plant(client, copies, _owner(number), EACH)
                 stored = await look()
-                async with _live(server.port, scale):
+                async with _live(server.ws_url, scale):
                     live = await look()
     report.findings += _cost_of_many(scale, before, stored, live)
     return report
@@ -183,54 +181,23 @@ def _owner(number: int) -> Owner:
 
 
 @asynccontextmanager
-async def _live(port: int, scale: Scale) -> AsyncIterator[None]:
+async def _live(url: str, scale: Scale) -> AsyncIterator[None]:
     """Follow so many conversations; every fourth one has a reply that is being written, the others have ended."""
-    reading: list[asyncio.Task[None]] = []
-    try:
-        for first in range(0, scale.live, AT_ONCE):
-            some = range(first, min(first + AT_ONCE, scale.live))
-            opened = await asyncio.gather(*(_follow(port, number) for number in some))
-            reading += [asyncio.create_task(_read(one)) for one in opened]
+    async with AsyncExitStack() as stack:
+        for number in range(scale.live):
+            one = await stack.enter_async_context(_client(url, _owner(number).client_id))
+            await _go_on(one, "c0", tokens=1 if number % WRITTEN else LONG_REPLY)
         yield
-    finally:
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
 
 
-async def _follow(port: int, number: int) -> MinimalWebSocket:
-    one = await _greeted(port, _owner(number).client_id)
-    await _request(one, type="history", conversation_id="c0")
-    await _send(one, "c0", tokens=1 if number % WRITTEN else LONG_REPLY)
-    return one
+def _client(url: str, client_id: str) -> AbstractAsyncContextManager[midstream.Client]:
+    once = midstream.Reconnecting(timeout_s=0, grace_s=0)
+    return midstream.connect(url, client_id=client_id, reconnecting=once, compression=None)
 
 
-async def _read(one: MinimalWebSocket) -> None:
-    try:
-        while True:
-            await one.get()
-    finally:
-        one.close()
-
-
-async def _greeted(port: int, client_id: str) -> MinimalWebSocket:
-    one = await MinimalWebSocket.connect(("127.0.0.1", port))
-    await one.send_hello(client_id=client_id)
-    return one
-
-
-async def _send(one: MinimalWebSocket, conversation_id: str, *, tokens: int) -> None:
-    message = {"conversation_id": conversation_id, "client_msg_id": f"at {now_ms()}", "content": "Go on."}
-    answer = await _request(one, type="send", **message, params={"max_new_tokens": tokens})
-    assert answer["type"] == "accepted", answer
-
-
-async def _request(one: MinimalWebSocket, **frame: Any) -> dict[str, Any]:
-    """Send a frame; return its answer."""
-    await one.put(**frame, ref="asked")
-    while (answer := await one.get()).get("ref") != "asked":
-        pass
-    return answer
+async def _go_on(one: midstream.Client, conversation_id: str, *, tokens: int) -> None:
+    await one.history(conversation_id)
+    await one.send("Go on.", conversation_id=conversation_id, params={"max_new_tokens": tokens})
 
 
 def _cost_of_one(found: Cost) -> Iterator[Measured]:

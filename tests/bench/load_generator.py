@@ -25,7 +25,6 @@ from tests.bench.clients import (
     ServerMisbehaved,
     SseClient,
     WebSocketClient,
-    http_api,
 )
 from tests.bench.report import MeasurementFailed, percentile_ms
 
@@ -90,34 +89,30 @@ Figures = dict[str, float]
 """Figures of one server at one level, by what they are; those that were not measured are missing."""
 
 
-def figures(load: Observed, stopped: Observed | None = None) -> Figures:
-    """Return the figures of a load, and of cancels. Pure.
+def figures(seen: Observed) -> Figures:
+    """Return the figures of replies, or of cancels. Pure.
 
     Tokens/s count from the first prompt sent to the last end. More than one token in a text: the server merges, holds back or
     sends in bursts. `steps after a cancel` are the most that a reply took after its cancel was read.
     """
-    replies, stops = load.replies, stopped.stops if stopped else ()
-    gaps = [later - earlier for reply in replies for earlier, later in pairwise(reply.arrivals)]
-    steps = [stop.steps_after for stop in stops if stop.steps_after is not None]
     found: Figures = {}
-    if replies:
+    if replies := seen.replies:
+        tokens = [reply.tokens for reply in replies]
         took_s = max(reply.ended for reply in replies) - min(reply.sent for reply in replies)
-        found[TOKENS_PER_S] = sum(reply.tokens for reply in replies) / took_s
+        found[TOKENS_PER_S] = sum(tokens) / took_s
+        found[TOKENS_PER_REPLY] = min(tokens)
+        found["tokens per text"] = sum(tokens) / sum(len(reply.arrivals) for reply in replies)
+    if steps := [stop.steps_after for stop in seen.stops if stop.steps_after is not None]:
+        found["steps after a cancel, most"] = max(steps)
     times = {
         FIRST_TOKEN.partition(" p50")[0]: [reply.arrivals[0] - reply.sent for reply in replies],
-        "between texts": gaps,
-        "cancel → cancelled": [stop.cancelled_s for stop in stops],
-        "cancel → done": [stop.done_s for stop in stops],
+        "between texts": [b - a for reply in replies for a, b in pairwise(reply.arrivals)],
+        "cancel → cancelled": [stop.cancelled_s for stop in seen.stops],
+        "cancel → done": [stop.done_s for stop in seen.stops],
     }
     for name, seconds in times.items():
         if seconds:
             found |= {f"{name} p{share}, ms": percentile_ms(seconds, share / 100) for share in (50, 99)}
-    if replies:
-        texts = sum(len(reply.arrivals) for reply in replies)
-        found["tokens per text"] = sum(reply.tokens for reply in replies) / texts
-        found[TOKENS_PER_REPLY] = min(reply.tokens for reply in replies)
-    if steps:
-        found["steps after a cancel, most"] = max(steps)
     return found
 
 
@@ -170,7 +165,7 @@ async def _connect(job: Job) -> ServerClient:
         return await WebSocketClient.open(job.url)
     if job.api is ServerApi.REALTIME:
         return await RealtimeClient.open(job.url, model=job.model)
-    peer = await SseClient.open(job.url, http_api(job.api, job.model, job.more), anew=job.anew)
+    peer = await SseClient.open(job.url, job.api, job.model, job.more, anew=job.anew)
     if job.greets:
         await peer.send_hello()
     return peer

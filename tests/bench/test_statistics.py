@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.engine.load import Observed as Loaded
-from tests.bench.load_generator import (
-    Observed,
-    Reply,
-    Stop,
-    figures,
-)
+from tests.bench.load_generator import Observed, Reply, Stop, figures
 from tests.bench.report import percentile
 
 
@@ -41,7 +36,7 @@ def test_tokens_count_from_the_first_prompt_to_the_last_end_and_gaps_within_a_re
 
 def test_a_cancel_has_both_its_answers_and_the_worst_count_of_steps() -> None:
     stops = (Stop(0.001, 0.004, 0), Stop(0.003, 0.006, 1), Stop(0.002, 0.005, None))
-    found = figures(Observed(), Observed(stops=stops))
+    found = figures(Observed(stops=stops))
     assert found["cancel → cancelled p50, ms"] == pytest.approx(2)
     assert found["cancel → done p50, ms"] == pytest.approx(5)
     assert found["steps after a cancel, most"] == 1

@@ -44,12 +44,15 @@ NOISE, QUIET = 300.0, 30.0
 PAUSES_MS = (300, 700)
 """Pauses inside an utterance."""
 COUNT = "count to fifty nine"
-NODS = ("yes", "mhm", "okay")
-STOPS = ("stop", "stop it", "please stop", "stop please", "wait", "hold on")
-SENTENCES = (
-    "what did you say last", "tell me a story about a dragon", "what is seven plus eight", "what is my name",
-    "my favourite colour is blue", "what time is it",
-)  # fmt: skip
+WORDS = {
+    "backchannel": ("yes", "mhm", "okay"),
+    "stop": ("stop", "stop it", "please stop", "stop please", "wait", "hold on"),
+    "sentence": (
+        "what did you say last", "tell me a story about a dragon", "what is seven plus eight", "what is my name",
+        "my favourite colour is blue", "what time is it",
+    ),
+}  # fmt: skip
+"""What is said over a reply, by its kind."""
 INTO_MS = 1500
 """How much of the count is heard before."""
 SILENCE_S = 2.5
@@ -232,14 +235,12 @@ def _dialogue_findings(title: str, seen: Sequence[DialogueResult]) -> Iterator[M
 
 async def _sounds() -> list[tuple[str, Utterance]]:
     """Return the sounds over a reply, each with its kind."""
-    noises = [("noise", Utterance(name, noise(name), len(noise(name)))) for name in NOISES]
-    kinds = (("backchannel", NODS), ("stop", STOPS), ("sentence", SENTENCES))
-    words = [
-        (kind, msgspec.structs.replace(await utterance(text, voice=voice), text=f"“{text}”, {voice}"))
-        for kind, texts in kinds
-        for text, voice in product(texts, VOICES)
-    ]
-    return [*noises, *words]
+    sounds = [("noise", Utterance(name, noise(name), len(noise(name)))) for name in NOISES]
+    for kind, texts in WORDS.items():
+        for text, voice in product(texts, VOICES):
+            speech = await utterance(text, voice=voice)
+            sounds.append((kind, msgspec.structs.replace(speech, text=f"“{text}”, {voice}")))
+    return sounds
 
 
 async def _interrupt(url: str, conversation: str, kind: str, speech: Utterance) -> InterruptionResult:

@@ -86,10 +86,13 @@ class Session:
         say(f"  {label}: {'n/a' if value is None else f'{value:,.2f}'}")
         self.report.findings.append(Measured(part=part, label=label, value=value, **more))
 
-    def ratio(self, what: str, speeds: dict[str, float], target: Target | None = None) -> None:
+    def ratio(
+        self, shape: Shape, at_once: int, speeds: dict[str, float], target: Target | None = None
+    ) -> None:
         """Add our tokens per second as a multiple of continuous batching's."""
         ours, theirs = (speeds.get(TITLES[name]) for name in Name)
         value = ours / theirs if ours and theirs else None
+        what = f"{shape.name} {self.plan.dtype}, {at_once} at once: tokens/s against {TITLES[Name.BATCHING]}"
         self.found("throughput", what, value, unit=TIMES, readings=speeds, target=target)
 
 
@@ -157,20 +160,15 @@ def throughput(session: Session) -> None:
     """Compare the tokens per second of both engines, each with the same replies at once, in turns."""
     plan = session.plan
     for shape in plan.models:
-        what = throughput_label(plan, shape, plan.at_once)
 
         def act(number: int, shape: Shape = shape) -> list[float]:
             load = plan.load(plan.at_once, number)
             return [session.pool.load(name, shape, plan.dtype, load).tokens_per_s for name in Name]
 
-        medians = map(median, zip(*session.rounds(what, act), strict=True))
+        rounds = session.rounds(f"{shape.name}, throughput", act)
+        medians = map(median, zip(*rounds, strict=True))
         speeds = {TITLES[name]: speed for name, speed in zip(Name, medians, strict=False)}
-        session.ratio(what, speeds, AGAINST.get(shape.name))
-
-
-def throughput_label(plan: Plan, shape: Shape, at_once: int) -> str:
-    """Return the label of a ratio of tokens per second."""
-    return f"{shape.name} {plan.dtype}, {at_once} at once: tokens/s against {TITLES[Name.BATCHING]}"
+        session.ratio(shape, plan.at_once, speeds, AGAINST.get(shape.name))
 
 
 MEASURES: dict[str, Callable[[Session], None]] = {

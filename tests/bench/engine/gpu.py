@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from tests.bench.engine.__main__ import Plan, Session, throughput_label
+from tests.bench.engine.__main__ import Plan, Session
 from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, SPECK, Shape
 from tests.bench.engine.worker import TITLES, Name, assembled
 from tests.bench.report import NotInstalled, Report, run_lab
@@ -52,7 +52,7 @@ def conduct(plan: Plan, processor: str, *, device: str, levels: Sequence[int] = 
                 pool.dismiss()
             for at_once in levels:
                 readings = {TITLES[name]: by_level[at_once] for name, by_level in speeds.items() if by_level}
-                session.ratio(throughput_label(plan, shape, at_once), readings)
+                session.ratio(shape, at_once, readings)
     return session.report
 
 

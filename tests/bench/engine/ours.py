@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.machine import EngineOptions
@@ -29,6 +31,8 @@ from tests.bench.engine.load import (
 from tests.bench.engine.worker import Worker
 
 Facts = dict[str, float]
+SAMPLED = SamplingParams(1, True, TEMPERATURE, TOP_P, 0, 1.0, None, None)
+"""The sampling parameters of all contenders."""
 MOST_STEPS_BETWEEN = 4
 """The most steps between two cancels of running replies."""
 LONG_PROMPTS = 2
@@ -79,7 +83,8 @@ class MidstreamEngine:
     def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
         reply = RecordedReply(ReplyText(detokenizer_of(self._vocabulary)))
-        sampled, salt = sampling(request.new_tokens), request.conversation
+        sampled = msgspec.structs.replace(SAMPLED, max_new_tokens=request.new_tokens)
+        salt = request.conversation
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))
         return reply
 
@@ -96,14 +101,6 @@ class MidstreamEngine:
     def cancel(self, name: str) -> None:
         """See `Contender`."""
         self.core.cancel(name)
-
-
-def sampling(new_tokens: int) -> SamplingParams:
-    """Return the sampling parameters of all contenders."""
-    return SamplingParams(
-        max_new_tokens=new_tokens, do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0,
-        repetition_penalty=1.0, seed=None, max_time_s=None,
-    )  # fmt: skip
 
 
 def _token_updates(output: Output) -> list[TokenUpdate]:

@@ -54,13 +54,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     most_at_once: int = 32
 
 
-class OwnJob(msgspec.Struct, frozen=True):
-    """A measurement of our engine alone (`MEASURES` in `ours.py`), and its sizes."""
-
-    measure: str
-    sizes: dict[str, int]
-
-
 class WorkerPool:
     """Processes by what they were started with, and their models, all on one device. Use `assembled`."""
 
@@ -74,16 +67,16 @@ class WorkerPool:
 
     def load(self, name: Name, shape: Shape, dtype: str, load: Load) -> Observed:
         """Have a contender run a load. Raises MeasurementFailed."""
-        observed = self._ask(self._worker(name, shape, dtype), load, limit_s=load.cut_s + ANSWER_S)
-        assert isinstance(observed, Observed)
+        worker = self._worker(name, shape, dtype)
+        observed: Observed = self._ask(worker, "load", load.cut_s + ANSWER_S, load=load)
         return observed
 
     def facts(
         self, shape: Shape, dtype: str, measure: str, *, kv_bytes: int | None = None, **sizes: int
     ) -> dict[str, float]:
-        """Have our engine measured alone. Raises MeasurementFailed."""
+        """Have our engine measured alone (`MEASURES` in `ours.py`), with these sizes. Raises MeasurementFailed."""
         worker = self._worker(Name.OURS, shape, dtype, kv_bytes)
-        facts: dict[str, float] = self._ask(worker, OwnJob(measure, sizes), limit_s=ANSWER_S)
+        facts: dict[str, float] = self._ask(worker, measure, ANSWER_S, **sizes)
         return facts
 
     def dismiss(self) -> None:
@@ -97,7 +90,7 @@ class WorkerPool:
             kv_bytes=kv_bytes, device=self._device, most_at_once=self._most_at_once,
         )  # fmt: skip
 
-    def _ask(self, worker: Worker, job: Load | OwnJob, *, limit_s: float) -> Any:
+    def _ask(self, worker: Worker, measure: str, limit_s: float, **sizes: object) -> Any:
         if worker not in self._running:
             # Compute threads wait as the contender's authors intend.
             more = torch_settings(os.environ) if worker.contender is Name.OURS else {}
@@ -105,7 +98,7 @@ class WorkerPool:
             self._running[worker] = started(_serve, worker, theirs, variables=more), ours
             theirs.close()
             self._receive(worker, START_S)
-        self._running[worker][1].send(job)
+        self._running[worker][1].send((measure, sizes))
         return self._receive(worker, limit_s)
 
     def _receive(self, worker: Worker, limit_s: float) -> Any:
@@ -190,20 +183,18 @@ def _saving(function: str, *args: object) -> None:
 def _serve(worker: Worker, line: Connection) -> None:
     """Load the model, say so, and serve jobs until one fails or the other side is gone."""
     turns = count()
-
-    def answer(job: Load | OwnJob) -> Observed | dict[str, float]:
-        if isinstance(job, Load):
-            return observe(contender, job, vocabulary=worker.vocabulary, turn=next(turns))
-        facts: dict[str, float] = own[job.measure](contender, **job.sizes)
-        return facts
-
     try:
-        contender, own = _make(worker)
+        contender, measures = _make(worker)
+
+        def run(load: Load) -> Observed:
+            return observe(contender, load, vocabulary=worker.vocabulary, turn=next(turns))
+
         for load in WARM_UP:
-            answer(load)
+            run(load)
         line.send(None)
         while True:
-            line.send(answer(line.recv()))
+            measure, sizes = line.recv()
+            line.send(run(**sizes) if measure == "load" else measures[measure](contender, **sizes))
     except EOFError:
         os._exit(0)  # taking torch down piece by piece takes a second; the kernel does it at once
     except Exception as error:  # noqa: BLE001 - the boundary of the process: its answer is the failure
