@@ -144,7 +144,7 @@ async def transformers_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer
     environ = SERVE.environment(place)
     with running(SERVE.command(place), environ, place.url + SERVE.ready, folder / "serve.log") as pid:
         options = UpstreamOptions(
-            "transformers serve", f"{place.url}/v1", CHECKPOINT, 2048, health="../health"
+            "transformers serve", f"{place.url}/v1", CHECKPOINT, context_tokens=2048, health="../health"
         )
         yield Peer(options, lambda: _computes_nothing(pid))
 

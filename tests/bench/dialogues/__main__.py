@@ -28,8 +28,7 @@ from tests.bench.dialogues.voice_client import (
     VOICES,
     RealtimeVoiceClient,
     Utterance,
-    drawn,
-    number,
+    names,
     telephone,
     utterance,
 )
@@ -38,6 +37,7 @@ from tests.chaos.voice_client import Reply
 from tests.e2e.test_speech import wrong_words
 from tests.server_process import serving
 from tests.speech.noise_samples import NOISES, noise
+from tests.speech.numbers_in_words import in_words
 
 NOISE, QUIET = 300.0, 30.0
 """Root mean square of the noise: a tenth of the voices' loudness, 20 dB below; and a tenth of that, below sounds over a reply."""
@@ -141,12 +141,12 @@ async def dialogue(phone: RealtimeVoiceClient, rng: random.Random, *, voice: str
         turns.append(turn)
         return answer
 
-    await phone.heard_out(await ask(f"my name is {drawn('name', rng)}"))
-    counting = await ask(f"count to {number(rng, 60)}")
+    await phone.heard_out(await ask(f"my name is {rng.choice(names())}"))
+    counting = await ask(f"count to {in_words(rng.randint(1, 60))}")
     cut = await _cut(phone, counting, rng, voice=voice)
     await phone.heard_out(await ask("what is my name"))
     pause = rng.randint(*PAUSES_MS)
-    sum_ = f"what is {number(rng, 50)} | plus {number(rng, 50)}"
+    sum_ = f"what is {in_words(rng.randint(1, 50))} | plus {in_words(rng.randint(1, 50))}"
     await phone.heard_out(await ask(sum_, pause_ms=pause))
     return turns, cut
 

@@ -6,11 +6,8 @@ And what is said to it: sentences of the demo's, spoken by espeak-ng, with a pau
 from __future__ import annotations
 
 import asyncio
-import random
-import re
 from collections import deque
 from contextlib import AbstractAsyncContextManager
-from functools import cache
 from pathlib import Path
 from time import monotonic
 
@@ -24,7 +21,6 @@ from speech.espeak import Espeak
 from tests import serve_with
 from tests.app.voice_client import RATE
 from tests.chaos.voice_client import TICK_S, Reply, VoiceClient, connected
-from tests.speech.numbers_in_words import in_words
 
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
 LOUD = 200
@@ -172,18 +168,7 @@ async def _synthesize(text: str, voice: str) -> Pcm:
     return np.asarray(pcm[received[0] : received[-1] + 1])
 
 
-@cache
-def _choices(rule: str) -> tuple[str, ...]:
-    found = re.search(rf"<{rule}> = ([^;]*);", GRAMMAR.read_text())
-    assert found is not None, rule
-    return tuple(" ".join(one.split()) for one in found[1].split("|"))
-
-
-def drawn(rule: str, rng: random.Random) -> str:
-    """Return one of the words that a rule of the demo's grammar allows."""
-    return rng.choice(_choices(rule))
-
-
-def number(rng: random.Random, most: int) -> str:
-    """Return a number in words, from one on."""
-    return in_words(rng.randint(1, most))
+def names() -> list[str]:
+    """Return the names that the demo's grammar knows."""
+    rule = GRAMMAR.read_text().partition("<name> = ")[2].partition(";")[0]
+    return [one.strip() for one in rule.split("|")]
