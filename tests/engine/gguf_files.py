@@ -51,7 +51,8 @@ def write_gguf(
 ) -> Path:
     """Write a model in float32, or its matrices in bfloat16, with the tests' tokenizer or another one.
 
-    `scaled`: with a table of rotary factors; `without`: leaves out tensors of this name. `sampling`: the values that it advises, by their names in the file.
+    `scaled`: with a table of rotary factors; `without`: leaves out tensors of this name. `sampling`: the values that it
+    advises, by their names in the file.
     """
     config, made = model.config, gguf.GGUFWriter(file, architecture)
     made.add_name("random weights")
@@ -92,11 +93,11 @@ def _write_tokenizer(made: gguf.GGUFWriter, tokenizer: Any, template: str | None
     special = {tokenizer.bos_token_id, tokenizer.eos_token_id}
     made.add_token_types([3 if token in special else 1 for token in range(len(tokenizer))])
     made.add_token_merges([" ".join(pair) for pair in merges])
-    if special != {None}:
+    if tokenizer.bos_token_id is None:
+        made.add_add_bos_token(False)
+    else:
         made.add_bos_token_id(tokenizer.bos_token_id)
         made.add_eos_token_id(tokenizer.eos_token_id)
-    else:
-        made.add_add_bos_token(False)
     if template is not None:
         made.add_chat_template(template)
 
