@@ -187,8 +187,8 @@ def run_lab(
 ) -> int:
     """Run a lab as its command line asks; return 0 if every target is met, 1 if not, 2 if nothing could be measured.
 
-    With `--quick` targets don't count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. All parts in full are written to `file` in
-    docs/bench.
+    With `--quick` targets don't count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. All parts
+    in full are written to `file` in docs/bench.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     parser.add_argument("--quick", action="store_true", help="a little of it, to see that it works")
