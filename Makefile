@@ -27,7 +27,7 @@ MODEL ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-page bench-peers bench-gpu check-gpu chaos attack release clean
+.PHONY: tests docs help install run lint check specs test test-long coverage test-deep schemas sanitize test-clients test-upstreams vllm test-vllm test-wheel test-pythons test-peers bench bench-engine bench-peers bench-gpu check-gpu chaos attack release clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -100,16 +100,13 @@ test-pythons: $(DEV) ## what needs no torch, on every Python from 3.11 on that i
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.pythons $(ARGS)
 
 test-peers: $(DEV) ## each peer that `make bench-peers` installed answers a little
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m peers tests/bench/peers $(ARGS)
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v -m peers tests/bench $(ARGS)
 
 bench: $(BENCH) ## tokens/s and latencies beside two other servers of the same model
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 bench-engine: $(DEV) ## the engine beside its peers on random weights, against its targets
 	@$(BIN)/python -m tests.bench.engine $(ARGS)
-
-bench-page: $(DEV) ## the budgets of the page in Chromium: bytes, requests, long tasks, frames, memory, axe; a table and docs/bench/page.json
-	@$(BIN)/python -m tests.bench.page $(ARGS)
 
 bench-peers: $(DEV) $(VLLM) $(LLAMA) ## beside vLLM and llama-server, which are installed first in a quarter of an hour
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.bench.peers $(ARGS)
@@ -185,7 +182,7 @@ $(VLLM): tools/vllm_install.py | $(RUNTIME)
 	@$(BIN)/python -m tools.vllm_install $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) .cache/vllm
 	@touch $@
 
-$(LLAMA): tests/bench/peers/llama.sh | $(RUNTIME)
+$(LLAMA): tests/bench/llama.sh | $(RUNTIME)
 	@bash $< .cache/llama $(BIN)/python
 
 $(BENCH): $(DEV)

@@ -15,7 +15,7 @@ from app.models import PACKAGES, converted_folder, in_cache, weights_of
 from app.settings import DEMO_MODEL, Settings, in_bytes
 
 EXCHANGE_BYTES = 1027
-"""Bytes of an exchange in Redis, besides its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.storage`)."""
+"""Bytes of an exchange in Redis, besides its text: 100 of 1,196 bytes took 2,223 each (`python -m tests.bench.conversations`)."""
 CONVERSATION_BYTES = 750
 """Bytes of a conversation in Redis, besides its exchanges (the same command, with one exchange)."""
 LISTED_BYTES = 850

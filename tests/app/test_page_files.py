@@ -81,6 +81,13 @@ async def test_a_page_is_few_requests(running: InProcessService) -> None:
     assert len(blocking) == 4
 
 
+async def test_a_first_visit_is_few_bytes(running: InProcessService) -> None:
+    """Of all that the page names, and its second script: 120 KB, within a budget of 150."""
+    paths = ["/", *await named(running)]
+    sizes = {path: len((await fetch(running, path, Accept_Encoding="br"))[2]) for path in paths}
+    assert sum(sizes.values()) < 150_000, sizes
+
+
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/static/manifest.webmanifest"])
 @pytest.mark.parametrize("accepted", ["br", "gzip", "identity"])
 async def test_what_did_not_change_is_not_sent_again(

@@ -29,7 +29,7 @@ from app.sizing import (
 )
 from engine.loading.loader import load
 from engine.machine import EngineOptions
-from tests.bench.storage import cost
+from tests.bench.conversations import cost
 from tests.engine.gguf_files import some_llama, write_gguf
 
 LLAMA = {

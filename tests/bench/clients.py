@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from websockets.asyncio.client import ClientConnection, connect
 READ_BYTES = 65536
 HTTP_OK = 200
 Fields = dict[str, object]
+Event = dict[str, Any]
+_decode: Callable[[bytes | str], Event] = msgspec.json.Decoder(Event).decode
 
 
 class ServerMisbehaved(Exception):
@@ -67,60 +70,13 @@ class ServerClient(Protocol):
     """One client with one connection, asking for one reply at a time."""
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Send a prompt as a conversation of its own."""
+        """Send a prompt as a conversation of its own; return once it is accepted, if the server says so."""
 
     async def receive(self) -> ClientEvent:
         """Wait for the next news. Raises ServerMisbehaved."""
 
     async def close(self) -> None:
         """Leave."""
-
-
-class _Counts(msgspec.Struct):
-    """Tokens of a reply, under the names of several endpoints."""
-
-    generated_tokens: int = 0
-    output_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _CancelFacts(msgspec.Struct):
-    steps_after: int | None = None
-
-
-class _Metadata(msgspec.Struct):
-    midstream: dict[str, Any]
-
-
-class _Response(msgspec.Struct):
-    status: str = ""
-    usage: _Counts | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta
-
-
-class _Event(msgspec.Struct):
-    """The fields of frames and events that are read, of all endpoints."""
-
-    type: str = ""
-    code: Any = ""
-    message: Any = ""
-    reason: str = ""
-    usage: _Counts | None = None
-    cancel: _CancelFacts | None = None
-    response: _Response | None = None
-    error: Any = None
-    choices: list[_Choice] = []
-    message_metadata: _Metadata | None = msgspec.field(name="messageMetadata", default=None)
-
-
-_decode = msgspec.json.Decoder(_Event).decode
 
 
 class _SocketClient:
@@ -136,46 +92,44 @@ class _SocketClient:
     async def _put(self, **frame: object) -> None:
         await self._socket.send(msgspec.json.encode(frame), text=True)
 
-    async def _event(self, *wanted: str) -> _Event:
+    async def _event(self, *wanted: str) -> Event:
         while True:
             event = _decode(await self._socket.recv())
-            if event.type == "error":
-                raise ServerMisbehaved(f"{event.code}: {event.error or event.message}")
-            if event.type in wanted:
+            if event["type"] == "error":
+                raise ServerMisbehaved(str(event))
+            if event["type"] in wanted:
                 return event
 
 
 class WebSocketClient(_SocketClient):
-    """A connection that said hello. Use `open`."""
+    """A connection that said hello. Use `open`. Replies are greedy."""
 
-    _sampling: Fields
     _conversation = ""
 
     @classmethod
-    async def open(cls, url: str, *, temperature: float = 0.0, top_p: float = 1.0) -> Self:
-        """Connect to a server by its http address. Replies are greedy if the temperature is 0."""
+    async def open(cls, url: str) -> Self:
+        """Connect to a server by its http address."""
         peer = cls(await connect(f"{url.replace('http', 'ws', 1)}/v1/ws", compression=None))
-        peer._sampling = {"temperature": temperature, "top_p": top_p} if temperature else {"temperature": 0.0}
         await peer._put(type="hello", client_id=f"bench-{uuid.uuid4().hex}")
         await peer._event("ready")
         return peer
 
     async def ask(self, content: str, max_new_tokens: int) -> None:
-        """Send a prompt as a conversation of its own."""
+        """Send a prompt as a conversation of its own; return once it is accepted. Raises ServerMisbehaved."""
         name = self._conversation = uuid.uuid4().hex
-        params = {"max_new_tokens": max_new_tokens, **self._sampling}
+        params = {"max_new_tokens": max_new_tokens, "temperature": 0.0}
         await self._put(type="send", client_msg_id=name, conversation_id=name, content=content, params=params)
+        await self._event("accepted")
 
     async def receive(self) -> ClientEvent:
         """Wait for the next news. Raises ServerMisbehaved."""
         frame = await self._event("delta", "cancelled", "done")
-        if frame.type != "done":
-            return ClientEvent(Kind.TEXT if frame.type == "delta" else Kind.CANCELLED)
-        if frame.reason in ("error", "interrupted") or frame.usage is None:
-            raise ServerMisbehaved(f"a reply ended with {frame.reason or 'no reason'}")
-        return ClientEvent(
-            Kind.END, frame.usage.generated_tokens, frame.cancel.steps_after if frame.cancel else None
-        )
+        if frame["type"] != "done":
+            return ClientEvent(Kind.TEXT if frame["type"] == "delta" else Kind.CANCELLED)
+        if frame["reason"] in ("error", "interrupted"):
+            raise ServerMisbehaved(f"a reply ended with {frame['reason']}")
+        steps_after = (frame.get("cancel") or {}).get("steps_after")
+        return ClientEvent(Kind.END, frame["usage"]["generated_tokens"], steps_after)
 
     async def cancel(self) -> None:
         """Send `cancel`."""
@@ -205,62 +159,34 @@ class RealtimeClient(_SocketClient):
     async def receive(self) -> ClientEvent:
         """Wait for the next news. Raises ServerMisbehaved."""
         event = await self._event("response.output_text.delta", "response.done")
-        if event.type != "response.done":
+        if event["type"] != "response.done":
             return ClientEvent(Kind.TEXT)
-        if event.response is None or event.response.status == "failed" or event.response.usage is None:
-            raise ServerMisbehaved(f"a reply failed: {event.response}")
-        return ClientEvent(Kind.END, event.response.usage.output_tokens)
+        response = event["response"]
+        if response["status"] == "failed":
+            raise ServerMisbehaved(f"a reply failed: {response}")
+        return ClientEvent(Kind.END, response["usage"]["output_tokens"])
 
 
-class HttpApi(NamedTuple):
-    """An endpoint over HTTP. `body`: the request for a content and a number of new tokens; `parse`: the news in an event."""
-
-    path: str
-    body: Callable[[str, int], Fields]
-    parse: Callable[[_Event], ClientEvent | None]
-
-
-def http_api(api: ServerApi, model: str, more: Mapping[str, object]) -> HttpApi:
-    """Return an endpoint. Replies are greedy unless `more`, fields of chat completions, says otherwise."""
+def request_body(api: ServerApi, model: str, more: Mapping[str, object], content: str, tokens: int) -> Fields:
+    """Return a request for a reply of so many tokens. It is greedy unless `more`, fields of chat completions, says otherwise."""
     greedy: Fields = {"model": model, "stream": True, "temperature": 0}
-
-    def said(content: str) -> list[Fields]:
-        return [{"role": "user", "content": content}]
-
-    def chat(content: str, tokens: int) -> Fields:
-        counted = {"max_completion_tokens": tokens, "stream_options": {"include_usage": True}}
-        return greedy | counted | {"messages": said(content), **more}
-
-    def transformers(content: str, tokens: int) -> Fields:
-        config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
-        return {"model": model, "messages": said(content), "stream": True, "generation_config": config}
-
-    def response(content: str, tokens: int) -> Fields:
-        return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
-
-    def message(content: str, tokens: int) -> Fields:
-        return greedy | {"messages": said(content), "max_tokens": tokens}
-
-    def ui_chat(content: str, tokens: int) -> Fields:
-        parts = [{"type": "text", "text": content}]
-        params = {"max_new_tokens": tokens, "temperature": 0}
-        return {
-            "id": uuid.uuid4().hex,
-            "messages": [{"id": "m1", "role": "user", "parts": parts}],
-            "params": params,
-        }
-
-    ui = f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}"
-    response_ends = ("response.completed", "response.incomplete")
-    return {
-        ServerApi.CHAT: HttpApi("/v1/chat/completions", chat, _completion),
-        ServerApi.SSE: HttpApi("/v1/chat/completions", transformers, _completion),
-        ServerApi.AI_SDK: HttpApi(ui, ui_chat, _typed("text-delta", "finish")),
-        ServerApi.RESPONSES: HttpApi(
-            "/v1/responses", response, _typed("response.output_text.delta", *response_ends)
-        ),
-        ServerApi.MESSAGES: HttpApi("/v1/messages", message, _typed("content_block_delta", "message_delta")),
-    }[api]
+    messages = [{"role": "user", "content": content}]
+    match api:
+        case ServerApi.CHAT:
+            counted = {"max_completion_tokens": tokens, "stream_options": {"include_usage": True}}
+            return greedy | counted | {"messages": messages, **more}
+        case ServerApi.SSE:
+            config = msgspec.json.encode(greedy_config(Path(model)) | {"max_new_tokens": tokens}).decode()
+            return {"model": model, "messages": messages, "stream": True, "generation_config": config}
+        case ServerApi.RESPONSES:
+            return greedy | {"input": content, "max_output_tokens": tokens, "store": False}
+        case ServerApi.MESSAGES:
+            return greedy | {"messages": messages, "max_tokens": tokens}
+        case ServerApi.AI_SDK:
+            said = [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": content}]}]
+            params = {"max_new_tokens": tokens, "temperature": 0}
+            return {"id": uuid.uuid4().hex, "messages": said, "params": params}
+    raise ValueError(f"{api} is not spoken over HTTP")
 
 
 def greedy_config(model: Path) -> Fields:
@@ -272,50 +198,66 @@ def greedy_config(model: Path) -> Fields:
     return {name: value for name, value in own.items() if name.endswith("_token_id")} | {"do_sample": False}
 
 
-def _typed(text: str, *ends: str) -> Callable[[_Event], ClientEvent | None]:
+def _typed(text: str, *ends: str) -> Callable[[Event], ClientEvent | None]:
     """Return a parser of events that have a type: that of new text, and those of an end."""
 
-    def parse(event: _Event) -> ClientEvent | None:
-        if event.type in ("error", "response.failed"):
+    def parse(event: Event) -> ClientEvent | None:
+        if event["type"] in ("error", "response.failed"):
             raise ServerMisbehaved(str(event))
-        if event.type == text:
+        if event["type"] == text:
             return ClientEvent(Kind.TEXT)
-        return ClientEvent(Kind.END, _tokens(event)) if event.type in ends else None
+        return ClientEvent(Kind.END, _tokens(event)) if event["type"] in ends else None
 
     return parse
 
 
-def _tokens(event: _Event) -> int:
-    if event.message_metadata is not None:
-        return int(event.message_metadata.midstream["generatedTokens"])
-    usage = event.usage or (event.response.usage if event.response is not None else None)
-    return 0 if usage is None else usage.output_tokens
+def _tokens(event: Event) -> int:
+    if metadata := event.get("messageMetadata"):
+        return int(metadata["midstream"]["generatedTokens"])
+    usage = event.get("usage") or event.get("response", {}).get("usage") or {}
+    return int(usage.get("output_tokens", 0))
 
 
-def _completion(event: _Event) -> ClientEvent | None:
-    if event.error is not None:
-        raise ServerMisbehaved(str(event.error))
-    if event.usage is not None:
-        return ClientEvent(Kind.END, event.usage.completion_tokens)
-    return ClientEvent(Kind.TEXT) if any(choice.delta.content for choice in event.choices) else None
+def _completion(event: Event) -> ClientEvent | None:
+    if error := event.get("error"):
+        raise ServerMisbehaved(str(error))
+    if usage := event.get("usage"):
+        return ClientEvent(Kind.END, usage["completion_tokens"])
+    has_text = any(choice["delta"].get("content") for choice in event["choices"])
+    return ClientEvent(Kind.TEXT) if has_text else None
+
+
+Parser = Callable[[Event], ClientEvent | None]
+"""Returns the news in an event of a stream. Raises ServerMisbehaved."""
+_RESPONSE_ENDS = ("response.completed", "response.incomplete")
+HTTP_APIS: dict[ServerApi, tuple[str, Parser]] = {
+    ServerApi.CHAT: ("/v1/chat/completions", _completion),
+    ServerApi.SSE: ("/v1/chat/completions", _completion),
+    ServerApi.AI_SDK: (f"/v1/ai-sdk/chat?client_id=bench-{uuid.uuid4().hex}", _typed("text-delta", "finish")),
+    ServerApi.RESPONSES: ("/v1/responses", _typed("response.output_text.delta", *_RESPONSE_ENDS)),
+    ServerApi.MESSAGES: ("/v1/messages", _typed("content_block_delta", "message_delta")),
+}
+"""Paths and parsers of the endpoints over HTTP."""
 
 
 class SseClient:
-    """A client over HTTP/1.1, whose connection is kept between prompts, or one per prompt. Use `open`."""
+    """A client over HTTP/1.1. Use `open`."""
 
-    def __init__(self, url: str, api: HttpApi, *, anew: bool) -> None:
-        self._address, self._api, self._anew = urlsplit(url), api, anew
+    def __init__(self, url: str, api: ServerApi, body: Callable[[str, int], Fields], *, anew: bool) -> None:
+        """`anew`: each prompt uses a new connection, for servers that close one without notice."""
+        self._address, self._body, self._anew = urlsplit(url), body, anew
+        self._path, self._parse = HTTP_APIS[api]
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._heard: deque[ClientEvent] = deque()
         self._answer = _Answer(None)
 
     @classmethod
-    async def open(cls, url: str, api: HttpApi, *, anew: bool = False) -> Self:
-        """Connect to a server by its http address. `anew`: each prompt uses a new connection, for servers that close
-        one without notice.
-        """
-        peer = cls(url, api, anew=anew)
+    async def open(
+        cls, url: str, api: ServerApi, model: str, more: Mapping[str, object], *, anew: bool = False
+    ) -> Self:
+        """Connect to a server by its http address."""
+        peer = cls(url, api, partial(request_body, api, model, more), anew=anew)
         await peer._connect()
         return peer
 
@@ -330,10 +272,10 @@ class SseClient:
         if self._anew and self._answer.complete:
             self._writer.close()
             await self._connect()
-        self._answer = _Answer(self._api.parse)
-        body = msgspec.json.encode(self._api.body(content, max_new_tokens))
+        self._answer = _Answer(self._parse)
+        body = msgspec.json.encode(self._body(content, max_new_tokens))
         head = (
-            f"POST {self._api.path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\n"
             f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)
@@ -370,7 +312,7 @@ class SseClient:
 class _Answer:
     """An HTTP response and its event stream: httptools' parser, which undoes the chunked coding, calls it."""
 
-    def __init__(self, parse: Callable[[_Event], ClientEvent | None] | None) -> None:
+    def __init__(self, parse: Parser | None) -> None:
         self.complete = False
         self._parse = parse
         self._parser = httptools.HttpResponseParser(self)

@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from enum import StrEnum
-from itertools import pairwise
+from itertools import pairwise, repeat
 from statistics import median
 
 import msgspec
@@ -26,7 +25,6 @@ from tests.bench.clients import (
     ServerMisbehaved,
     SseClient,
     WebSocketClient,
-    http_api,
 )
 from tests.bench.report import MeasurementFailed, percentile_ms
 
@@ -36,35 +34,20 @@ shares the work of equal prompts that are this short."""
 CLIENTS_START_S = 30.0
 
 
-class Measure(StrEnum):
-    """What the clients do."""
-
-    LOAD = "load"
-    """Ask and read to the end."""
-    STOP_ONE = "stop_one"
-    """Ask, and cancel each separately while the others continue to read."""
-
-
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement. `url` is the server's http address.
+    """One measurement. `url` is the server's http address. Replies are greedy, unless `more` says otherwise."""
 
-    Replies are greedy unless a `temperature` is named; over HTTP they always are, unless `more` says otherwise.
-    """
-
-    measure: Measure = Measure.LOAD
     api: ServerApi
     url: str
     model: str
     clients: int
     replies: int = 1
     max_new_tokens: int
-    cancel_after_texts: int = 0
+    cancel_after_texts: int | None = None
+    """How many texts a reader has seen when it cancels; each of several waits a little longer. None: all are read to the end."""
     limit_s: float
-    prompt: str = PROMPT
-    temperature: float = 0.0
-    top_p: float = 1.0
     prompts: tuple[str, ...] = ()
-    """One for each reply, client by client, where they are not all alike."""
+    """One for each reply, client by client, where they are not all `PROMPT`."""
     more: dict[str, object] = {}
     """Further fields of a chat completion's request."""
     anew: bool = False
@@ -74,9 +57,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A reply as its reader saw it. `arrivals`: when each piece of text came; `tokens`: as the server counts."""
+    """A reply as its reader saw it. `accepted`: when the server said so, if it does; `arrivals`: when each piece of text
+    came; `tokens`: as the server counts.
+    """
 
     sent: float
+    accepted: float
     arrivals: tuple[float, ...]
     ended: float
     tokens: int
@@ -103,34 +89,30 @@ Figures = dict[str, float]
 """Figures of one server at one level, by what they are; those that were not measured are missing."""
 
 
-def figures(load: Observed, stopped: Observed | None = None) -> Figures:
-    """Return the figures of a load, and of cancels. Pure.
+def figures(seen: Observed) -> Figures:
+    """Return the figures of replies, or of cancels. Pure.
 
     Tokens/s count from the first prompt sent to the last end. More than one token in a text: the server merges, holds back or
     sends in bursts. `steps after a cancel` are the most that a reply took after its cancel was read.
     """
-    replies, stops = load.replies, stopped.stops if stopped else ()
-    gaps = [later - earlier for reply in replies for earlier, later in pairwise(reply.arrivals)]
-    steps = [stop.steps_after for stop in stops if stop.steps_after is not None]
     found: Figures = {}
-    if replies:
+    if replies := seen.replies:
+        tokens = [reply.tokens for reply in replies]
         took_s = max(reply.ended for reply in replies) - min(reply.sent for reply in replies)
-        found[TOKENS_PER_S] = sum(reply.tokens for reply in replies) / took_s
+        found[TOKENS_PER_S] = sum(tokens) / took_s
+        found[TOKENS_PER_REPLY] = min(tokens)
+        found["tokens per text"] = sum(tokens) / sum(len(reply.arrivals) for reply in replies)
+    if steps := [stop.steps_after for stop in seen.stops if stop.steps_after is not None]:
+        found["steps after a cancel, most"] = max(steps)
     times = {
         FIRST_TOKEN.partition(" p50")[0]: [reply.arrivals[0] - reply.sent for reply in replies],
-        "between texts": gaps,
-        "cancel → cancelled": [stop.cancelled_s for stop in stops],
-        "cancel → done": [stop.done_s for stop in stops],
+        "between texts": [b - a for reply in replies for a, b in pairwise(reply.arrivals)],
+        "cancel → cancelled": [stop.cancelled_s for stop in seen.stops],
+        "cancel → done": [stop.done_s for stop in seen.stops],
     }
     for name, seconds in times.items():
         if seconds:
             found |= {f"{name} p{share}, ms": percentile_ms(seconds, share / 100) for share in (50, 99)}
-    if replies:
-        texts = sum(len(reply.arrivals) for reply in replies)
-        found["tokens per text"] = sum(reply.tokens for reply in replies) / texts
-        found[TOKENS_PER_REPLY] = min(reply.tokens for reply in replies)
-    if steps:
-        found["steps after a cancel, most"] = max(steps)
     return found
 
 
@@ -160,17 +142,13 @@ def observe(job: Job) -> Observed:
 async def do(job: Job) -> Observed:
     """Run a job. Raises ServerMisbehaved, OSError, TimeoutError."""
     async with asyncio.timeout(job.limit_s), _peers(job) as peers:
-        match job.measure:
-            case Measure.LOAD:
-                replies = await asyncio.gather(
-                    *(_read(peer, number, job) for number, peer in enumerate(peers))
-                )
-                return Observed(replies=tuple(reply for some in replies for reply in some))
-            case Measure.STOP_ONE:
-                stops = await asyncio.gather(*(
-                    _stop_one(peer, number, job) for number, peer in enumerate(peers) if isinstance(peer, WebSocketClient)
-                ))  # fmt: skip
-                return Observed(stops=tuple(stops))
+        if job.cancel_after_texts is None:
+            replies = await asyncio.gather(*(_read(peer, number, job) for number, peer in enumerate(peers)))
+            return Observed(replies=tuple(reply for some in replies for reply in some))
+        native = [peer for peer in peers if isinstance(peer, WebSocketClient)]
+        waits = (job.cancel_after_texts + number // 2 for number in range(len(native)))
+        stops = await asyncio.gather(*map(_stop_one, native, waits, repeat(job.max_new_tokens)))
+        return Observed(stops=tuple(stops))
 
 
 @asynccontextmanager
@@ -184,10 +162,10 @@ async def _peers(job: Job) -> AsyncIterator[list[ServerClient]]:
 
 async def _connect(job: Job) -> ServerClient:
     if job.api is ServerApi.WEBSOCKET:
-        return await WebSocketClient.open(job.url, temperature=job.temperature, top_p=job.top_p)
+        return await WebSocketClient.open(job.url)
     if job.api is ServerApi.REALTIME:
         return await RealtimeClient.open(job.url, model=job.model)
-    peer = await SseClient.open(job.url, http_api(job.api, job.model, job.more), anew=job.anew)
+    peer = await SseClient.open(job.url, job.api, job.model, job.more, anew=job.anew)
     if job.greets:
         await peer.send_hello()
     return peer
@@ -195,25 +173,25 @@ async def _connect(job: Job) -> ServerClient:
 
 async def _read(peer: ServerClient, number: int, job: Job) -> list[Reply]:
     """Ask for one client's replies, one after the other."""
-    prompts = job.prompts[number * job.replies :][: job.replies] or (job.prompt,) * job.replies
+    prompts = job.prompts[number * job.replies :][: job.replies] or (PROMPT,) * job.replies
     return [await _reply(peer, prompt, job) for prompt in prompts]
 
 
 async def _reply(peer: ServerClient, prompt: str, job: Job) -> Reply:
     sent = time.perf_counter()
     await peer.ask(prompt, job.max_new_tokens)
-    arrivals = []
+    accepted, arrivals = time.perf_counter(), []
     while (heard := await peer.receive()).kind is not Kind.END:
         arrivals.append(time.perf_counter())
     if not arrivals:
         raise ServerMisbehaved("a reply had no text")
-    return Reply(sent, tuple(arrivals), time.perf_counter(), heard.tokens)
+    return Reply(sent, accepted, tuple(arrivals), time.perf_counter(), heard.tokens)
 
 
-async def _stop_one(peer: WebSocketClient, number: int, job: Job) -> Stop:
-    """Cancel a reply, each a little later than the last, so that others are written; skip text that was on its way."""
-    await peer.ask(job.prompt, job.max_new_tokens)
-    for _ in range(job.cancel_after_texts + number // 2):
+async def _stop_one(peer: WebSocketClient, texts: int, max_new_tokens: int) -> Stop:
+    """Cancel a reply after so many texts, while the others are read; skip text that was on its way."""
+    await peer.ask(PROMPT, max_new_tokens)
+    for _ in range(texts):
         if (heard := await peer.receive()).kind is not Kind.TEXT:
             raise ServerMisbehaved(f"a reply ended before it was cancelled: {heard}")
     started = cancelled = time.perf_counter()

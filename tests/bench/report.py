@@ -1,11 +1,12 @@
-"""What all labs share: the conditions of a measurement, figures with targets, their table and their file."""
+"""What all labs share: the conditions of a measurement, figures with targets, their table, their file, the command line."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -156,18 +157,55 @@ class Report(msgspec.Struct, kw_only=True):
         """True if everything was measured, and every target is met."""
         return not self.failures and all(one.met is not False for one in self.findings)
 
-    def conclude(self, out: Path | None) -> int:
-        """Print the table, and write the file if there is one; return the exit status of a lab with targets."""
-        say(f"\n{self.machine}\n{table(self)}")
-        self.write(out)
-        return 0 if self.is_good else 1
+    def fail(self, what: str, failure: MeasurementFailed) -> None:
+        """Note and report a failure."""
+        self.failures.append(Failure(what, str(failure)))
+        say(f"  FAILED: {what}: {failure}")
 
-    def write(self, out: Path | None) -> None:
-        """Write the file, if there is one, as indented JSON."""
+    def conclude(self, out: Path | None) -> int:
+        """Print the table, and write the file if there is one, as indented JSON; return the exit status."""
+        say(f"\n{self.machine}\n{table(self)}")
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
             say(f"Written: {out}")
+        return 0 if self.is_good else 1
+
+
+class NotInstalled(Exception):
+    """Nothing can be measured here. The message says why."""
+
+
+def run_lab(
+    module: str,
+    about: str | None,
+    measure: Callable[[argparse.Namespace], Report],
+    *,
+    file: str = "",
+    parts: Sequence[str] = (),
+    more: Callable[[argparse.ArgumentParser], object] = lambda _parser: None,
+) -> int:
+    """Run a lab as its command line asks; return 0 if every target is met, 1 if not, 2 if nothing could be measured.
+
+    With `--quick` targets don't count. `measure` gets `quick`, `only` (a selection of `parts`) and what `more` adds. All parts
+    in full are written to `file` in docs/bench.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    parser.add_argument("--quick", action="store_true", help="a little of it, to see that it works")
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="what to measure")
+    default = f" (docs/bench/{file}, if all of it runs)" if file else ""
+    parser.add_argument("--out", type=Path, help=f"file for results{default}")
+    more(parser)
+    options = parser.parse_args()
+    try:
+        report = measure(options)
+    except NotInstalled as why:
+        say(str(why))
+        return 2
+    is_whole = not options.quick and set(parts) == set(options.only if parts else ())
+    status = report.conclude(options.out or (RESULTS / file if file and is_whole else None))
+    return int(bool(report.failures)) if options.quick else status
 
 
 def number(value: float) -> str:

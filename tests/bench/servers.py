@@ -1,4 +1,4 @@
-"""The measured servers: how each is started and ended, not its protocol."""
+"""The measured servers: how each is started and ended, and turns of measurements with several. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from engine.upstream import vllm_keeper as keeper
 from tests.bench.clients import ServerApi
-from tests.bench.report import MeasurementFailed
+from tests.bench.load_generator import Figures
+from tests.bench.report import MeasurementFailed, Report, say
 from tests.server_process import free_port
 
+CACHE = Path(__file__).parents[2] / ".cache"
 CB_BLOCKS = 192
 """Pages of 256 tokens: room for twice the fullest level. By default continuous batching takes most of the free
 memory, fills it at its start, and leaves none to the other processes of the machine."""
 CB_BATCH_TOKENS = 2048
 """Tokens of one step: all prompts of the fullest level at once. Its attention mask grows with this and the pages."""
 NEEDED_BY_SERVE = ("accelerate", "fastapi", "openai")
+SLOTS, SLOT_TOKENS = 32, 2048
+"""Slots of llama-server, and the tokens of each: room for a long prompt and its reply."""
+GRACE_S = 10.0
 GOODBYE_S = 20.0
 PROBE_S = 0.05
 NAMES_S = 90.0
@@ -57,20 +63,29 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Callable[[ServerLocation], list[str]]
     variables: Callable[[ServerLocation], Mapping[str, str]] = lambda _place: {}
     needs: tuple[str, ...] = ()
+    home: Path | None = None
+    """Where `make bench-peers` installs another program; it runs in a keeper that ends all its processes with it."""
     ready_s: float = 120.0
     """Seconds that its start may take."""
+    more: dict[str, object] = {}
+    """Fields of its chat completions, so that no reply ends early. Ours needs none: no token of random weights ends one."""
 
     def missing(self) -> list[str]:
-        """Return the packages that it needs and that are not installed."""
-        return [name for name in self.needs if find_spec(name) is None]
+        """Return the packages or the folder that it needs and that are not installed."""
+        installed = self.home is None or (self.home / ".installed").is_file()
+        return [name for name in self.needs if find_spec(name) is None] + [str(self.home)] * (not installed)
 
     def command(self, place: ServerLocation) -> list[str]:
         """Return the command that starts it."""
-        return [sys.executable, "-m", *self.arguments(place)]
+        if self.home is None:
+            return [sys.executable, "-m", *self.arguments(place)]
+        return [sys.executable, "-I", str(keeper.__file__), str(GRACE_S), *self.arguments(place)]
 
     def environment(self, place: ServerLocation) -> dict[str, str]:
-        """Return the whole environment of its process: the same for all servers except for their own settings."""
-        return environment() | dict(self.variables(place))
+        """Return the whole environment of its process. Another program finds nothing of our Python."""
+        hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"} if self.home else set()
+        kept = {name: value for name, value in environment().items() if name not in hidden}
+        return kept | dict(self.variables(place))
 
 
 def environment() -> dict[str, str]:
@@ -97,19 +112,15 @@ def running(contender: Contender, *, model: str, device: str, dtype: str) -> Ite
             _wait_ready(process, place.url + contender.ready, log, contender.ready_s)
             yield place.url
         finally:
-            end(process)
+            _end(process)
 
 
 def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready_s: float) -> None:
     deadline = time.monotonic() + ready_s
     while not _is_ready(url):
-        if process.poll() is not None:
-            raise MeasurementFailed(
-                f"the server ended at its start:\n{log.read_text(errors='replace')[-LAST_WORDS:]}"
-            )
-        if time.monotonic() > deadline:
-            last = log.read_text(errors="replace")[-LAST_WORDS:]
-            raise MeasurementFailed(f"the server was not ready in {ready_s:.0f} s:\n{last}")
+        if process.poll() is not None or time.monotonic() > deadline:
+            why = "ended at its start" if process.poll() is not None else f"was not ready in {ready_s:.0f} s"
+            raise MeasurementFailed(f"the server {why}:\n{log.read_text(errors='replace')[-LAST_WORDS:]}")
         time.sleep(PROBE_S)  # another process's readiness has no event to wait for
 
 
@@ -121,11 +132,11 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def end(process: subprocess.Popen[bytes], *, within_s: float = GOODBYE_S) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process by its own id: politely, then by a signal."""
     process.terminate()
     try:
-        process.wait(within_s)
+        process.wait(GOODBYE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -142,6 +153,59 @@ def model_of(url: str) -> str:
         raise MeasurementFailed(f"the server does not name its model: {error}") from error
 
 
+class Entry(msgspec.Struct, frozen=True):
+    """A server, and the name of the model that it serves."""
+
+    server: Contender
+    model: str
+
+    @property
+    def title(self) -> str:
+        """The name in progress lines."""
+        return f"{self.server.title}, {self.model}"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one server under one load in one round."""
+
+    server: str
+    model: str
+    load: str
+    round: int
+    figures: Figures
+
+
+def in_turns(
+    entries: Sequence[Entry],
+    rounds: int,
+    report: Report,
+    measure: Callable[[Entry, int], Iterator[tuple[str, Figures]]],
+) -> list[Run]:
+    """Measure one server after the other, every second round in the reverse order: `measure` yields loads and figures.
+
+    A server that failed is reported and gets no further turn; what was measured before counts.
+    """
+    runs: list[Run] = []
+    report.details["runs"] = runs
+    failed: set[str] = set()
+    for number in range(rounds):
+        for entry in entries[:: -1 if number % 2 else 1]:
+            if entry.title in failed:
+                continue
+            say(f"Round {number + 1} of {rounds}: {entry.title}")
+            try:
+                for load, found in measure(entry, number):
+                    run = Run(
+                        server=entry.server.name, model=entry.model, load=load, round=number, figures=found
+                    )
+                    runs.append(run)
+                    say(f"  {load}: { ({name: round(value, 1) for name, value in found.items()}) }")
+            except MeasurementFailed as failure:
+                failed.add(entry.title)
+                report.fail(entry.title, failure)
+    return runs
+
+
 def _midstream_variables(place: ServerLocation) -> Mapping[str, str]:
     return {
         "MIDSTREAM_PORT": str(place.port),
@@ -154,10 +218,13 @@ def _midstream_variables(place: ServerLocation) -> Mapping[str, str]:
     }
 
 
+def _listening(place: ServerLocation) -> list[str]:
+    return ["--host", "127.0.0.1", "--port", str(place.port)]
+
+
 def _serve(place: ServerLocation) -> list[str]:
-    options = {"host": "127.0.0.1", "port": place.port, "device": place.device, "dtype": place.dtype}
-    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    return ["transformers.cli.transformers", "serve", place.model, *flags]
+    where = [*_listening(place), "--device", place.device, "--dtype", place.dtype]
+    return ["transformers.cli.transformers", "serve", place.model, *where]
 
 
 def _serve_batched(place: ServerLocation) -> list[str]:
@@ -165,26 +232,46 @@ def _serve_batched(place: ServerLocation) -> list[str]:
     return [*_serve(place), "--continuous-batching", *limits]
 
 
-def _threads(place: ServerLocation) -> list[str]:
-    return ["tests.bench.thread_server", str(place.port), place.model, place.device, place.dtype]
+def vllm(home: Path = CACHE / "vllm") -> Contender:
+    """Return vLLM's server, installed in a folder."""
+
+    def arguments(place: ServerLocation) -> list[str]:
+        program = [str(home / "bin" / "python"), "-P", "-m", "vllm.entrypoints.cli.main", "serve"]
+        options = ["--max-model-len", "4096", "--dtype", place.dtype, "--max-num-seqs", "64"]
+        return [*program, place.model, *_listening(place), *options, "--disable-uvicorn-access-log"]
+
+    variables = {
+        "PATH": f"{home / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+    return Contender(
+        name="vllm", title="vLLM", api=ServerApi.CHAT, ready="/health", arguments=arguments, home=home,
+        variables=lambda _place: variables, ready_s=300.0, more={"ignore_eos": True},
+    )  # fmt: skip
 
 
+def _llama(place: ServerLocation) -> list[str]:
+    program = str(LLAMA_HOME / "build" / "bin" / "llama-server")
+    context = ["--model", place.model, "--ctx-size", str(SLOTS * SLOT_TOKENS)]
+    return [program, *_listening(place), *context, "-np", str(SLOTS), "-cb", "-fa", "on"]
+
+
+LLAMA_HOME = CACHE / "llama"
 MIDSTREAM = Contender(
     name="midstream", title="Midstream", api=ServerApi.WEBSOCKET, ready="/readyz",
     arguments=lambda _place: ["app", "serve"], variables=_midstream_variables,
 )  # fmt: skip
-CONTENDERS = (
-    MIDSTREAM,
-    Contender(
-        name="serve", title="transformers serve", api=ServerApi.SSE, ready="/health",
-        arguments=_serve, needs=NEEDED_BY_SERVE,
-    ),
-    Contender(
-        name="serve-cb", title="serve, continuous batching", api=ServerApi.SSE, ready="/health",
-        arguments=_serve_batched, needs=NEEDED_BY_SERVE,
-    ),
-    Contender(
-        name="threads", title="a thread per request", api=ServerApi.WEBSOCKET, ready="/readyz", arguments=_threads
-    ),
+SERVE = Contender(
+    name="serve", title="transformers serve", api=ServerApi.SSE, ready="/health", arguments=_serve,
+    needs=NEEDED_BY_SERVE,
 )  # fmt: skip
-"""The servers in the order of their turns; the others are compared with the first."""
+SERVE_BATCHED = msgspec.structs.replace(
+    SERVE, name="serve-cb", title="serve, continuous batching", arguments=_serve_batched
+)
+VLLM = vllm()
+LLAMA = Contender(
+    name="llama-server", title="llama-server", api=ServerApi.CHAT, ready="/health", arguments=_llama,
+    home=LLAMA_HOME, more={"ignore_eos": True},
+)  # fmt: skip

@@ -21,7 +21,7 @@ from engine.api import Streamer
 from engine.messages import Chunk, Finished, FinishReason, Message, Params, Request
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
-from tests.bench.servers import CONTENDERS, ServerLocation
+from tests.bench.servers import SERVE, ServerLocation
 from tests.clients.environments import Notify, python_with
 from tests.engine.upstream_server import Answer, upstream_server
 from tests.server_process import ServerProcess, free_port, serving
@@ -138,14 +138,13 @@ def peer_of(server: ServerProcess) -> Peer:
 @asynccontextmanager
 async def transformers_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
     """transformers' own server, with the demo model. It tells nobody whether it is at work: its processor time does."""
-    serve = next(one for one in CONTENDERS if one.name == "serve")
     place = ServerLocation(
         port=free_port(), folder=str(folder), model=CHECKPOINT, device="cpu", dtype="float32"
     )
-    environ = serve.environment(place)
-    with running(serve.command(place), environ, place.url + serve.ready, folder / "serve.log") as pid:
+    environ = SERVE.environment(place)
+    with running(SERVE.command(place), environ, place.url + SERVE.ready, folder / "serve.log") as pid:
         options = UpstreamOptions(
-            "transformers serve", f"{place.url}/v1", CHECKPOINT, 2048, health="../health"
+            "transformers serve", f"{place.url}/v1", CHECKPOINT, context_tokens=2048, health="../health"
         )
         yield Peer(options, lambda: _computes_nothing(pid))
 

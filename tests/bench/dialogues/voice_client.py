@@ -6,11 +6,8 @@ And what is said to it: sentences of the demo's, spoken by espeak-ng, with a pau
 from __future__ import annotations
 
 import asyncio
-import random
-import re
 from collections import deque
 from contextlib import AbstractAsyncContextManager
-from functools import cache
 from pathlib import Path
 from time import monotonic
 
@@ -24,11 +21,12 @@ from speech.espeak import Espeak
 from tests import serve_with
 from tests.app.voice_client import RATE
 from tests.chaos.voice_client import TICK_S, Reply, VoiceClient, connected
-from tests.speech.numbers_in_words import in_words
 
 GRAMMAR = Path(__file__).parents[3] / "demo_model" / "spoken.jsgf"
 LOUD = 200
 """Loudness, of 32,767: speech ends after the last louder sample, before any noise is added."""
+SILENCE_S = 0.5
+"""A cascade takes so much silence for the end of an utterance."""
 Pcm = NDArray[np.int16]
 SPEECH = {
     "MIDSTREAM_SPEECH": "both",
@@ -48,10 +46,8 @@ PLAYED_EVERY = 5
 class RealtimeVoiceClient(VoiceClient):
     """One conversation over a socket. Use `telephone`."""
 
-    def __init__(
-        self, socket: ClientConnection, conversation: str, *, silence_ms: int, noise: float, cascade: bool
-    ) -> None:
-        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `silence_ms` after the end of speech."""
+    def __init__(self, socket: ClientConnection, conversation: str, *, noise: float, cascade: bool) -> None:
+        """`noise`: root mean square, of 32,767. `cascade`: nothing begins until `SILENCE_S` after the end of speech."""
         super().__init__(socket, conversation)
         self.speech_ended_at = 0.0
         """Time at which the last sample of speech had left the microphone."""
@@ -59,8 +55,7 @@ class RealtimeVoiceClient(VoiceClient):
         """Time at which the first one had."""
         self.spoke_ms = 0.0
         """The same, by the sound that the microphone had sent."""
-        self._silence_ms, self._cascade = silence_ms, cascade
-        self._noise, self._random = noise, np.random.default_rng(0)
+        self._cascade, self._noise, self._random = cascade, noise, np.random.default_rng(0)
         self._line: deque[Pcm] = deque()
         self._left, self._begins = 0, False
         self._ticks = 0
@@ -88,7 +83,7 @@ class RealtimeVoiceClient(VoiceClient):
         self._left, self._begins = -(-utterance.ends_at // FRAME), True
         await self.until(lambda: not self._left)
         if self._cascade:
-            await asyncio.sleep(max(0.0, self.speech_ended_at + self._silence_ms / 1000 - monotonic()))
+            await asyncio.sleep(max(0.0, self.speech_ended_at + SILENCE_S - monotonic()))
             await self.send(type="audio.commit")
 
     async def answered(self, count: int) -> Reply:
@@ -136,12 +131,12 @@ class RealtimeVoiceClient(VoiceClient):
 
 
 def telephone(
-    url: str, client_id: str, conversation: str, *, silence_ms: int, noise: float, cascade: bool = False
+    url: str, client_id: str, conversation: str, *, noise: float, cascade: bool = False
 ) -> AbstractAsyncContextManager[RealtimeVoiceClient]:
     """Connect, say hello, and have a telephone run inside the block."""
 
     def make(socket: ClientConnection) -> RealtimeVoiceClient:
-        return RealtimeVoiceClient(socket, conversation, silence_ms=silence_ms, noise=noise, cascade=cascade)
+        return RealtimeVoiceClient(socket, conversation, noise=noise, cascade=cascade)
 
     return connected(url, client_id, make)
 
@@ -173,18 +168,7 @@ async def _synthesize(text: str, voice: str) -> Pcm:
     return np.asarray(pcm[received[0] : received[-1] + 1])
 
 
-@cache
-def _choices(rule: str) -> tuple[str, ...]:
-    found = re.search(rf"<{rule}> = ([^;]*);", GRAMMAR.read_text())
-    assert found is not None, rule
-    return tuple(" ".join(one.split()) for one in found[1].split("|"))
-
-
-def drawn(rule: str, rng: random.Random) -> str:
-    """Return one of the words that a rule of the demo's grammar allows."""
-    return rng.choice(_choices(rule))
-
-
-def number(rng: random.Random, most: int) -> str:
-    """Return a number in words, from one on."""
-    return in_words(rng.randint(1, most))
+def names() -> list[str]:
+    """Return the names that the demo's grammar knows."""
+    rule = GRAMMAR.read_text().partition("<name> = ")[2].partition(";")[0]
+    return [one.strip() for one in rule.split("|")]

@@ -10,37 +10,32 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from tests.bench.engine.__main__ import Plan, Session
-from tests.bench.engine.load import tokens_per_s
-from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, Shape
+from tests.bench.engine.shapes import LLAMA_8B, QWEN_1B5, SPECK, Shape
 from tests.bench.engine.worker import TITLES, Name, assembled
-from tests.bench.report import TIMES, Report
+from tests.bench.report import NotInstalled, Report, run_lab
 
-NO_DEVICE = 2
-"""The exit code if there is no CUDA device."""
 LEVELS = (1, 64)
 
 
-def main() -> int:
-    """Measure; return 0 if nothing failed, whatever the figures are, and 2 if there is no CUDA device."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.engine.gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, help="file for results")
-    parser.add_argument("--device", default=os.environ.get("DEVICE", "cuda:0"), help="cuda:0 by default")
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> Report:
+    """Measure. Raises NotInstalled if there is no CUDA device."""
     name = _device_name(options.device)
     if name is None:
-        print(
+        raise NotInstalled(
             f"bench-gpu: PyTorch finds no CUDA device {options.device} here, so there is nothing to measure."
         )
-        return NO_DEVICE
-    plan = Plan(models=(QWEN_1B5, LLAMA_8B), cut_s=30.0)
-    report = conduct(plan, name, device=options.device)
-    report.conclude(options.out)
-    return 1 if report.failures else 0
+    models = (SPECK,) if options.quick else (QWEN_1B5, LLAMA_8B)
+    return conduct(Plan(models=models, cut_s=30.0), name, device=options.device)
+
+
+def more(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this lab alone."""
+    device = os.environ.get("DEVICE", "cuda:0")
+    parser.add_argument("--device", default=device, help="cuda:0 by default")
 
 
 def conduct(plan: Plan, processor: str, *, device: str, levels: Sequence[int] = LEVELS) -> Report:
@@ -57,15 +52,7 @@ def conduct(plan: Plan, processor: str, *, device: str, levels: Sequence[int] = 
                 pool.dismiss()
             for at_once in levels:
                 readings = {TITLES[name]: by_level[at_once] for name, by_level in speeds.items() if by_level}
-                value = (
-                    readings[TITLES[Name.OURS]] / readings[TITLES[Name.BATCHING]]
-                    if len(readings) == len(Name)
-                    else None
-                )
-                label = (
-                    f"{shape.name} {plan.dtype}, {at_once} at once: tokens/s against {TITLES[Name.BATCHING]}"
-                )
-                session.found("throughput", label, value, unit=TIMES, readings=readings)
+                session.ratio(shape, at_once, readings)
     return session.report
 
 
@@ -74,7 +61,7 @@ def _turn(session: Session, shape: Shape, name: Name, levels: Sequence[int], _: 
     plan, speeds = session.plan, {}
     for at_once in levels:
         session.pool.load(name, shape, plan.dtype, plan.load(at_once, 0, new_tokens=8))
-        speeds[at_once] = tokens_per_s(session.pool.load(name, shape, plan.dtype, plan.load(at_once, 0)))
+        speeds[at_once] = session.pool.load(name, shape, plan.dtype, plan.load(at_once, 0)).tokens_per_s
     return speeds
 
 
@@ -89,4 +76,4 @@ def _device_name(device: str) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_lab("tests.bench.engine.gpu", __doc__, main, more=more))

@@ -1,19 +1,15 @@
-"""One load of a contender: requests in, the time of each token out, and figures of them. Knows no contender by name."""
+"""One load of a contender: requests in, the time of each token out, and their rate. Knows no contender by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from random import Random
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tests.bench.report import MS, percentile
-
 TEMPERATURE, TOP_P = 0.8, 0.95
-BEGUN = 8
-"""Tokens that every stream has when the intruder comes, so that no prefill is left."""
 
 
 class ContenderFailed(Exception):
@@ -53,8 +49,7 @@ class Contender(Protocol):
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """A number of requests at once, each with a prompt of its own, read to the end.
 
-    `cut_s`: all is cancelled after this time, and tokens until then count. `intruder_tokens`: once every stream
-    has begun, one more prompt of this length comes, and all ends when its first token is there. `salt` varies prompts.
+    `cut_s`: all is cancelled after this time, and tokens until then count. `salt` varies prompts.
     """
 
     at_once: int
@@ -62,7 +57,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     new_tokens: int
     cut_s: float
     salt: int = 0
-    intruder_tokens: int | None = None
 
 
 WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
@@ -71,19 +65,17 @@ WARM_UP = (Load(at_once=1, prompt_tokens=64, new_tokens=4, cut_s=30),) * 2 + (
 """The first steps of a process are slow, for every contender."""
 
 
-class Stream(msgspec.Struct, frozen=True):
-    """One reply as it was read: the time of the request, and of each token."""
+class Observed(msgspec.Struct, frozen=True):
+    """The outcome of a load: when it was sent, and when each token of any reply came. `cut`: replies had not ended in time."""
 
     sent: float
-    arrivals: tuple[float, ...]
-
-
-class Observed(msgspec.Struct, frozen=True):
-    """The outcome of a load. `cut`: time ran out before the replies had ended."""
-
-    streams: tuple[Stream, ...]
-    intruder: Stream | None = None
+    arrivals: Sequence[float]
     cut: bool = False
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The tokens per second of all replies, from the request to the last token. 0 if there were none."""
+        return len(self.arrivals) / (self.arrivals[-1] - self.sent) if self.arrivals else 0.0
 
 
 def prompt(length: int, vocabulary: int, seed: object) -> list[int]:
@@ -92,95 +84,23 @@ def prompt(length: int, vocabulary: int, seed: object) -> list[int]:
     return [draw.randrange(vocabulary) for _ in range(length)]
 
 
-class _Run:
-    """The requests of one load: when each was sent, the time of each token, and which are `running`."""
-
-    def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
-        self.sent: dict[str, float] = {}
-        self.arrivals: dict[str, list[float]] = {}
-        self.running: set[str] = set()
-        self._contender, self._clock = contender, clock
-
-    def submit(self, requests: Sequence[GenerationRequest]) -> None:
-        """Send requests and note the time."""
-        now = self._clock()
-        for requested in requests:
-            self.sent[requested.name], self.arrivals[requested.name] = now, []
-            self.running.add(requested.name)
-        self._contender.submit(requests)
-
-    def take(self) -> None:
-        """Wait for news, and note it."""
-        news = self._contender.wait()
-        now = self._clock()
-        for one in news:
-            self.arrivals[one.name] += [now] * one.tokens
-            if one.ended:
-                self.running.discard(one.name)
-
-    def leave(self) -> None:
-        """Cancel the running requests, and wait for their ends; tokens meanwhile do not count."""
-        for name in self.running:
-            self._contender.cancel(name)
-        while self.running:
-            self.running -= {one.name for one in self._contender.wait() if one.ended}
-
-
-def observe(
-    contender: Contender, load: Load, *, vocabulary: int, clock: Callable[[], float], turn: int
-) -> Observed:
+def observe(contender: Contender, load: Load, *, vocabulary: int, turn: int) -> Observed:
     """Run a load to its end. `turn` makes the requests' names unique. Raises ContenderFailed."""
-    run = _Run(contender, clock)
     names = [f"{turn}-{number}" for number in range(load.at_once)]
-    run.submit([_request(load, name, load.prompt_tokens, vocabulary) for name in names])
-    deadline, intruder = clock() + load.cut_s, ""
-    while run.running and not run.arrivals.get(intruder) and clock() <= deadline:
-        run.take()
-        if not intruder and load.intruder_tokens and min(map(len, run.arrivals.values())) >= BEGUN:
-            intruder = f"{turn}-intruder"
-            run.submit([_request(load, intruder, load.intruder_tokens, vocabulary)])
-    cut = bool(run.running) and not run.arrivals.get(intruder)
-    run.leave()
-    streams = {name: Stream(at, tuple(run.arrivals[name])) for name, at in run.sent.items()}
-    apart = streams.pop(intruder, None)
-    return Observed(tuple(streams.values()), apart, cut)
-
-
-def _request(load: Load, name: str, length: int, vocabulary: int) -> GenerationRequest:
-    return GenerationRequest(name, prompt(length, vocabulary, (load.salt, name)), load.new_tokens, name)
-
-
-def tokens_per_s(observed: Observed) -> float:
-    """Return the tokens per second of all streams, from the first prompt sent to the last token. 0 if there were none."""
-    arrivals = [arrival for stream in observed.streams for arrival in stream.arrivals]
-    if not arrivals:
-        return 0.0
-    return len(arrivals) / (max(arrivals) - min(stream.sent for stream in observed.streams))
-
-
-def steadiness(observed: Observed) -> float | None:
-    """Return p99 / p50 of the gaps between tokens while all streams run: after the last began, before one ended."""
-    begun = max((stream.arrivals[0] for stream in observed.streams if stream.arrivals), default=0.0)
-    ended = min((stream.arrivals[-1] for stream in observed.streams if stream.arrivals), default=0.0)
-    gaps = [
-        later - earlier
-        for stream in observed.streams
-        for earlier, later in pairwise(stream.arrivals)
-        if begun <= earlier and later <= ended
+    prompts = [prompt(load.prompt_tokens, vocabulary, (load.salt, name)) for name in names]
+    requests = [
+        GenerationRequest(name, tokens, load.new_tokens, name)
+        for name, tokens in zip(names, prompts, strict=True)
     ]
-    middle, high = percentile(gaps, 0.5), percentile(gaps, 0.99)
-    return high / middle if middle and high else None
-
-
-def longest_gap_ms(observed: Observed) -> float | None:
-    """Return the longest wait of any stream, in milliseconds, from the intruder's arrival to its first token."""
-    intruder = observed.intruder
-    if intruder is None or not intruder.arrivals:
-        return None
-    gaps = [
-        later - earlier
-        for stream in observed.streams
-        for earlier, later in pairwise([*stream.arrivals, intruder.arrivals[0]])
-        if later > intruder.sent
-    ]
-    return max(gaps, default=0.0) * MS
+    running, arrivals, sent = set(names), list[float](), perf_counter()
+    contender.submit(requests)
+    while running and perf_counter() <= sent + load.cut_s:
+        news = contender.wait()
+        arrivals += [perf_counter()] * sum(one.tokens for one in news)
+        running -= {one.name for one in news if one.ended}
+    cut = bool(running)
+    for name in running:
+        contender.cancel(name)
+    while running:
+        running -= {one.name for one in contender.wait() if one.ended}
+    return Observed(sent, arrivals, cut)

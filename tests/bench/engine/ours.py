@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from engine.execution.executor import LoadedModel
 from engine.loading.loader import load
 from engine.machine import EngineOptions
@@ -26,9 +28,11 @@ from tests.bench.engine.load import (
     TokenUpdate,
     prompt,
 )
-from tests.bench.engine.worker import OwnJob, OwnMeasure, Worker
+from tests.bench.engine.worker import Worker
 
 Facts = dict[str, float]
+SAMPLED = SamplingParams(1, True, TEMPERATURE, TOP_P, 0, 1.0, None, None)
+"""The sampling parameters of all contenders."""
 MOST_STEPS_BETWEEN = 4
 """The most steps between two cancels of running replies."""
 LONG_PROMPTS = 2
@@ -78,10 +82,8 @@ class MidstreamEngine:
 
     def ask(self, request: GenerationRequest) -> RecordedReply:
         """Submit one request; its tokens are recorded as they come."""
-        reply, sampled = (
-            RecordedReply(ReplyText(detokenizer_of(self._vocabulary))),
-            sampling(request.new_tokens),
-        )
+        reply = RecordedReply(ReplyText(detokenizer_of(self._vocabulary)))
+        sampled = msgspec.structs.replace(SAMPLED, max_new_tokens=request.new_tokens)
         salt = request.conversation
         self.core.submit(PreparedRequest(request.name, request.prompt, sampled, reply, cache_salt=salt))
         return reply
@@ -101,14 +103,6 @@ class MidstreamEngine:
         self.core.cancel(name)
 
 
-def sampling(new_tokens: int) -> SamplingParams:
-    """Return the sampling parameters of all contenders."""
-    return SamplingParams(
-        max_new_tokens=new_tokens, do_sample=True, temperature=TEMPERATURE, top_p=TOP_P, top_k=0,
-        repetition_penalty=1.0, seed=None, max_time_s=None,
-    )  # fmt: skip
-
-
 def _token_updates(output: Output) -> list[TokenUpdate]:
     match output:
         case Chunk():
@@ -121,13 +115,15 @@ def _token_updates(output: Output) -> list[TokenUpdate]:
             return []
 
 
-def next_turn(engine: MidstreamEngine, job: OwnJob) -> Facts:
+def next_turn(
+    engine: MidstreamEngine, *, long_tokens: int, new_tokens: int, added_tokens: int, salt: int = 0
+) -> Facts:
     """Run two turns of a conversation, each to its end: how long each took to its first text. Raises ContenderFailed."""
-    vocabulary, name = engine.model.vocabulary, f"conversation-{job.salt}"
-    history = prompt(job.long_tokens, vocabulary, name)
-    first_s, tokens, _ = _turn(engine, GenerationRequest(f"{name}-1", history, job.new_tokens, name))
-    longer = [*history, *tokens, *prompt(job.prompt_tokens, vocabulary, f"{name}-added")]
-    next_s, _, cached = _turn(engine, GenerationRequest(f"{name}-2", longer, job.new_tokens, name))
+    vocabulary, name = engine.model.vocabulary, f"conversation-{salt}"
+    history = prompt(long_tokens, vocabulary, name)
+    first_s, tokens, _ = _turn(engine, GenerationRequest(f"{name}-1", history, new_tokens, name))
+    longer = [*history, *tokens, *prompt(added_tokens, vocabulary, f"{name}-added")]
+    next_s, _, cached = _turn(engine, GenerationRequest(f"{name}-2", longer, new_tokens, name))
     return {"first_s": first_s, "next_s": next_s, "prompt_tokens": len(longer), "cached_tokens": cached}
 
 
@@ -149,20 +145,20 @@ def _turn(engine: MidstreamEngine, request: GenerationRequest) -> tuple[float, S
     return first_s, reply.tokens, cached
 
 
-def cancels(engine: MidstreamEngine, job: OwnJob) -> Facts:
+def cancels(engine: MidstreamEngine, *, at_once: int, prompt_tokens: int, long_tokens: int) -> Facts:
     """Cancel running replies at random moments, then long prompts within their prefill: the most steps after a cancel.
 
     And the longest step of a long prompt's whole prefill, which a cancel may have to wait for. Raises ContenderFailed.
     """
-    draw, names = Random(0), [f"decode-{number}" for number in range(job.at_once)]
+    draw, names = Random(0), [f"decode-{number}" for number in range(at_once)]
     for name in names:
-        engine.begin(name, job.prompt_tokens)
+        engine.begin(name, prompt_tokens)
     decode = [_cancel_after(engine, name, draw.randint(1, MOST_STEPS_BETWEEN)) for name in names]
     prefill, longest = [], 0.0
     for number in range(LONG_PROMPTS):
-        engine.begin(f"prefill-{number}", job.long_tokens)
+        engine.begin(f"prefill-{number}", long_tokens)
         prefill.append(_cancel_after(engine, f"prefill-{number}", 1 + number))
-        engine.begin(f"whole-{number}", job.long_tokens)
+        engine.begin(f"whole-{number}", long_tokens)
         begun = False
         while not begun:
             before = time.perf_counter()
@@ -184,7 +180,7 @@ def _cancel_after(engine: MidstreamEngine, name: str, steps: int) -> int:
     raise ContenderFailed("a cancelled request had no end")
 
 
-def memory(engine: MidstreamEngine, job: OwnJob) -> Facts:
+def memory(engine: MidstreamEngine, *, turns: int, settled: int, at_once: int) -> Facts:
     """Run many short turns, `at_once` at any moment, some cancelled at random moments: resident memory then and in the end.
 
     Raises ContenderFailed, or OSError if the system does not report memory.
@@ -192,10 +188,10 @@ def memory(engine: MidstreamEngine, job: OwnJob) -> Facts:
     draw, submitted, ended, cancelled, settled_bytes = Random(0), 0, 0, 0, 0
     cancel_in: dict[str, int] = {}
     """Remaining steps of the turns that will be cancelled."""
-    while ended < job.turns:
-        if ended >= job.settled and not settled_bytes:
+    while ended < turns:
+        if ended >= settled and not settled_bytes:
             settled_bytes = _resident_bytes()
-        while submitted - ended < job.at_once:
+        while submitted - ended < at_once:
             name, conversation = f"turn-{submitted}", f"conversation-{draw.randrange(CONVERSATIONS)}"
             # The same conversation begins the same way each time: what the engine kept of it is used again.
             tokens = prompt(draw.randint(*PROMPT_TOKENS), engine.model.vocabulary, conversation)
@@ -223,8 +219,5 @@ def _resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-MEASURES: dict[OwnMeasure, Callable[[MidstreamEngine, OwnJob], Facts]] = {
-    OwnMeasure.NEXT_TURN: next_turn,
-    OwnMeasure.CANCEL: cancels,
-    OwnMeasure.MEMORY: memory,
-}
+MEASURES: dict[str, Callable[..., Facts]] = {"next_turn": next_turn, "cancels": cancels, "memory": memory}
+"""What is measured of our engine alone, each with sizes of its own."""

@@ -5,20 +5,16 @@ No token ends a reply, and each one is one to three ASCII characters: a token is
 
 from __future__ import annotations
 
-import sysconfig
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tests.bench.engine.shapes import Shape
 
-CACHE = Path(__file__).parents[3] / ".cache" / "bench"
-LARGE = 131_072
-END = "<|end|>"
 LETTERS = [chr(code) for code in range(0x21, 0x7F)]
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}:{{ message.content }};{% endfor %}"
@@ -76,32 +72,10 @@ def _tokenizer(shape: Shape) -> Any:
     return tokenizer
 
 
-def large_tokenizer(size: int = LARGE, texts: Path | None = None) -> Any:
-    """Return a tokenizer as large as those of common models: byte-level BPE, trained in a minute, or read from `.cache`.
+def save_gguf(folder: Path, file: Path) -> None:
+    """Write a drawn Llama's folder as a GGUF file, its matrices in bfloat16, as llama.cpp reads it."""
+    from tests.engine.gguf_files import write_gguf  # noqa: PLC0415 - a device may lack the package
 
-    `texts`: a folder of Python files, or None for Python's own library.
-    """
-    file = CACHE / f"vocabulary-{size}.json"
-    if not file.exists():
-        backend = Tokenizer(models.BPE())
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(
-            vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
-        )
-        sources = sorted((texts or Path(sysconfig.get_path("stdlib"))).rglob("*.py"))
-        backend.train_from_iterator((source.read_text(errors="replace") for source in sources), trainer)
-        CACHE.mkdir(parents=True, exist_ok=True)
-        backend.save(str(file))
-    untyped: Any = PreTrainedTokenizerFast
-    tokenizer = untyped(tokenizer_file=str(file), eos_token=END)
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
-
-
-def save_wide(folder: Path, tokenizer: Any) -> None:
-    """Write a small model folder with a large vocabulary."""
-    size = len(tokenizer)
-    save(Shape(name="wide", hidden=256, layers=6, heads=4, intermediate=688, vocabulary=size), folder)
-    tokenizer.save_pretrained(folder)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(folder)
+    write_gguf(file, model, tokenizer=tokenizer, template=TEMPLATE, is_bfloat16=True)

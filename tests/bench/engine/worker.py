@@ -5,11 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -54,33 +54,6 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     most_at_once: int = 32
 
 
-class OwnMeasure(StrEnum):
-    """What is measured of our engine alone (`tests/bench/engine/ours.py`)."""
-
-    NEXT_TURN = "next-turn"
-    CANCEL = "cancel"
-    MEMORY = "memory"
-
-
-class OwnJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A measurement of our engine alone, and its sizes."""
-
-    measure: OwnMeasure
-    at_once: int = 1
-    prompt_tokens: int = 0
-    new_tokens: int = 0
-    long_tokens: int = 0
-    turns: int = 0
-    settled: int = 0
-    salt: int = 0
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """Answers a start or a job that failed, in words for people."""
-
-    message: str
-
-
 class WorkerPool:
     """Processes by what they were started with, and their models, all on one device. Use `assembled`."""
 
@@ -94,17 +67,16 @@ class WorkerPool:
 
     def load(self, name: Name, shape: Shape, dtype: str, load: Load) -> Observed:
         """Have a contender run a load. Raises MeasurementFailed."""
-        observed = self._ask(self._worker(name, shape, dtype), load, limit_s=load.cut_s + ANSWER_S)
-        assert isinstance(observed, Observed)
+        worker = self._worker(name, shape, dtype)
+        observed: Observed = self._ask(worker, "load", load.cut_s + ANSWER_S, load=load)
         return observed
 
     def facts(
-        self, shape: Shape, dtype: str, job: OwnJob, *, kv_bytes: int | None = None
+        self, shape: Shape, dtype: str, measure: str, *, kv_bytes: int | None = None, **sizes: int
     ) -> dict[str, float]:
-        """Have our engine run a job. Raises MeasurementFailed."""
-        facts: dict[str, float] = self._ask(
-            self._worker(Name.OURS, shape, dtype, kv_bytes), job, limit_s=ANSWER_S
-        )
+        """Have our engine measured alone (`MEASURES` in `ours.py`), with these sizes. Raises MeasurementFailed."""
+        worker = self._worker(Name.OURS, shape, dtype, kv_bytes)
+        facts: dict[str, float] = self._ask(worker, measure, ANSWER_S, **sizes)
         return facts
 
     def dismiss(self) -> None:
@@ -118,7 +90,7 @@ class WorkerPool:
             kv_bytes=kv_bytes, device=self._device, most_at_once=self._most_at_once,
         )  # fmt: skip
 
-    def _ask(self, worker: Worker, job: Load | OwnJob, *, limit_s: float) -> Any:
+    def _ask(self, worker: Worker, measure: str, limit_s: float, **sizes: object) -> Any:
         if worker not in self._running:
             # Compute threads wait as the contender's authors intend.
             more = torch_settings(os.environ) if worker.contender is Name.OURS else {}
@@ -126,23 +98,22 @@ class WorkerPool:
             self._running[worker] = started(_serve, worker, theirs, variables=more), ours
             theirs.close()
             self._receive(worker, START_S)
-        self._running[worker][1].send(job)
+        self._running[worker][1].send((measure, sizes))
         return self._receive(worker, limit_s)
 
     def _receive(self, worker: Worker, limit_s: float) -> Any:
-        """Return the next answer. A process that sends none in time, or ends, is started anew when it is needed."""
+        """Return the next answer. A process that fails, or sends none in time, is started anew when it is needed."""
         line = self._running[worker][1]
         try:
+            answer: Any = MeasurementFailed(f"no answer within {limit_s:.0f} s")
             if line.poll(limit_s):
                 answer = line.recv()
-                if isinstance(answer, Failed):
-                    raise MeasurementFailed(answer.message)
-                return answer
-            why = f"no answer within {limit_s:.0f} s"
         except (EOFError, OSError):
-            why = "its process ended"
-        self._end(worker)
-        raise MeasurementFailed(why)
+            answer = MeasurementFailed("its process ended")
+        if isinstance(answer, MeasurementFailed):
+            self._end(worker)
+            raise answer
+        return answer
 
     def _end(self, worker: Worker) -> None:
         process, line = self._running.pop(worker)
@@ -166,13 +137,25 @@ def drawn(shape: Shape, folder: Path, device: str = "cpu") -> Path:
     """Return the folder of a model below a folder; its weights are drawn on the first call. Raises MeasurementFailed."""
     made = folder / shape.name
     if not made.is_dir():
-        process = started(_draw, shape, made, device)
-        process.join(SAVING_S)
-        process.kill()
-        process.join()
-        if process.exitcode != 0:
-            raise MeasurementFailed(f"the weights of {shape.name} were not drawn")
+        _save("save", shape, made, device)
     return made
+
+
+def in_gguf(model: Path) -> Path:
+    """Return a drawn model as a GGUF file, written on the first call. Raises MeasurementFailed."""
+    made = model.with_suffix(".gguf")
+    if not made.exists():
+        _save("save_gguf", model, made)
+    return made
+
+
+def _save(function: str, *args: object) -> None:
+    process = started(_saving, function, *args)
+    process.join(SAVING_S)
+    process.kill()
+    process.join()
+    if process.exitcode != 0:
+        raise MeasurementFailed(f"a model was not written: {function}{args}")
 
 
 def started(
@@ -191,41 +174,32 @@ def started(
     return process
 
 
-def _draw(shape: Shape, folder: Path, device: str) -> None:
-    from tests.bench.engine.weights import save  # noqa: PLC0415 - torch, in this process alone
+def _saving(function: str, *args: object) -> None:
+    from tests.bench.engine import weights  # noqa: PLC0415 - torch, in this process alone
 
-    save(shape, folder, device)
+    getattr(weights, function)(*args)
 
 
 def _serve(worker: Worker, line: Connection) -> None:
-    """Load the model, say so, and serve jobs until the other side is gone."""
-    turn = 0
-
-    def answer(job: Load | OwnJob) -> Observed | dict[str, float]:
-        nonlocal turn
-        turn += 1
-        if isinstance(job, Load):
-            return observe(contender, job, vocabulary=worker.vocabulary, clock=time.perf_counter, turn=turn)
-        facts: dict[str, float] = own[job.measure](contender, job)
-        return facts
-
+    """Load the model, say so, and serve jobs until one fails or the other side is gone."""
+    turns = count()
     try:
-        contender, own = _make(worker)
+        contender, measures = _make(worker)
+
+        def run(load: Load) -> Observed:
+            return observe(contender, load, vocabulary=worker.vocabulary, turn=next(turns))
+
         for load in WARM_UP:
-            answer(load)
-    except Exception as error:  # noqa: BLE001 - the boundary of a start: its answer is the failure
+            run(load)
+        line.send(None)
+        while True:
+            measure, sizes = line.recv()
+            line.send(run(**sizes) if measure == "load" else measures[measure](contender, **sizes))
+    except EOFError:
+        os._exit(0)  # taking torch down piece by piece takes a second; the kernel does it at once
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: its answer is the failure
         traceback.print_exc()
-        line.send(Failed(f"{type(error).__name__}: {error}"))
-        return
-    line.send(None)
-    while True:
-        try:
-            line.send(answer(line.recv()))
-        except EOFError:
-            os._exit(0)  # taking torch down piece by piece takes a second; the kernel does it at once
-        except Exception as error:  # noqa: BLE001 - the boundary of a job: its answer is the failure
-            traceback.print_exc()
-            line.send(Failed(f"{type(error).__name__}: {error}"))
+        line.send(MeasurementFailed(f"{type(error).__name__}: {error}"))
 
 
 def _make(worker: Worker) -> Any:

@@ -15,7 +15,7 @@ from sessions.records import digest
 from sessions.store.client import SCHEDULE, TAKE_DUE, run_script
 from sessions.store.journal import LISTS, READ_BYTES, Compaction, _list
 from sessions.turn.message_request import Edit, Regenerate
-from tests.bench.storage import cost
+from tests.bench.conversations import cost
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
 
