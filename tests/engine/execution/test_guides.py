@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, _MatcherWorker, mask_of, masked
+from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, mask_of, masked
 from engine.grammar import GrammarSource
 from engine.messages import ErrorCode, Format, Grammar, Regex
 from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
@@ -191,45 +189,3 @@ def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
     assert other.state is GuideState.READY
     assert broken.fault is not None
     assert broken.fault.code is ErrorCode.INTERNAL
-
-
-@pytest.fixture
-def no_switches() -> Iterator[None]:
-    """Python's threads take turns only where one lets go."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(LONG)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("no_switches")
-def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
-    """Thousands of rules begin behind it: that takes tens of milliseconds, and is refused then."""
-    rules = [f'r{n}: "{n:05}"' for n in range(4000)]
-    choice = "|".join(f"r{n}" for n in range(4000))
-    source = source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules])))
-    assert (
-        max(thread_switches(source) for _ in range(5)) > 10
-    )  # the machine may be busy at one time or another
-
-
-def thread_switches(source: GrammarSource) -> int:
-    """How often Python came to its turn while a token was taken."""
-    matcher = compiler().matcher(source)
-    hands, (token,), turns = _MatcherWorker(vocabulary()), ids_of("x"), 0
-    taking: list[bool] = []
-    taken: list[bool] = []
-
-    def take() -> None:
-        taking.append(True)
-        taken.append(hands.consume(matcher, token))
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    while not taken:
-        turns += len(taking)
-        time.sleep(0)
-    thread.join()
-    assert taken == [False]
-    assert "items" in matcher.get_error()
-    return turns

@@ -20,7 +20,7 @@ from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Q
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import PreparedRequest, ReplyText
-from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
+from tests.engine.faulty_requests import POISON, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
@@ -115,21 +115,24 @@ def test_cancels_that_find_nothing_are_ignored(core: EngineCore) -> None:
     assert core.statistics().cancels == 1
 
 
-@pytest.mark.parametrize("running", [True, False])
-def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
+@pytest.mark.parametrize(("running", "feeds"), [(True, False), (True, True), (False, False)])
+def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool, feeds: bool) -> None:
     clock = Clock()
     core = EngineCore(served("llama", max_batch=1), clock=clock)
+    if feeds:
+        core._executor.feed()
     if not running:
         core.submit(prepared_request("first", prompt(5), LONG))
     core.submit(
         prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
     )
-    outputs = core.step() + core.step()
+    outputs = core.step() + core.step() + (core.step() if feeds else [])
     clock.now = 2.0
     outputs += core.step()
     end = end_of(outputs, "a")
     assert end.reason is FinishReason.TIMEOUT
     assert len(tokens_of(outputs, "a")) == end.generated_tokens == (2 if running else 0)
+    assert core.busy is not running
 
 
 def test_time_that_runs_out_after_the_end_is_no_second_end(core: EngineCore) -> None:
@@ -352,14 +355,6 @@ def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
     assert end_of(run_out(core), "c").cached_tokens == 0
 
 
-def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(40), reply=Unended()))
-    outputs = run_out(core)
-    assert end_of(outputs, "a").reason is FinishReason.ERROR
-    core.submit(prepared_request("b", prompt(40)))
-    assert end_of(run_out(core), "b").cached_tokens == 39
-
-
 def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
     clock = Clock()
     core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)
@@ -500,20 +495,6 @@ def test_a_step_in_flight_is_nothing_to_the_next_request_of_the_same_name(fed: E
     assert len(tokens_of(run_out(fed), "a")) == 8
 
 
-def test_time_that_runs_out_ends_what_is_in_flight() -> None:
-    clock = Clock()
-    fed = async_core(served("llama"), clock=clock)
-    fed.submit(
-        prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
-    )
-    outputs = fed.step() + fed.step() + fed.step()
-    clock.now = 2.0
-    outputs += fed.step()
-    end = end_of(outputs, "a")
-    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.TIMEOUT, 2, 2)
-    assert not fed.busy
-
-
 def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     model = served("llama", max_batch=1)
     with torch.no_grad():
@@ -529,55 +510,34 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     assert end_of(run_out(fed), "b").reason is FinishReason.LENGTH
 
 
-def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told() -> None:
-    model = served("llama", max_batch=2)
-    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    fed = async_core(model)
-    fed.submit(prepared_request("good", prompt(5)))
-    outputs = fed.step() + fed.step()
-    fed.submit(prepared_request("bad", [1, POISON, 2]))
-    outputs += run_out(fed)
-    assert "memory" in (end_of(outputs, "bad").error or "")
-    assert len(tokens_of(outputs, "good")) == 8
-
-
-def test_a_step_that_runs_out_of_memory_at_its_end_is_computed_again(
-    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["sampling", "fetching"])
+def test_a_step_whose_tokens_find_no_memory_is_computed_again(
+    where: str, fed: EngineCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = EngineCore(served("llama"))
-    for one in (plain, fed):
-        one.submit(prepared_request("a", prompt(5)))
-    sample, failures = fed._executor._sampler.sample, [torch.OutOfMemoryError("no room")]
-
-    def short_of_memory(logits: torch.Tensor, slots: Sequence[int]) -> list[int | None]:
-        if failures:
-            raise failures.pop()
-        return sample(logits, slots)
-
-    fed.submit(prepared_request("b", prompt(6)))
-    outputs = fed.step()
-    monkeypatch.setattr(fed._executor._sampler, "sample", short_of_memory)
-    outputs += run_out(fed)
-    assert tokens_of(outputs, "a") == tokens_of(run_out(plain), "a")
-    assert len(tokens_of(outputs, "b")) == 8
-
-
-def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
-    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = EngineCore(served("llama"))
+    plain, executor = EngineCore(served("llama")), fed._executor
     for one in (plain, fed):
         one.submit(prepared_request("a", prompt(5)))
         one.submit(prepared_request("b", prompt(6)))
-    fetch, failures = fed._executor.fetch, [OutOfMemory("no room")]
+    outputs = fed.step()
+    sample, fetch, failures = executor._sampler.sample, executor.fetch, [OutOfMemory("no room")]
 
-    def short_of_memory(launched: LaunchedStep) -> list[Outcome]:
-        if failures and len(launched.spans) == 2:
+    def fail_once() -> None:
+        if failures:
             raise failures.pop()
+
+    def short_of_memory(logits: torch.Tensor, slots: Sequence[int]) -> list[int | None]:
+        fail_once()
+        return sample(logits, slots)
+
+    def fetch_later(launched: LaunchedStep) -> list[Outcome]:
+        fail_once()
         return fetch(launched)
 
-    monkeypatch.setattr(fed._executor, "fetch", short_of_memory)
-    expected, outputs = run_out(plain), run_out(fed)
+    if where == "sampling":
+        monkeypatch.setattr(executor._sampler, "sample", short_of_memory)
+    else:
+        monkeypatch.setattr(executor, "fetch", fetch_later)
+    expected, outputs = run_out(plain), outputs + run_out(fed)
     assert not failures
     for name in ("a", "b"):
         assert tokens_of(outputs, name) == tokens_of(expected, name)

@@ -169,13 +169,15 @@ def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str
     assert written(start(core) + run_out(core)) == undisturbed
 
 
-@pytest.mark.parametrize("reply", [Numbers, Unended])
+@pytest.mark.parametrize(("reply", "feeds"), [(Numbers, False), (Numbers, True), (Unended, False)])
 def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_fails_as_well(
-    reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
+    reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture, *, feeds: bool
 ) -> None:
     model = poisoned(max_batch=9, kv_tokens=ROOM)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
     core = EngineCore(model)
+    if feeds:
+        core._executor.feed()
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))

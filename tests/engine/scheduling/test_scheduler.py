@@ -454,17 +454,6 @@ def test_one_slow_step_leaves_an_eighth_of_the_budget_and_costs_some_steps(
     assert step_s <= 1.2 * max(pace.target_s, decode_s + before * seconds_per_token)
 
 
-@given(machines)
-def test_prompts_get_a_share_of_the_time_however_long_replies_alone_take(
-    machine: tuple[float, float],
-) -> None:
-    decode_s, seconds_per_token = machine
-    pace = warmed_up(seconds_per_token, decode_s=decode_s)
-    least = LEAST_SHARE * pace.target_s / seconds_per_token
-    # Beside long steps of the replies, what a token takes is known to a factor.
-    assert pace.budget >= max(SMALLEST_BUDGET, int(0.1 * min(least, LARGEST_BUDGET)))
-
-
 @given(machines, st.floats(1e-3, 0.4))
 def test_what_running_replies_take_is_learned_beside_prompts_alone(
     machine: tuple[float, float], later_s: float

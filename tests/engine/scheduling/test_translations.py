@@ -51,22 +51,6 @@ def test_thirty_two_at_once_are_those_of_generate_though_others_are_cancelled() 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("budget", [1, 13])
-def test_translations_that_wait_for_room_in_a_step_are_those_of_generate(
-    kind: str, budget: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Behind a prefix of their own, or of another's."""
-    monkeypatch.setattr("engine.scheduling.scheduler.PrefillBudget.budget_beside", lambda *_: budget)
-    core = EngineCore(served(kind))
-    prefixes = [generated(kind, text_of(number), LENGTH)[:2] for number in range(5)] + [[23, 42, 64]]
-    for number, prefix in enumerate(prefixes):
-        core.submit(translating(f"{number}", text_of(number), beginning(kind, prefix), SOME))
-    outputs = run_out(core)
-    for number, prefix in enumerate(prefixes):
-        assert tokens_of(outputs, f"{number}") == generated(kind, text_of(number), LENGTH, prefix)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_source_that_grows_is_translated_behind_what_was_published(kind: str) -> None:
     core, text, published = EngineCore(served(kind)), source(40), list[int]()
     for length in (3, 16, 17, 40):

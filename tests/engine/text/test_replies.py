@@ -99,13 +99,6 @@ def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
     assert written("r1", "a\n</think>\n\nb", begins=opened)[1] == [Thought("a"), "b"]
 
 
-def test_scores_are_kept_where_they_are_asked_for() -> None:
-    replies = ReplyFactory(tokenizer("qwen"), detect_format(tokenizer("qwen")))
-    requested = Request("r", (), Params(top_logprobs=0))
-    assert replies.begin(requested, ReplyPrefix()).logprobs is not None
-    assert replies.begin(Request("r", ()), ReplyPrefix()).logprobs is None
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

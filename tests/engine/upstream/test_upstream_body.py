@@ -26,7 +26,7 @@ from engine.messages import (
     Tool,
     ToolCall,
 )
-from engine.upstream.completions import body_of, estimated_tokens, most_new_tokens, path_of
+from engine.upstream.completions import body_of, estimated_tokens, most_new_tokens
 from engine.upstream.http_client import session_headers
 from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
 from tests.engine.replies import HELLO
@@ -256,16 +256,6 @@ def test_a_format_goes_on_in_the_servers_own_words(
     form: Format, features: Features, fields: dict[str, Any]
 ) -> None:
     assert body(ReplySpec(format=form), features) == body(features=features) | fields
-
-
-def test_a_raw_prompt_goes_to_the_other_door_as_it_is() -> None:
-    spec = ReplySpec(raw=True, format=Regex("a+"))
-    sent = body(spec, messages=(Message("user", "Once upon"),), params=Params(top_logprobs=2))
-    assert (sent["prompt"], sent["max_tokens"], sent["logprobs"]) == ("Once upon", 100, 2)
-    assert sent["structured_outputs"] == {"regex": "a+"}
-    assert not sent.keys() & {"messages", "tools", "add_generation_prompt", "top_logprobs"}
-    assert path_of(Request("r", HELLO, spec=spec)) == "completions"
-    assert path_of(Request("r", HELLO)) == "chat/completions"
 
 
 def facts(features: Features) -> ModelFacts:
