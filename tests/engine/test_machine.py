@@ -19,7 +19,6 @@ from engine.machine import (
     free_in_cgroup,
     free_memory,
     most_memory,
-    resident_bytes,
     shared_out,
     torch_settings,
     with_usage,
@@ -74,12 +73,6 @@ def test_time_and_memory_are_added_to_what_was_counted() -> None:
     assert reported.resident_bytes > 1 << 20
     assert (reported.device_used_bytes, reported.device_total_bytes) == (70, 100)
     assert with_usage(EngineStatistics()).device_total_bytes == 0
-
-
-def test_memory_is_told_where_there_is_no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = resident_bytes()
-    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "nothing")
-    assert resident_bytes() >= now // 2
 
 
 def test_the_most_memory_is_told_in_plain_words() -> None:

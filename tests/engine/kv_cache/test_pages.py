@@ -299,19 +299,6 @@ def test_the_longest_match_is_found_whatever_else_is_kept(
     )
 
 
-@given(sizes, st.lists(tokens, min_size=1, max_size=6))
-def test_all_that_is_cached_is_in_the_tree_and_goes_when_it_is_needed(
-    page: int, sequences: list[list[int]]
-) -> None:
-    prefixes = prefix_cache_of(page, *sequences)
-    pool = prefixes._pool
-    assert len(prefixes) == pool.cached
-    greedy = BlockTable()
-    assert pool.extend(greedy, 0, pool.total * pool.size)
-    assert (len(prefixes), pool.cached) == (0, 0)
-    assert prefixes._root.children == {}
-
-
 @pytest.mark.parametrize("page", [1, 16, 64])
 def test_what_everyone_shares_is_found_by_whoever_shares_it_and_not_by_who_guesses(page: int) -> None:
     prefixes = prefix_cache_of(page, run(40), salt=SHARED_SALT, shared=40)

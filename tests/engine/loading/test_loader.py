@@ -307,19 +307,6 @@ def test_an_empty_generation_config_gives_transformers_own_values() -> None:
     assert defaults_of(GenerationConfig()) == expected
 
 
-def test_given_values_win_zeros_included() -> None:
-    got = defaults_of(
-        GenerationConfig(do_sample=True, temperature=0.2, top_k=0, max_new_tokens=7, max_time=3.0)
-    )
-    assert (got.do_sample, got.temperature, got.top_k, got.max_new_tokens, got.max_time_s) == (
-        True,
-        0.2,
-        0,
-        7,
-        3.0,
-    )
-
-
 @pytest.mark.parametrize(
     ("named", "tokenizer", "ids"),
     [

@@ -225,37 +225,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return finds
 
 
-def sharing(scheduler: Scheduler) -> list[ScheduledRequest]:
-    """Two that wait and begin alike, with 200 tokens that everyone may share."""
-    requests = [ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"]
-    for request in requests:
-        scheduler.add(request)
-    return requests
-
-
-def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2), counted(monkeypatch)
-    first, second = sharing(scheduler)
-    for _ in range(4):
-        step(scheduler, 50)
-    assert finds == ["1", "2"]
+def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next() -> None:
+    scheduler = make_scheduler(2)
+    first, second = (
+        ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"
+    )
+    scheduler.add(first)
+    scheduler.add(second)
     step(scheduler, 50)
-    scheduler.share(first)
-    step(scheduler, 50)
-    assert (finds, second.cached) == (["1", "2", "2"], 200)
-
-
-def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2), counted(monkeypatch)
-    first, second = sharing(scheduler)
-    step(scheduler, 50)
+    assert (first.slot, second.slot) == (0, None)
     scheduler.remove(first, keep=False)
     step(scheduler, 50)
-    assert (finds, second.slot) == (["1", "2", "2"], 0)
+    assert second.slot == 0
 
 
 def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(

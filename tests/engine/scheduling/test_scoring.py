@@ -80,20 +80,13 @@ def assert_as_computed(
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT])
-def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: SamplingParams) -> None:
+def test_each_gets_its_own_scores_and_nobody_else_gets_any(sampling: SamplingParams) -> None:
     """Before the penalty, the temperature and the limits, whatever these make of them."""
-    core = EngineCore(served("llama"))
-    core.submit(scored("a", prompt(30), sampling, 5))
-    entries = entries_of(run_out(core), "a")
-    assert len(entries) == sampling.max_new_tokens
-    assert_as_computed(make("llama"), prompt(30), entries, 5)
-
-
-def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
     core = EngineCore(served("llama", max_batch=4))
     jobs = {f"r{n}": (prompt(20 + 5 * n, salt=n), [None, 0, 20, None, 3, None, 1][n]) for n in range(7)}
     for name, (tokens, top) in jobs.items():
-        core.submit(prepared_request(name, tokens, HOT) if top is None else scored(name, tokens, HOT, top))
+        plain = prepared_request(name, tokens, sampling)
+        core.submit(plain if top is None else scored(name, tokens, sampling, top))
     outputs = run_out(core)
     for name, (tokens, top) in jobs.items():
         entries = entries_of(outputs, name)

@@ -196,6 +196,14 @@ def test_after_a_pause_one_request_tries_and_its_end_decides(circuit: Circuit, c
     clock.now += circuit.left_s
     call_through(circuit, fails=False)
     assert not circuit.is_open
+    circuit.rest(9.0)
+    circuit.rest(5.0)
+    assert (circuit.admits, circuit.left_s) == (False, 9.0)
+    clock.now += 9.0
+    circuit.begin()
+    assert not circuit.admits, "one tries after a rest that was asked for, too"
+    circuit.succeeded()
+    assert circuit.admits
 
 
 def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, clock: Clock) -> None:

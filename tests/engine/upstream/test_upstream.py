@@ -296,6 +296,7 @@ async def test_a_reply_that_takes_longer_than_it_may_ends_with_what_there_is(
         "data: <html>\n\n",
         "data: [1]\n\n",
         'data: {"choices": 7}\n\n',
+        f"data: {'[' * 100_000}\n\n",
         "event: error\ndata: CUDA error\n\n",
         'event: error\ndata: {"message": "CUDA error"}\n\n',
         f"data: {'x' * (1 << 20)}\n\n",
