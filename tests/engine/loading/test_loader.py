@@ -214,7 +214,6 @@ OTHERS = {
     "keeps a state": lambda: MambaConfig(**SMALL),
     "linear_attention": lambda: Qwen3NextConfig(**SMALL),
     "can't be replaced": lambda: BloomConfig(**SMALL),
-    "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
     "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
     "recurrent": lambda: RwkvConfig(**SMALL),
     "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
@@ -225,14 +224,13 @@ OTHERS = {
 }
 WORDS = {
     "no language model": "not a causal language model",
-    "falcon": "can't be replaced",
     "jamba": "keeps a state",
     "lfm2": "keeps a state that no KV cache holds (conv layers)",
 }
 
 
 ELSEWHERE = (
-    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent"),
+    *("keeps a state", "linear_attention", "can't be replaced", "recurrent"),
     *("hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
 )
 """What another engine may serve."""

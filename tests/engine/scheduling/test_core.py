@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.execution.executor import LaunchedStep, LoadedModel, Outcome, OutOfMemory
+from engine.execution.executor import LaunchedStep, Outcome, OutOfMemory
 from engine.kv_cache import PagedCache, PrefixCache
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
@@ -29,6 +29,7 @@ from tests.engine.tiny_models import (
     Clock,
     Numbers,
     alone,
+    core_of,
     end_of,
     prepared_request,
     prompt,
@@ -118,9 +119,7 @@ def test_cancels_that_find_nothing_are_ignored(core: EngineCore) -> None:
 @pytest.mark.parametrize(("running", "feeds"), [(True, False), (True, True), (False, False)])
 def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool, feeds: bool) -> None:
     clock = Clock()
-    core = EngineCore(served("llama", max_batch=1), clock=clock)
-    if feeds:
-        core._executor.feed()
+    core = core_of(served("llama", max_batch=1), clock=clock, feeds=feeds)
     if not running:
         core.submit(prepared_request("first", prompt(5), LONG))
     core.submit(
@@ -403,16 +402,9 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
 HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
 
 
-def async_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
-    """A fed that launches the next step before it knows the last one's tokens, as on a GPU."""
-    fed = EngineCore(model) if clock is None else EngineCore(model, clock=clock)
-    fed._executor.feed()
-    return fed
-
-
 @pytest.fixture
 def fed() -> EngineCore:
-    return async_core(served("llama", max_batch=2))
+    return core_of(served("llama", max_batch=2), feeds=True)
 
 
 def chunks_by_request(outputs: Sequence[Output]) -> dict[str, tuple[list[tuple[str, int]], Finished]]:
@@ -458,13 +450,13 @@ def make_request(number: int, length: int, new_tokens: int, seed: int | None, ho
 def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
     jobs: list[dict[str, object]], ends: frozenset[int]
 ) -> None:
-    def texts(make: Callable[[LoadedModel], EngineCore]) -> object:
-        fed = make(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150))
+    def texts(*, feeds: bool) -> object:
+        fed = core_of(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150), feeds=feeds)
         for number, one in enumerate(jobs):
             fed.submit(make_request(number, **one))  # type: ignore[arg-type]
         return chunks_by_request(run_out(fed))
 
-    assert texts(async_core) == texts(EngineCore)
+    assert texts(feeds=True) == texts(feeds=False)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])
@@ -500,7 +492,7 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     with torch.no_grad():
         model.module.lm_head.weight.zero_()  # all tokens are alike, so that the first one is chosen
         model.module.get_input_embeddings().weight[0] = torch.nan
-    fed = async_core(model)
+    fed = core_of(model, feeds=True)
     fed.submit(prepared_request("a", prompt(5)))
     fed.step()
     fed.step()
@@ -546,7 +538,7 @@ def test_a_step_whose_tokens_find_no_memory_is_computed_again(
 def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fed = async_core(served("llama"))
+    fed = core_of(served("llama"), feeds=True)
     launch, fetch, order = fed._executor.launch, fed._executor.fetch, []
 
     def noted_launch(spans: Sequence[Span]) -> LaunchedStep:

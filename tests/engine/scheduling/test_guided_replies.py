@@ -36,7 +36,7 @@ from tests.engine.constrained import (
 )
 from tests.engine.families import WINDOW
 from tests.engine.scheduling.test_scoring import entries_of, scored
-from tests.engine.tiny_models import GREEDY, end_of, prepared_request, prompt, run_out, tokens_of
+from tests.engine.tiny_models import GREEDY, core_of, end_of, prepared_request, prompt, run_out, tokens_of
 
 LETTERS = Regex("[a-f]{20,40}")
 NAMES = [f"bystander {n}" for n in range(4)]
@@ -65,9 +65,7 @@ def undisturbed() -> dict[str, list[int]]:
 
 
 def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[EngineCore, list[Output]]:
-    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
-    if feeds:
-        core._executor.feed()
+    core = core_of(served(max_batch=9, kv_tokens=16 * WINDOW), feeds=feeds)
     for n in range(len(NAMES)):
         core.submit(bystander(n))
     outputs: list[Output] = []
@@ -165,9 +163,7 @@ def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_compute
     """Who has a grammar waits for each token."""
 
     def replies(*, feeds: bool) -> list[list[int]]:
-        core = EngineCore(served(max_batch=2))
-        if feeds:
-            core._executor.feed()
+        core = core_of(served(max_batch=2), feeds=feeds)
         for n in range(4):
             core.submit(constrained_request([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
         core.submit(constrained_request(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))

@@ -22,6 +22,7 @@ from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     Numbers,
+    core_of,
     end_of,
     prepared_request,
     prompt,
@@ -119,9 +120,7 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     bad, word = (REFUSED | ODD)[case]
     if isinstance(bad.reply, BrokenDetokenizer):
         bad = dataclasses.replace(bad, reply=BrokenDetokenizer())
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
-    if feeds:
-        core._executor.feed()
+    core = core_of(poisoned(max_batch=9, kv_tokens=ROOM), feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(bad)
@@ -175,9 +174,7 @@ def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_
 ) -> None:
     model = poisoned(max_batch=9, kv_tokens=ROOM)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = EngineCore(model)
-    if feeds:
-        core._executor.feed()
+    core = core_of(model, feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))

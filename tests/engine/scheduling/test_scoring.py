@@ -18,6 +18,7 @@ from engine.text.detokenizer import Spelled
 from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
 from tests.engine.tiny_models import (
     GREEDY,
+    core_of,
     end_of,
     make,
     prepared_request,
@@ -113,9 +114,7 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
     def entries(*, feeds: bool) -> list[list[ChosenToken]]:
-        core = EngineCore(served("llama", max_batch=2))
-        if feeds:
-            core._executor.feed()
+        core = core_of(served("llama", max_batch=2), feeds=feeds)
         for n in range(4):
             core.submit(scored(f"r{n}", prompt(9, salt=n), HOT, n))
         outputs = run_out(core)
@@ -126,8 +125,7 @@ def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
 
 def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorded step writes its logits where the last one's were."""
-    core = EngineCore(served("llama", max_batch=2))
-    core._executor.feed()
+    core = core_of(served("llama", max_batch=2), feeds=True)
     launch, under_way = core._executor.launch, []
 
     def noted(spans: Sequence[Span]) -> LaunchedStep:

@@ -234,15 +234,6 @@ def names(tokens: tuple[ChosenToken, ...]) -> list[str]:
     return [one.chosen.token for one in tokens]
 
 
-def test_a_character_in_parts_is_told_when_it_is_whole() -> None:
-    logprobs = UpstreamLogprobs()
-    first, second = "中".encode()[:1], "中".encode()[1:]
-    for text, part in (("", first), ("中", second)):
-        entry = {"token": "?", "logprob": -1.0, "bytes": list(part)}
-        logprobs.add(text, msgspec.Raw(msgspec.json.encode({"content": [entry]})))
-    assert [one.chosen.raw for one in logprobs.leave("中")] == [first, second]
-
-
 @given(st.lists(st.text(min_size=1, max_size=3), max_size=9), st.data())
 def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], data: st.DataObject) -> None:
     logprobs, text, left = UpstreamLogprobs(), "".join(words), ""

@@ -212,25 +212,6 @@ def test_tools_and_reasoning_go_on_in_the_servers_own_words(
     assert body(spec, features) == body(features=features) | fields
 
 
-def test_calls_results_and_thoughts_stand_in_the_history() -> None:
-    messages = (
-        *HELLO,
-        Message("assistant", "", reasoning="Hm.", calls=(ToolCall("c1", "look", '{"a":1}'),)),
-        Message("tool", "A tree.", call_id="c1"),
-    )
-    called = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}
-        ],
-    }
-    result = {"role": "tool", "content": "A tree.", "tool_call_id": "c1"}
-    thought = {"reasoning": "Hm.", "reasoning_content": "Hm."}
-    assert body(ReplySpec(), messages=messages)["messages"][1:] == [called | thought, result]
-    assert body(ReplySpec(), Features(tools="all"), messages)["messages"][1:] == [called, result]
-
-
 @pytest.mark.parametrize(
     ("form", "features", "fields"),
     [
