@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jsonschema
@@ -13,7 +13,6 @@ import pytest
 
 from engine.execution.guide import Guide
 from engine.messages import (
-    Chunk,
     ErrorCode,
     Finished,
     FinishReason,
@@ -25,6 +24,7 @@ from engine.messages import (
 )
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest, SamplingParams
+from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
 from tests.engine.constrained import (
     CITIES,
     CITY,
@@ -39,38 +39,22 @@ from tests.engine.scheduling.test_scoring import entries_of, scored
 from tests.engine.tiny_models import GREEDY, core_of, end_of, prepared_request, prompt, run_out, tokens_of
 
 LETTERS = Regex("[a-f]{20,40}")
-NAMES = [f"bystander {n}" for n in range(4)]
 
 
 def sampled(seed: int, **more: object) -> SamplingParams:
     return msgspec.structs.replace(SAMPLED, seed=seed, **more)
 
 
-def bystander(n: int) -> PreparedRequest:
-    how = sampled(n, max_new_tokens=30 + n, top_p=0.95, do_sample=n % 2 == 1)
-    return prepared_request(NAMES[n], prompt(5 + 9 * n, salt=n), how)
-
-
-def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
-    return {name: tokens_of(outputs, name) for name in NAMES}
-
-
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nobody has a grammar."""
-    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
-    for n in range(len(NAMES)):
-        core.submit(bystander(n))
-    return written(run_out(core))
+    core, outputs = with_bystanders()
+    return written(outputs + run_out(core))
 
 
 def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[EngineCore, list[Output]]:
-    core = core_of(served(max_batch=9, kv_tokens=16 * WINDOW), feeds=feeds)
-    for n in range(len(NAMES)):
-        core.submit(bystander(n))
-    outputs: list[Output] = []
-    while len({o.request_id for o in outputs if isinstance(o, Chunk)}) < len(NAMES):
-        outputs += core.step()
+    core = core_of(served(max_batch=PLACES, kv_tokens=ROOM), feeds=feeds)
+    outputs = start(core)
     for request in requests:
         core.submit(request)
     return core, outputs
