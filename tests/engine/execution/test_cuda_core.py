@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.execution import executor as executors
 from engine.execution.executor import LoadedModel
 from engine.kv_cache import KVBudget
-from engine.messages import Finished, FinishReason, Output, Params, Started
+from engine.messages import Chunk, Finished, FinishReason, Output, Params, Started
 from engine.model.cuda.operators import Cuda
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import SamplingParams
@@ -88,7 +88,9 @@ def test_replies_join_branch_and_are_cancelled_beside_chunks_of_a_prompt_without
         running.submit(prepared_request(f"r{number}", prompt(20 + 300 * number, number), SAMPLED))
         step(running)
     running.submit(prepared_request("trunk", beginning, SAMPLED))
-    step(running)
+    outputs = list[Output]()
+    while not any(isinstance(output, Chunk) and output.request_id == "trunk" for output in outputs):
+        outputs, _ = step(running)
     _, beside = step(running)
     running.cancel("trunk")
     outputs, cancelled = step(running)

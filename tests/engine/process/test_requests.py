@@ -1,4 +1,4 @@
-"""Requests wait for a process, are lost with it, and counts are asked again, over a socket that splits anywhere."""
+"""Ids of requests, counts that are given up, and a socket that splits anywhere."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.execution.executor import LaunchedStep, Outcome, OutOfMemory
+from engine.execution.executor import LaunchedStep, Outcome
 from engine.kv_cache import PagedCache, PrefixCache
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.model.cuda.graphs import PendingTokens
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import PreparedRequest, ReplyText
@@ -502,33 +503,24 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     assert end_of(run_out(fed), "b").reason is FinishReason.LENGTH
 
 
-@pytest.mark.parametrize("where", ["sampling", "fetching"])
+@pytest.mark.parametrize("where", ["choosing", "fetching"])
 def test_a_step_whose_tokens_find_no_memory_is_computed_again(
     where: str, fed: EngineCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, executor = EngineCore(served("llama")), fed._executor
+    plain, failures = EngineCore(served("llama")), [torch.OutOfMemoryError("no room")]
     for one in (plain, fed):
         one.submit(prepared_request("a", prompt(5)))
         one.submit(prepared_request("b", prompt(6)))
     outputs = fed.step()
-    sample, fetch, failures = executor._sampler.sample, executor.fetch, [OutOfMemory("no room")]
+    place, name = (fed._executor._sampler, "feed") if where == "choosing" else (PendingTokens, "numbers")
+    done = getattr(place, name)
 
-    def fail_once() -> None:
+    def short_of_memory(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
+        return done(*arguments)
 
-    def short_of_memory(logits: torch.Tensor, slots: Sequence[int]) -> list[int | None]:
-        fail_once()
-        return sample(logits, slots)
-
-    def fetch_later(launched: LaunchedStep) -> list[Outcome]:
-        fail_once()
-        return fetch(launched)
-
-    if where == "sampling":
-        monkeypatch.setattr(executor._sampler, "sample", short_of_memory)
-    else:
-        monkeypatch.setattr(executor, "fetch", fetch_later)
+    monkeypatch.setattr(place, name, short_of_memory)
     expected, outputs = run_out(plain), outputs + run_out(fed)
     assert not failures
     for name in ("a", "b"):
