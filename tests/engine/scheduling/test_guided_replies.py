@@ -34,7 +34,6 @@ from tests.engine.constrained import (
     served,
     text_of,
 )
-from tests.engine.families import WINDOW
 from tests.engine.scheduling.test_scoring import entries_of, scored
 from tests.engine.tiny_models import GREEDY, core_of, end_of, prepared_request, prompt, run_out, tokens_of
 
@@ -88,21 +87,6 @@ def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
         assert (end.reason, end.generated_tokens, len(text_of(outputs, "a"))) == (reason, most, most)
 
 
-def test_a_guided_reply_ends_where_the_window_does() -> None:
-    core = EngineCore(served())
-    core.submit(
-        constrained_request(
-            Regex("[a-z]*[0-9]"), "a", prompt(WINDOW - 10), sampled(1, logit_bias=no_digits())
-        )
-    )
-    end = end_of(run_out(core), "a")
-    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 10)
-
-
-def no_digits() -> tuple[tuple[int, float], ...]:
-    return tuple((token, -100.0) for digit in "0123456789" for token in ids_of(digit))
-
-
 def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
     (end_token,) = served().eos_ids
     likely = sampled(2, logit_bias=((end_token, 90.0),))
@@ -141,22 +125,6 @@ def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_the
         alone.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
         assert tokens_of(outputs, name) == tokens_of(run_out(alone), name)
         assert end_of(outputs, name).reason is FinishReason.STOP
-
-
-def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_computes_meanwhile() -> None:
-    """Who has a grammar waits for each token."""
-
-    def replies(*, feeds: bool) -> list[list[int]]:
-        core = core_of(served(max_batch=2), feeds=feeds)
-        for n in range(4):
-            core.submit(constrained_request([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
-        core.submit(constrained_request(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
-        core.submit(prepared_request("free", prompt(5), sampled(3, max_new_tokens=40)))
-        outputs = run_out(core)
-        assert end_of(outputs, "full").reason is FinishReason.STOP
-        return [tokens_of(outputs, name) for name in ("r0", "r1", "r2", "r3", "full", "free")]
-
-    assert replies(feeds=True) == replies(feeds=False)
 
 
 IMPOSSIBLE: dict[str, tuple[Format, str]] = {

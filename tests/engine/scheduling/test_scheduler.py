@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kv_cache import PagePool, PrefixCache
+from engine.kv_cache import PagePool
 from engine.scheduling.scheduler import (
     ALONE,
     FIRST_BUDGET,
@@ -212,19 +210,6 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     assert part.samples
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The salt of every search from here on."""
-    finds: list[str] = []
-    find = PrefixCache.find
-
-    def noted(prefixes: PrefixCache, salt: str, *args: Any, **options: Any) -> Any:
-        finds.append(salt)
-        return find(prefixes, salt, *args, **options)
-
-    monkeypatch.setattr(PrefixCache, "find", noted)
-    return finds
-
-
 def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next() -> None:
     scheduler = make_scheduler(2)
     first, second = (
@@ -237,19 +222,6 @@ def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next() -> None:
     scheduler.remove(first, keep=False)
     step(scheduler, 50)
     assert second.slot == 0
-
-
-def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2, tokens=60), counted(monkeypatch)
-    first, second = waiting(scheduler, 40, 18)
-    for _ in range(4):
-        step(scheduler)
-    assert len(finds) == 2, "one for each"
-    scheduler.remove(first, keep=False)
-    step(scheduler)
-    assert second.slot is not None
 
 
 def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:

@@ -20,7 +20,6 @@ from engine.messages import (
     Output,
     Reasoning,
     Request,
-    TokenLogprob,
     Tool,
     ToolCallOutput,
 )
@@ -288,20 +287,6 @@ def test_what_is_no_text_is_not_told_by_its_tokens(hidden: str) -> None:
     ]
     chunks = [(output.text, names(output.logprobs)) for output in outputs if isinstance(output, Chunk)]
     assert chunks == [("One", []), (" two", [" two"])]
-
-
-def test_a_completion_tells_its_tokens_by_their_places() -> None:
-    logprobs = UpstreamLogprobs()
-    by_place = {
-        "tokens": ["One", " two"],
-        "token_logprobs": [None, -0.5],
-        "top_logprobs": [None, {" two": -0.5, " too": -1.5}],
-        "text_offset": [0, 3],
-    }
-    logprobs.add("One two", msgspec.Raw(msgspec.json.encode(by_place)))
-    (second,) = logprobs.leave("One two")
-    assert second.chosen == TokenLogprob(" two", -0.5, None)
-    assert [other.token for other in second.top] == [" two", " too"]
 
 
 async def test_a_reply_that_only_thought_is_not_asked_again(server: UpstreamServer) -> None:
