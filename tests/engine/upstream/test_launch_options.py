@@ -12,6 +12,7 @@ from engine.upstream.vllm import (
     RESERVED,
     LaunchOptions,
     OutputReader,
+    cause_of,
     checked_argument,
     command_of,
     environment_of,
@@ -118,6 +119,31 @@ def test_its_environment_is_not_the_gateways() -> None:
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            [
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+                "  Value error, The heads (6) must be divisible. [type=value_error, input_value=A]",
+                "    For further information visit https://errors.pydantic.dev/2.14/v/value_error",
+            ],
+            "Value error, The heads (6) must be divisible.",
+        ),
+        (
+            [
+                "(EngineCore pid=3) ERROR 11-22 18:38:12 [core.py:402] ValueError: Unsupported quantization",
+                "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+            ],
+            "ValueError: Unsupported quantization",
+        ),
+        (["all is well", "  raise ValueError('x')"], None),
+    ],
+)
+def test_the_cause_of_an_end_is_no_mere_consequence(lines: list[str], cause: str | None) -> None:
+    assert cause_of(lines) == cause
 
 
 def test_lines_end_by_either_sign_and_have_a_longest_length() -> None:
