@@ -316,16 +316,6 @@ def test_what_goes_on_from_what_is_shared_is_its_owner_s(page: int) -> None:
     assert prefixes.find("b", run(70)).tokens == 0
 
 
-def test_64_chats_hold_the_pages_of_one_system_prompt() -> None:
-    prefixes, system = prefix_cache_of(64, run(1024), salt=SHARED_SALT, shared=1024), run(1024)
-    for chat in range(64):
-        match = prefixes.find(f"chat {chat}", [*system, 5000 + chat, 1], shared=1024)
-        table = prefixes._pool.join(match.pages)
-        assert prefixes._pool.extend(table, match.tokens, 1026)
-    assert prefixes._pool.used == 16 + 64
-    assert 16 / (64 * 16) <= 0.02
-
-
 def test_a_beginning_that_goes_on_replaces_its_own_partial_page() -> None:
     prefixes = prefix_cache_of(16, run(20))
     keep(prefixes, run(30))
