@@ -82,7 +82,7 @@ sanitize: $(DEV) ## tests of the C kernels, compiled with AddressSanitizer and U
 test-clients: $(DEV) ## stock clients of OpenAI's API, the npm package, the guides and examples, each installed beside the others in .cache
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -v tests/clients tests/browser/examples tests/browser/test_embedding.py tests/browser/test_ai_sdk.py $(ARGS)
 
-test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, Ray Serve, another Midstream; two tables
+test-upstreams: $(BENCH) ## each failure of an upstream, and real ones: transformers serve, another Midstream; two tables
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.upstreams $(ARGS)
 
 vllm: $(VLLM) ## an environment of its own for vLLM, that `midstream serve --engine vllm` starts; for CPUs where no GPU is

@@ -83,27 +83,6 @@ async def test_a_later_turn_finds_what_its_conversation_kept(fleet: EngineFleet)
     assert cached[0] < known < cached[1]
 
 
-async def test_under_load_both_engines_write_and_each_writes_the_same(fleet: EngineFleet) -> None:
-    alone = await text_of(fleet.generate(make_request()))
-    streams = [fleet.generate(make_request(f"burst {number}")) for number in range(2 * PLACES)]
-    assert busy(fleet) == [PLACES, PLACES]
-    assert set(await asyncio.gather(*map(text_of, streams))) == {alone}
-
-
-async def test_a_conversation_leaves_a_home_without_a_place_and_stays_where_it_went(
-    fleet: EngineFleet,
-) -> None:
-    home = await turn(fleet, "mover")
-    crowd = [fleet.parts[home].generate(make_request(messages=LONG, tokens=400)) for _ in range(PLACES)]
-    moved = fleet.generate(make_request("mover"))
-    assert busy(fleet)[1 - home] == 1
-    await text_of(moved)
-    for stream in crowd:
-        stream.cancel()
-    assert {(await reply_of(stream))[1].reason for stream in crowd} == {FinishReason.CANCELLED}
-    assert await turn(fleet, "mover") == 1 - home
-
-
 async def test_a_killed_engine_is_routed_around_until_it_serves_again(fleet: EngineFleet) -> None:
     victim = await turn(fleet, "survivor")
     dying, living = fleet.parts[victim], fleet.parts[1 - victim]

@@ -18,8 +18,6 @@ from engine.machine import (
     free_by_meminfo,
     free_in_cgroup,
     free_memory,
-    most_memory,
-    resident_bytes,
     shared_out,
     torch_settings,
     with_usage,
@@ -74,20 +72,6 @@ def test_time_and_memory_are_added_to_what_was_counted() -> None:
     assert reported.resident_bytes > 1 << 20
     assert (reported.device_used_bytes, reported.device_total_bytes) == (70, 100)
     assert with_usage(EngineStatistics()).device_total_bytes == 0
-
-
-def test_memory_is_told_where_there_is_no_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = resident_bytes()
-    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "nothing")
-    assert resident_bytes() >= now // 2
-
-
-def test_the_most_memory_is_told_in_plain_words() -> None:
-    reported = most_memory(taken=400_000_000, kv=268_435_456, kv_tokens=262_144, working=120_000_000)
-    assert reported == (
-        "at most about 788 MB: 400 MB with weights and libraries, 268 MB for keys and values of 262,144 tokens, "
-        "120 MB to work with"
-    )
 
 
 def test_children_find_the_packages_of_a_checkout_and_what_is_installed_stays_behind_the_standard_library(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import pytest
 
 from engine.api import Streamer
@@ -73,13 +70,3 @@ async def test_an_engine_that_is_over_refuses(end: object) -> None:
         engine.generate(make_request())
     with pytest.raises(EngineUnavailable):
         await engine.count_tokens(HELLO)
-
-
-async def test_a_paced_engine_makes_up_for_one_step_that_the_event_loop_was_late_for() -> None:
-    engine = ScriptedEngine(reply="a b c d e f g h", pace_s=0.2)
-    stream = engine.generate(make_request())
-    time.sleep(0.6)  # noqa: ASYNC251 - three paces, in which the event loop turns for nobody
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert engine.statistics().steps == 2
-    stream.cancel()

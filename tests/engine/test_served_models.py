@@ -98,20 +98,6 @@ async def test_models_stand_in_in_their_order(models: ServedModels, small: Scrip
     assert [model.name for model in models.serving(("small", "big"))] == ["big"]
 
 
-async def test_a_model_that_fails_for_good_is_told_in_the_log(
-    big: ScriptedEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Over(ScriptedEngine):
-        async def run(self) -> None:
-            self.fail("It crashed too often.")
-
-    models = ServedModels([ServedModel(name="big", engine=big), ServedModel(name="bad", engine=Over())])
-    async with models.running():
-        while not caplog.records:  # noqa: ASYNC110 - a log has no event
-            await asyncio.sleep(0)
-    assert "the model bad is not served: It crashed too often." in caplog.text
-
-
 async def test_an_engine_without_a_name_serves_one_model(big: ScriptedEngine) -> None:
     alone = served_models(big)
     assert served_models(alone) is alone
@@ -314,16 +300,6 @@ def test_a_conversation_stays_at_home_unless_home_is_overloaded(
     assert chosen == (idlest if overloaded(later[home], later[idlest]) else home)
 
 
-@given(loads, loads)
-def test_a_conversation_that_moved_stays_where_it_moved_to(
-    first: dict[int, Load], later: dict[int, Load]
-) -> None:
-    router = Router()
-    router.route("mine", first)
-    moved = router.route("mine", later)
-    assert router.route("mine", IDLE) == moved
-
-
 @given(st.integers(1, 60))
 def test_requests_that_come_at_once_are_shared_out_evenly(requests: int) -> None:
     router, open_requests = Router(), dict.fromkeys(range(ENGINES), 0)
@@ -399,11 +375,3 @@ def test_shares_are_even_and_a_fifth_member_takes_a_fifth() -> None:
     assert all(0.2 < homes.count(name) / len(KEYS) < 0.3 for name in four)
     moved = sum(home != first(key, [*four, "e"]) for home, key in zip(homes, KEYS, strict=True))
     assert 0.15 < moved / len(KEYS) < 0.25
-
-
-def test_every_process_ranks_alike() -> None:
-    assert [ranked(key, ["one", "two", "three"]) for key in ("a", "b", "c")] == [
-        [0, 2, 1],
-        [2, 0, 1],
-        [0, 1, 2],
-    ]

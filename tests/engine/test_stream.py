@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from time import monotonic
 
@@ -96,14 +95,6 @@ def test_a_reader_that_is_never_late_gets_all_as_it_was(outputs: list[Output]) -
         assert take_outputs(stream, 2) == [output]
 
 
-async def test_a_reader_that_waits_is_woken() -> None:
-    stream = stream_of()
-    reader = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0)
-    stream.put_nowait(STARTED)
-    assert await reader == STARTED
-
-
 def test_nothing_comes_after_the_end() -> None:
     stream = stream_of(END, Chunk("r", "late", 1))
     stream.fail(EngineLost("too late as well"))
@@ -145,14 +136,6 @@ def test_a_piece_is_as_old_as_its_oldest_part_and_its_wait_is_counted_from_then(
     stream.get_nowait()
     assert (stream.made_at, deliveries.count) == (now - 100, 2)
     assert deliveries.seconds == pytest.approx(400, abs=10)
-
-
-def test_text_of_which_nobody_says_when_it_was_made_is_as_old_as_its_arrival() -> None:
-    began = monotonic()
-    stream = stream_of(Chunk("r", "a", 1))
-    stream.get_nowait()
-    assert stream.made_at is not None
-    assert began <= stream.made_at <= monotonic()
 
 
 def test_an_engine_that_takes_over_gets_the_cancel_and_counts_from_then_on() -> None:

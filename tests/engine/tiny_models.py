@@ -92,6 +92,14 @@ GREEDY = SamplingParams(
 LONG = msgspec.structs.replace(GREEDY, max_new_tokens=WINDOW)
 
 
+def core_of(model: LoadedModel, *, feeds: bool, **how: Any) -> EngineCore:
+    """Return a core. `feeds`: it launches the next step before it knows the last one's tokens, as on a GPU."""
+    core = EngineCore(model, **how)
+    if feeds:
+        core._executor.feed()
+    return core
+
+
 def prompt(length: int, salt: int = 0) -> list[int]:
     return [(37 * place + 11 * salt + 5) % VOCABULARY for place in range(length)]
 

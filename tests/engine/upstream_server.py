@@ -48,8 +48,6 @@ class Answer:
     size: int | None = None
     totals: bool = True
     mark: bool = True
-    comments: bool = False
-    line_end: str = "\n"
     deltas: tuple[dict[str, Any], ...] | None = None
     go: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
@@ -149,26 +147,24 @@ class UpstreamServer:
 
     def _events(self, answer: Answer, *, raw: bool) -> Iterator[str | bytes | asyncio.Event]:
         """Yield the events of an answer, and its pauses. `raw`: in the shape of completions."""
-        end = answer.line_end
-        yield from [f": a comment{end}{end}"] if answer.comments else []
         if not raw:
-            yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, end)
+            yield _event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for number, delta in enumerate(_deltas(answer)):
             if number == answer.hold_after:
                 yield answer.go
             if number == answer.cut_after:
                 raise BrokenOff
             if number == answer.torn_after:
-                yield _torn(delta["content"], end)
+                yield _torn(delta["content"])
                 raise BrokenOff
             if number == answer.end_after or self.spoke_to_nobody.is_set():
                 return
             if number == answer.fail_after:
-                yield answer.raw or _event({"error": answer.error}, end)
+                yield answer.raw or _event({"error": answer.error})
                 return
             self._note_token()
             reported = {"text": delta["content"]} if raw else {"delta": delta}
-            yield _event({"choices": [reported | {"finish_reason": None}]}, end)
+            yield _event({"choices": [reported | {"finish_reason": None}]})
         yield from _ending(answer)
 
     def _note_token(self) -> None:
@@ -223,16 +219,15 @@ def _deltas(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _ending(answer: Answer) -> Iterator[str]:
-    end = answer.line_end
     if answer.reason:
-        yield _event({"choices": [{"delta": {}, "finish_reason": answer.reason}]}, end)
+        yield _event({"choices": [{"delta": {}, "finish_reason": answer.reason}]})
     if answer.totals:
         made = len(answer.tokens) + 1
         details = {"cached_tokens": 5}
         usage = {"prompt_tokens": 11, "completion_tokens": made, "prompt_tokens_details": details}
-        yield _event({"choices": [], "usage": usage}, end)
+        yield _event({"choices": [], "usage": usage})
     if answer.mark:
-        yield f"data: [DONE]{end}{end}"
+        yield "data: [DONE]\n\n"
 
 
 def _in_bursts(events: Iterator[str | bytes | asyncio.Event], size: int) -> Iterator[bytes | asyncio.Event]:
@@ -251,17 +246,14 @@ def _in_bursts(events: Iterator[str | bytes | asyncio.Event], size: int) -> Iter
     yield from [b"".join(pieces)] if pieces else []
 
 
-def _torn(token: str, end: str) -> bytes:
+def _torn(token: str) -> bytes:
     """Return the beginning of an event, up to the middle of its token's last character."""
     content = token.encode()
-    return (
-        _event({"choices": [{"delta": {"content": token}}]}, end).encode().partition(content)[0]
-        + content[:-1]
-    )
+    return _event({"choices": [{"delta": {"content": token}}]}).encode().partition(content)[0] + content[:-1]
 
 
-def _event(value: dict[str, Any], end: str) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}{end}{end}"
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 async def _write(send: Send, event: bytes, size: int | None) -> None:

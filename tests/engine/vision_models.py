@@ -28,8 +28,6 @@ from engine.vision.image import Image, in_order
 from tests.engine.conftest import small_tokenizer
 
 SIDE, LONGEST, PATCH, FACTOR = 16, 48, 4, 2
-TILE = (SIDE // PATCH) ** 2 // FACTOR**2
-"""Tokens of a tile."""
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
     "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import msgspec
 from tests.bench.report import Machine, this_machine
 from tests.schemas.corpus import Case, fetched, in_the_wild, suite
 from tests.schemas.findings import Bench, Row
-from tests.schemas.table import table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "bench" / "schemas.json"
+HEAD = ("draft", "schemas", "followed", "refused", "replies", "ended", "of these valid")
 PACKAGES = ("midstream-server", "llguidance", "jsonschema", "check-jsonschema")
 
 
@@ -50,6 +50,15 @@ def main() -> int:
             )
         )
     return 1 if any(row.invalid for row in rows.values()) else 0
+
+
+def table(rows: Mapping[str, Row]) -> str:
+    """Return a table in Markdown, with a line for each draft."""
+    cells = [HEAD, ("---", *["--:"] * (len(HEAD) - 1))]
+    for name, row in rows.items():
+        counts = (row.schemas, row.followed, sum(row.refused.values()), row.replies, row.ended, row.valid)
+        cells.append((name, *(f"{count:,}" for count in counts)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _options() -> argparse.Namespace:

@@ -1,20 +1,14 @@
-"""A part of `make schemas`: what people wrote, and the way from an archive to the table."""
+"""A part of `make schemas`: what people wrote, and the table."""
 
 from __future__ import annotations
-
-import io
-import json
-import tarfile
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.docs.documents import ROOT
-from tests.schemas.__main__ import Report
-from tests.schemas.corpus import IN_THE_WILD, Case, in_the_wild, suite
+from tests.schemas.__main__ import Report, table
+from tests.schemas.corpus import IN_THE_WILD, Case, in_the_wild
 from tests.schemas.findings import Bench, Row, _look
-from tests.schemas.table import table
 from tests.schemas.writers import Reply
 
 DOCS = ROOT / "docs"
@@ -57,28 +51,6 @@ def test_a_reply_that_its_schema_does_not_allow_is_noticed(bench: Bench) -> None
     _look(Case("some", "bounds", BOUNDS), Reply(b'{"n": ', ended=True), row, strict=True)
     assert len(row.invalid) == 2
     assert row.valid == row.ended - 2
-
-
-def test_the_suite_is_read_draft_by_draft(tmp_path: Path) -> None:
-    groups = [
-        {"description": "a thing", "schema": {"type": "string"}, "tests": []},
-        {"description": "any", "schema": True},
-    ]
-    archive = tmp_path / "suite.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        for name in (
-            "x-1/json/tests/draft7/optional/type.json",
-            "x-1/json/tests/README.json",
-            "x-1/setup.json",
-        ):
-            content = json.dumps(groups).encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            packed.addfile(member, io.BytesIO(content))
-    first, second = suite(archive)
-    assert (first.group, first.name) == ("draft7", "optional/type: a thing")
-    assert first.schema == {"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}
-    assert second.text == "true"
 
 
 def test_the_guide_states_the_results_of_the_last_run() -> None:

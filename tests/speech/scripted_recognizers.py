@@ -22,7 +22,6 @@ class Outcome(IntEnum):
     ENDLESS = 2
     NO_NUMBERS = 3
     FAILS = 4
-    SILENT = 5
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Scripted:
 
     def begin(self, wave: Wave, *, language: str | None, wants_words: bool) -> Job:
         outcome = Outcome(round(float(wave[0]) * 32_768))
-        return Job(outcome, is_over=outcome is Outcome.SILENT)
+        return Job(outcome)
 
     def transcribe(self, jobs: Sequence[Job], watch: CancelCheck) -> list[list[Segment] | None]:
         if any(job.outcome is Outcome.FAILS for job in jobs):

@@ -109,22 +109,6 @@ async def test_a_recording_that_can_not_be_heard_is_its_senders_alone(
     assert len(await other) == 1
 
 
-async def test_a_recording_without_speech_has_no_words(scripted_recognizer: Recognizer) -> None:
-    assert await transcribe(scripted_recognizer, Outcome.SILENT) == []
-    assert await transcribe(scripted_recognizer, Outcome.ENDED) == ["1"]
-
-
-async def test_a_recognizer_that_is_killed_is_told_of_and_started_again(
-    scripted_recognizer: Recognizer,
-) -> None:
-    waiting = await waits_for(scripted_recognizer, Outcome.ENDLESS)
-    assert scripted_recognizer._child is not None
-    scripted_recognizer._child.kill()
-    with pytest.raises(RecognizerLost, match="ended while it listened"):
-        await waiting
-    assert await transcribe(scripted_recognizer, Outcome.ENDED) == ["1"]
-
-
 async def test_a_voice_that_is_killed_is_told_of_and_started_again(voice: ModelVoice) -> None:
     speaking = asyncio.create_task(voice.speak("endless", voice="default"))
     while not voice.waiting:  # noqa: ASYNC110 - a turn of the loop

@@ -42,18 +42,6 @@ async def test_what_was_heard_before_it_was_forgotten_is_not_told(ear: Streaming
         assert began.at_ms > 2000
 
 
-async def test_what_was_committed_is_told_though_all_is_forgotten_behind_it(ear: StreamingRecognizer) -> None:
-    async with ear.listen(BY_HAND, owner="a") as hearing:
-        events = hearing.events()
-        for ms in (600, 300):
-            hearing.feed(voiced(ms))
-            hearing.commit()
-            hearing.feed(voiced(90))
-            hearing.clear()
-        stops = [await anext(events), await anext(events)]
-        assert [one.text for one in stops if isinstance(one, Stopped)] == ["9600", "4800"]
-
-
 async def test_what_goes_wrong_with_one_speaker_is_told_to_him_and_the_others_go_on(
     ear: StreamingRecognizer,
 ) -> None:

@@ -74,44 +74,6 @@ def test_an_incomplete_sentence_is_judged_once_more_before_it_is_waited_for(
     assert ends[-1] is not None
 
 
-@pytest.mark.parametrize(("is_whole", "stops_at_ms"), [(True, 180), (None, 300), (False, 600)])
-def test_what_is_known_to_be_whole_ends_sooner_and_what_is_not_whole_later(
-    is_whole: bool | None,  # noqa: FBT001 - as the cases name it
-    stops_at_ms: int,
-) -> None:
-    turns = detector()
-    for frame in "#" * 10 + ".....":
-        turns.take(is_speech=frame == "#")
-    turns.judge(is_whole=is_whole)
-    silences = range(6, 30)
-    stopped = next(
-        number
-        for number in silences
-        if (it := turns.take(is_speech=False)) and it.kind is SpeechEventKind.STOPPED
-    )
-    assert stopped * FRAME_MS == stops_at_ms
-
-
-def test_a_judgement_holds_until_speech_goes_on() -> None:
-    turns = detector()
-    reported: list[SpeechEventKind] = []
-    for frame in "#" * 10 + "." * 15 + "#" * 5 + "." * 10:
-        moment = turns.take(is_speech=frame == "#")
-        if moment is not None and moment.kind is not SpeechEventKind.GOING:
-            reported.append(moment.kind)
-        if moment is not None and moment.kind is SpeechEventKind.PAUSED:
-            turns.judge(is_whole=None if SpeechEventKind.RESUMED in reported else False)
-    paused_again = SpeechEventKind.PAUSED
-    assert reported == [
-        SpeechEventKind.STARTED,
-        SpeechEventKind.PAUSED,
-        paused_again,
-        SpeechEventKind.RESUMED,
-        SpeechEventKind.PAUSED,
-        SpeechEventKind.STOPPED,
-    ]
-
-
 @pytest.mark.parametrize("is_whole", [True, None])
 def test_a_late_judgement_ends_at_once_what_was_silent_for_long_enough(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
@@ -124,18 +86,6 @@ def test_a_late_judgement_ends_at_once_what_was_silent_for_long_enough(
     ]
     assert turns.judge(is_whole=is_whole) == SpeechEvent(SpeechEventKind.STOPPED, 300, 0)
     assert not turns.is_speaking
-
-
-def test_an_incomplete_sentence_that_is_judged_late_may_go_on_as_long_as_one_judged_at_once() -> None:
-    turns = detector()
-    for frame in "#" * 10 + "." * 11:
-        turns.take(is_speech=frame == "#")
-    assert turns.judge(is_whole=False) is None
-    reported = [turns.take(is_speech=frame == "#") for frame in "." * 5 + "##"]
-    assert [one.kind for one in reported if one is not None] == [
-        SpeechEventKind.PAUSED,
-        SpeechEventKind.RESUMED,
-    ]
 
 
 def test_a_judgement_that_never_comes_ends_an_utterance_as_an_incomplete_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import time
@@ -22,7 +21,6 @@ from engine.messages import Chunk, Finished, FinishReason, Message, Params, Requ
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.options import UpstreamOptions
 from tests.bench.servers import SERVE, ServerLocation
-from tests.clients.environments import Notify, python_with
 from tests.engine.upstream_server import Answer, upstream_server
 from tests.server_process import ServerProcess, free_port, serving
 
@@ -106,7 +104,7 @@ async def _idle_after_cancel(stream: Streamer, is_idle: Idle) -> float:
 
 
 @asynccontextmanager
-async def misbehaving(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
+async def misbehaving(folder: Path) -> AsyncIterator[Peer]:
     """The tests' own upstream, which never stops by itself."""
     async with upstream_server() as server:
         server.answers = [Answer(("Hello",))] + [Answer(("word ",), endless=True) for _ in range(CANCELS)]
@@ -118,7 +116,7 @@ async def misbehaving(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def midstream(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
+async def midstream(folder: Path) -> AsyncIterator[Peer]:
     """Another process of this service, with the demo model."""
     with serving(folder, {"MIDSTREAM_DTYPE": "float32"}) as server:
         yield peer_of(server)
@@ -136,7 +134,7 @@ def peer_of(server: ServerProcess) -> Peer:
 
 
 @asynccontextmanager
-async def transformers_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
+async def transformers_serve(folder: Path) -> AsyncIterator[Peer]:
     """transformers' own server, with the demo model. It tells nobody whether it is at work: its processor time does."""
     place = ServerLocation(
         port=free_port(), folder=str(folder), model=CHECKPOINT, device="cpu", dtype="float32"
@@ -149,35 +147,10 @@ async def transformers_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer
         yield Peer(options, lambda: _computes_nothing(pid))
 
 
-@asynccontextmanager
-async def ray_serve(folder: Path, notify: Notify) -> AsyncIterator[Peer]:
-    """An app of Ray Serve's, in an environment of its own. Raises NotInstallable."""
-    python = python_with(Path(__file__).with_name("ray.txt"), notify)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RAY_AUTH_MODE": "disabled",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TMPDIR": str(folder),
-        "HF_HUB_OFFLINE": "1",
-    }
-    command = [str(python), "-m", "tests.upstreams.ray_app", str(port)]
-    with running(command, environ, f"{url}/v1/models", folder / "ray.log"):
-        options = UpstreamOptions("Ray Serve", f"{url}/v1", "midstream-demo", context_tokens=2048)
-
-        async def is_idle() -> bool:
-            return await _figure(f"{url}/open", r'"open": ?(\d+)') == 0
-
-        yield Peer(options, is_idle)
-
-
 PEERS = {
     "misbehaving": misbehaving,
     "midstream": midstream,
     "serve": transformers_serve,
-    "ray": ray_serve,
 }
 
 

@@ -21,8 +21,6 @@ from tests.server_process import ServerProcess, serving
 
 ARGUMENTS = "enforce-eager max-model-len=2048 max-num-queued-reqs=2"
 """Not compiled, which saves half of its start; more than two requests at once are turned away."""
-PER_MINUTE = 30
-"""Messages that the gateway takes of one client."""
 START_S = 600.0
 
 
@@ -39,8 +37,7 @@ def made() -> None:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[ServerProcess]:
     """The gateway. A test that ends vLLM's process leaves it to bring that back."""
-    more = {"MIDSTREAM_LIMITS": f"messages_per_minute={PER_MINUTE}"}
-    with vllm_below(tmp_path_factory.mktemp("vllm"), ARGUMENTS, more) as server:
+    with vllm_below(tmp_path_factory.mktemp("vllm"), ARGUMENTS) as server:
         yield server
 
 
@@ -48,12 +45,12 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, made: None) -> Iterator[Se
 def adapted(tmp_path: Path, made: None) -> Iterator[ServerProcess]:
     """Another gateway, whose vLLM has the model on two devices, as processors are to it, and an adapter for it."""
     arguments = f"enforce-eager max-model-len=2048 enable-lora max-lora-rank=8 lora-modules=support={adapter(tmp_path)} tensor-parallel-size=2"
-    with vllm_below(tmp_path, arguments, {}) as server:
+    with vllm_below(tmp_path, arguments) as server:
         yield server
 
 
 @contextmanager
-def vllm_below(folder: Path, arguments: str, more: dict[str, str]) -> Iterator[ServerProcess]:
+def vllm_below(folder: Path, arguments: str) -> Iterator[ServerProcess]:
     """A gateway with a vLLM of these arguments."""
     environ = {
         "MIDSTREAM_ENGINE_ARG": arguments,
@@ -63,7 +60,7 @@ def vllm_below(folder: Path, arguments: str, more: dict[str, str]) -> Iterator[S
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_process, "READY_S", START_S)
-        with serving(folder, environ | more) as server:
+        with serving(folder, environ) as server:
             yield server
 
 

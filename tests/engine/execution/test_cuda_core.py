@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.execution import executor as executors
 from engine.execution.executor import LoadedModel
 from engine.kv_cache import KVBudget
-from engine.messages import Finished, FinishReason, Output, Params, Started
+from engine.messages import Chunk, Finished, FinishReason, Output, Params, Started
 from engine.model.cuda.operators import Cuda
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import SamplingParams
@@ -82,31 +82,28 @@ def ends_of(outputs: list[Output]) -> list[FinishReason]:
 
 
 @pytest.mark.usefixtures("on_cuda")
-def test_replies_join_and_are_cancelled_without_a_wait() -> None:
-    running = core()
-    for number in range(4):
+def test_replies_join_branch_and_are_cancelled_beside_chunks_of_a_prompt_without_a_wait() -> None:
+    running, beginning = core(), prompt(PAGE + 40)
+    for number in range(3):
         running.submit(prepared_request(f"r{number}", prompt(20 + 300 * number, number), SAMPLED))
         step(running)
+    running.submit(prepared_request("trunk", beginning, SAMPLED))
+    outputs = list[Output]()
+    while not any(isinstance(output, Chunk) and output.request_id == "trunk" for output in outputs):
+        outputs, _ = step(running)
     _, beside = step(running)
-    running.cancel("r2")
+    running.cancel("trunk")
     outputs, cancelled = step(running)
     assert (ends_of(outputs), cancelled.total) == ([FinishReason.CANCELLED], 0)
     _, after = step(running)
     assert after.total <= beside.total
-
-
-@pytest.mark.usefixtures("on_cuda")
-def test_a_chunk_of_a_prompt_runs_beside_replies_without_a_wait() -> None:
-    running = core()
-    running.submit(prepared_request("reply", prompt(5), SAMPLED))
-    step(running)
+    running.submit(prepared_request("branch", [*beginning[:-5], 1, 2, 3], SAMPLED))
+    outputs, _ = step(running)
+    assert [output.cached_tokens for output in outputs if isinstance(output, Started)] == [PAGE + 35]
+    computed, chunks = running.statistics().prompt_tokens, 0
     running.submit(prepared_request("prompt", prompt(6000, 1), SAMPLED))
-    outputs, chunks = [], 0
-    while not any(isinstance(output, Started) and output.request_id == "prompt" for output in outputs):
-        outputs, _ = step(running)
-    while running.statistics().prompt_tokens < 6005:
-        _, launches = step(running)
-        chunks += launches.found["midstream::attend_prompts"]
+    while running.statistics().prompt_tokens < computed + 6000:
+        chunks += step(running)[1].found["midstream::attend_prompts"]
     assert chunks > 0
 
 
@@ -122,18 +119,3 @@ def test_who_is_preempted_waits_and_begins_again_without_a_wait_of_the_device() 
     generated = running.statistics().generated_tokens
     while running.statistics().generated_tokens < generated + 3:
         step(running)
-
-
-@pytest.mark.usefixtures("on_cuda")
-def test_a_branch_copies_one_page_on_the_device() -> None:
-    running = core()
-    beginning = prompt(PAGE + 40)
-    running.submit(prepared_request("trunk", beginning, SAMPLED))
-    while running.statistics().generated_tokens < 3:
-        step(running)
-    running.cancel("trunk")
-    step(running)
-    running.submit(prepared_request("branch", [*beginning[:-5], 1, 2, 3], SAMPLED))
-    outputs, launches = step(running)
-    assert [output.cached_tokens for output in outputs if isinstance(output, Started)] == [PAGE + 35]
-    assert launches.sent["fetched"] == 0

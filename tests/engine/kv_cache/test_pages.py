@@ -299,19 +299,6 @@ def test_the_longest_match_is_found_whatever_else_is_kept(
     )
 
 
-@given(sizes, st.lists(tokens, min_size=1, max_size=6))
-def test_all_that_is_cached_is_in_the_tree_and_goes_when_it_is_needed(
-    page: int, sequences: list[list[int]]
-) -> None:
-    prefixes = prefix_cache_of(page, *sequences)
-    pool = prefixes._pool
-    assert len(prefixes) == pool.cached
-    greedy = BlockTable()
-    assert pool.extend(greedy, 0, pool.total * pool.size)
-    assert (len(prefixes), pool.cached) == (0, 0)
-    assert prefixes._root.children == {}
-
-
 @pytest.mark.parametrize("page", [1, 16, 64])
 def test_what_everyone_shares_is_found_by_whoever_shares_it_and_not_by_who_guesses(page: int) -> None:
     prefixes = prefix_cache_of(page, run(40), salt=SHARED_SALT, shared=40)
@@ -327,16 +314,6 @@ def test_what_goes_on_from_what_is_shared_is_its_owner_s(page: int) -> None:
     assert prefixes.find("a", run(70), shared=40).tokens == 60
     assert prefixes.find("b", run(70), shared=40).tokens == 40
     assert prefixes.find("b", run(70)).tokens == 0
-
-
-def test_64_chats_hold_the_pages_of_one_system_prompt() -> None:
-    prefixes, system = prefix_cache_of(64, run(1024), salt=SHARED_SALT, shared=1024), run(1024)
-    for chat in range(64):
-        match = prefixes.find(f"chat {chat}", [*system, 5000 + chat, 1], shared=1024)
-        table = prefixes._pool.join(match.pages)
-        assert prefixes._pool.extend(table, match.tokens, 1026)
-    assert prefixes._pool.used == 16 + 64
-    assert 16 / (64 * 16) <= 0.02
 
 
 def test_a_beginning_that_goes_on_replaces_its_own_partial_page() -> None:

@@ -214,7 +214,6 @@ OTHERS = {
     "keeps a state": lambda: MambaConfig(**SMALL),
     "linear_attention": lambda: Qwen3NextConfig(**SMALL),
     "can't be replaced": lambda: BloomConfig(**SMALL),
-    "falcon": lambda: FalconConfig(**SMALL, num_attention_heads=4),
     "makes no model": lambda: FalconConfig(**SMALL, num_attention_heads=5),
     "recurrent": lambda: RwkvConfig(**SMALL),
     "hybrid": lambda: FalconH1Config(**SMALL, num_attention_heads=4, num_key_value_heads=2),
@@ -225,14 +224,13 @@ OTHERS = {
 }
 WORDS = {
     "no language model": "not a causal language model",
-    "falcon": "can't be replaced",
     "jamba": "keeps a state",
     "lfm2": "keeps a state that no KV cache holds (conv layers)",
 }
 
 
 ELSEWHERE = (
-    *("keeps a state", "linear_attention", "can't be replaced", "falcon", "recurrent"),
+    *("keeps a state", "linear_attention", "can't be replaced", "recurrent"),
     *("hybrid", "jamba", "lfm2", "quantized (gptq)", "quantized (in some way)"),
 )
 """What another engine may serve."""
@@ -305,19 +303,6 @@ def test_an_empty_generation_config_gives_transformers_own_values() -> None:
         REPLY_TOKENS, do_sample=False, temperature=1.0, top_p=1.0, top_k=50, repetition_penalty=1.0
     )
     assert defaults_of(GenerationConfig()) == expected
-
-
-def test_given_values_win_zeros_included() -> None:
-    got = defaults_of(
-        GenerationConfig(do_sample=True, temperature=0.2, top_k=0, max_new_tokens=7, max_time=3.0)
-    )
-    assert (got.do_sample, got.temperature, got.top_k, got.max_new_tokens, got.max_time_s) == (
-        True,
-        0.2,
-        0,
-        7,
-        3.0,
-    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_stopping_loses_what_ran_and_leaves_no_process(tiny_llama: Path) -
 
 async def test_stopping_during_the_load_leaves_no_process(tiny_llama: Path) -> None:
     async with client_of(tiny_llama).running() as engine:
-        waiting = engine.generate(ENDLESS)
+        waiting, counting = engine.generate(ENDLESS), asyncio.ensure_future(engine.count_tokens(HELLO))
         with pytest.raises(EngineUnavailable, match="not ready yet"):
             await engine.ready(timeout_s=0.5)
         pid = engine.pid
@@ -67,6 +67,8 @@ async def test_stopping_during_the_load_leaves_no_process(tiny_llama: Path) -> N
     assert has_ended(pid, 0)
     with pytest.raises(EngineLost):
         await anext(waiting)
+    with pytest.raises(EngineUnavailable):
+        await counting
 
 
 async def test_a_model_that_is_not_there_is_told_without_a_traceback(

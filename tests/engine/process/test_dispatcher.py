@@ -28,7 +28,6 @@ from engine.messages import (
     Pong,
     ReplySpec,
     Request,
-    Started,
     StepOutputs,
     ToEngine,
     Tool,
@@ -38,12 +37,13 @@ from engine.messages import (
 from engine.process.dispatcher import Dispatcher, Inbox, RequestBuilder, StepLoop
 from engine.prompts.jobs import LOST, Answer, DecodeImage, Job, Prompt, Rejected, Stopped
 from engine.prompts.prompt import JobHandler, PromptBuilder
+from engine.scheduling.core import EngineCore
 from engine.text.detokenizer import ByteLevelDetokenizer, Vocabulary
 from engine.text.parser import ReplyPrefix
-from engine.text.reply_text import DuplicateRequest, PreparedRequest, ReplyText
+from engine.text.reply_text import PreparedRequest, ReplyText
 from engine.vision.image import NOT_SEEN
 from tests.engine.conftest import small_tokenizer
-from tests.engine.tiny_models import prepared_request
+from tests.engine.tiny_models import end_of, prepared_request, served, tokens_of
 from tests.sample_images import PNG
 
 
@@ -224,18 +224,6 @@ def test_who_needs_no_grammar_does_not_wait_for_the_trial_of_one(gateway: Gatewa
     assert _arrived(gateway, 1) == ["held"]
 
 
-def test_what_is_less_urgent_waits_for_a_trial(gateway: Gateway) -> None:
-    """A title is written when nobody waits."""
-    gateway.made.goes_on.clear()
-    gateway.end.sendall(pack(Request("first", saying("first"), client="first")))
-    gateway.end.sendall(pack(Request("held", saying("a"), client="held", spec=HELD)))
-    gateway.end.sendall(pack(Request("title", saying("title"), client="plain", priority=-1)))
-    gateway.run_job(Ping(1))
-    gateway.made.tried["a"] = 1
-    gateway.made.goes_on.set()
-    assert _arrived(gateway, 3) == ["first", "held", "title"]
-
-
 def test_a_trial_that_goes_on_is_asked_for_now_and_then_while_others_wait(gateway: Gateway) -> None:
     """Each time takes as long as many prompts: one whose requests come one after the other waits for few of them."""
     received = gateway.made.received
@@ -288,55 +276,15 @@ def prepared(request_id: str = "r") -> PreparedRequest:
     return prepared_request(request_id, [1])
 
 
-class OneStepCore:
-    """Starts each request and ends it in one step."""
-
-    def __init__(self) -> None:
-        self.waiting: list[str] = []
-        self.cancelled: list[str] = []
-        self.steps = 0
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.waiting)
-
-    @property
-    def made_at(self) -> float:
-        return float(self.steps)
-
-    def submit(self, request: PreparedRequest) -> None:
-        if request.request_id in self.waiting:
-            raise DuplicateRequest
-        self.waiting.append(request.request_id)
-
-    def cancel(self, request_id: str) -> None:
-        self.cancelled.append(request_id)
-
-    def step(self) -> list[Output]:
-        self.steps += 1
-        started, self.waiting = self.waiting, []
-        return [Started(request_id, 1) for request_id in started]
-
-    @property
-    def gives_back_in_s(self) -> float | None:
-        return None
-
-    def give_back(self) -> None:
-        pass
-
-    def statistics(self) -> EngineStatistics:
-        return EngineStatistics(steps=self.steps)
-
-
 class Bench:
-    """A loop with its lanes, its clock and what it sent."""
+    """A loop over a real core, with its inbox, its clock and what it sent."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.core = OneStepCore()
         self.inbox = Inbox()
         self.sent: list[StepOutputs | EngineStatistics] = []
-        self.loop = StepLoop(self.core, self.inbox, self.sent.append, clock=lambda: self.now)
+        core = EngineCore(served("llama"))
+        self.loop = StepLoop(core, self.inbox, self.sent.append, clock=lambda: self.now)
 
     def register(self, *outcomes: PreparedRequest | Finished) -> None:
         for outcome in outcomes:
@@ -344,55 +292,59 @@ class Bench:
             self.inbox.register(request)
             self.inbox.deliver(request, outcome)
 
+    @property
+    def outputs(self) -> list[Output]:
+        return [output for one in self.sent if isinstance(one, StepOutputs) for output in one.outputs]
 
-def test_a_step_sends_one_message_for_all() -> None:
-    bench = Bench()
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_step_sends_one_message_for_all(bench: Bench) -> None:
     refused = Finished("s", FinishReason.ERROR, 0, 0, 0, error="no")
     bench.register(prepared("r"), refused, prepared("t"))
     bench.loop.run_once()
-    assert bench.sent == [StepOutputs((refused, Started("r", 1), Started("t", 1)), made_at=1.0)]
+    (message,) = bench.sent
+    assert isinstance(message, StepOutputs)
+    assert message.made_at > 0
+    assert message.outputs[0] == refused
+    assert {output.request_id for output in message.outputs} == {"r", "s", "t"}
 
 
-def test_a_request_is_known_to_the_core_before_its_cancel() -> None:
-    bench = Bench()
+def test_a_request_is_known_to_the_core_before_its_cancel(bench: Bench) -> None:
     bench.register(prepared())
     bench.inbox.cancel("r")
     bench.loop.run_once()
-    assert bench.core.cancelled == ["r"]
+    assert end_of(bench.outputs, "r").reason is FinishReason.CANCELLED
 
 
-def test_a_second_request_of_an_id_does_not_touch_the_first() -> None:
-    bench = Bench()
+def test_a_second_request_of_an_id_does_not_touch_the_first(bench: Bench) -> None:
     bench.register(prepared())
     bench.register(prepared())
-    bench.loop.run_once()
-    assert bench.sent == [StepOutputs((Started("r", 1),), made_at=1.0)]
+    while not any(isinstance(output, Finished) for output in bench.outputs):
+        bench.loop.run_once()
+    assert end_of(bench.outputs, "r").generated_tokens == len(tokens_of(bench.outputs, "r")) == 8
 
 
-def test_statistics_follow_once_a_second_while_something_changes() -> None:
-    bench = Bench()
-    bench.now = 1.0
+def test_statistics_follow_once_a_second_while_something_changes(bench: Bench) -> None:
     bench.register(prepared())
-    bench.loop.run_once()
-    assert bench.sent[1:] == [EngineStatistics(steps=1)]
-    bench.register(prepared())
-    bench.loop.run_once()
-    assert len(bench.sent) == 3
-    bench.now = 2.0
-    bench.loop.run_once()
-    assert bench.sent[3:] == [EngineStatistics(steps=2)]
+    for now in (1.0, 1.0, 2.0):
+        bench.now = now
+        bench.loop.run_once()
+    assert [one.steps for one in bench.sent if isinstance(one, EngineStatistics)] == [1, 3]
 
 
-def test_a_cancel_during_preparation_ends_the_request_at_once() -> None:
-    bench = Bench()
+def test_a_cancel_during_preparation_ends_the_request_at_once(bench: Bench) -> None:
     bench.now = 1.0
     bench.inbox.register(REQUEST)
     bench.inbox.cancel("r")
     assert not bench.inbox.is_wanted(REQUEST)
     bench.inbox.deliver(REQUEST, prepared())
     bench.loop.run_once()
-    cancelled = Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0)
     outputs, statistics = bench.sent
     assert isinstance(outputs, StepOutputs)
-    assert outputs.outputs == (cancelled,)
-    assert statistics == EngineStatistics(cancels=1)
+    assert outputs.outputs == (Finished("r", FinishReason.CANCELLED, 0, 0, 0, steps_after=0),)
+    assert isinstance(statistics, EngineStatistics)
+    assert statistics.cancels == 1

@@ -1,4 +1,4 @@
-"""Requests wait for a process, are lost with it, and counts are asked again, over a socket that splits anywhere."""
+"""Ids of requests, counts that are given up, and a socket that splits anywhere."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import EngineLost, EngineUnavailable, PromptRejected
+from engine.errors import PromptRejected
 from engine.machine import EngineOptions
 from engine.messages import (
     Cancel,
     CancelCount,
-    Chunk,
     CountRequest,
-    CountResult,
     Finished,
     FinishReason,
     Message,
     Ping,
     Request,
-    Started,
     StepOutputs,
     ToEngine,
     Unpacker,
@@ -56,20 +53,6 @@ def board() -> EngineClient:
     return EngineClient(EngineOptions(model="none"))
 
 
-def test_a_request_waits_until_a_process_is_ready_and_its_outputs_reach_its_stream_alone(
-    board: EngineClient, wire: RecordingChannel
-) -> None:
-    request = Request("r", HELLO)
-    stream = board.generate(request)
-    assert not wire.sent
-    board._connect(wire)
-    assert wire.sent == [request]
-    other = board.generate(Request("s", HELLO))
-    board._receive(StepOutputs((Started("r", 1), Chunk("r", "hi", 1), Chunk("unknown", "?", 1), END)))
-    assert [stream.get_nowait() for _ in range(3)] == [Started("r", 1), Chunk("r", "hi", 1), END]
-    assert other.get_nowait() is None
-
-
 def test_an_id_may_be_used_again_after_its_end_only(board: EngineClient, wire: RecordingChannel) -> None:
     board._connect(wire)
     board.generate(Request("r", HELLO))
@@ -77,22 +60,6 @@ def test_an_id_may_be_used_again_after_its_end_only(board: EngineClient, wire: R
         board.generate(Request("r", HELLO))
     board._receive(StepOutputs((END,)))
     board.generate(Request("r", HELLO))
-
-
-async def test_a_count_is_asked_again_of_the_next_process(
-    board: EngineClient, wire: RecordingChannel
-) -> None:
-    requested = asyncio.ensure_future(board.count_tokens(HELLO))
-    await asyncio.sleep(0)
-    board._connect(wire)
-    board._disconnect("it died")
-    board._connect(wire)
-    [first, again] = wire.sent
-    assert isinstance(first, CountRequest)
-    assert again == first == CountRequest(first.count_id, HELLO)
-    board._receive(CountResult(first.count_id, 5))
-    board._receive(CountResult(first.count_id, 6))
-    assert await requested == 5
 
 
 async def test_a_count_that_nobody_waits_for_is_given_up(board: EngineClient, wire: RecordingChannel) -> None:
@@ -107,18 +74,6 @@ async def test_a_count_that_nobody_waits_for_is_given_up(board: EngineClient, wi
     assert (sent, cancel) == (CountRequest(sent.count_id, HELLO, "client"), CancelCount(sent.count_id))
 
 
-async def test_closing_ends_what_is_open(board: EngineClient, wire: RecordingChannel) -> None:
-    stream = board.generate(Request("r", HELLO))
-    requested, gone = (asyncio.ensure_future(board.count_tokens(HELLO)) for _ in range(2))
-    await asyncio.sleep(0)
-    gone.cancel()
-    board._close("the end")
-    with pytest.raises(EngineLost):
-        stream.get_nowait()
-    with pytest.raises(EngineUnavailable):
-        await requested
-
-
 async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board: EngineClient) -> None:
     broken = (Message("user", "\ud800"),)
     end = board.generate(Request("r", broken)).get_nowait()
@@ -128,36 +83,12 @@ async def test_text_with_a_lone_surrogate_is_refused_for_its_sender_alone(board:
         await board.count_tokens(broken)
 
 
-def test_the_cancel_of_a_request_that_was_handed_over_follows_it(
-    board: EngineClient, wire: RecordingChannel
-) -> None:
-    other = EngineClient(EngineOptions(model="none"))
-    stream = board.generate(Request("r", HELLO))
-    board.move_waiting_to(other)
-    other._connect(wire)
-    stream.cancel()
-    assert wire.sent[-1] == Cancel("r")
-
-
 def test_what_a_process_was_told_of_is_not_handed_over(board: EngineClient, wire: RecordingChannel) -> None:
     other = EngineClient(EngineOptions(model="none"))
     board._connect(wire)
     board.generate(Request("r", HELLO))
     board.move_waiting_to(other)
     assert (board.has_open("r"), other.has_open("r")) == (True, False)
-
-
-async def test_a_count_may_be_asked_of_another_process(board: EngineClient, wire: RecordingChannel) -> None:
-    other = EngineClient(EngineOptions(model="none"))
-    counting = asyncio.create_task(board.count_tokens(HELLO))
-    await asyncio.sleep(0)
-    other._connect(wire)
-    board.move_waiting_to(other)
-    [requested] = wire.sent
-    assert isinstance(requested, CountRequest)
-    other._receive(CountResult(requested.count_id, 7))
-    assert await counting == 7
-    assert not other._counts
 
 
 messages = st.one_of(

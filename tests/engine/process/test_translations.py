@@ -102,12 +102,9 @@ ENGLISH = Translation("zh", "en")
     ("translation", "how", "why"),
     [
         (None, {}, "Say the target language: af, am, ar, ast, az, ba, be, bg and 92 more."),
-        (Translation("klingon"), {}, "The model has no target language 'klingon'; it has"),
-        (Translation("zh", "xx"), {}, "The model has no source language 'xx'; it has"),
         (ENGLISH, {"format": JsonObject()}, "The model translates; it can't be held to a format."),
         (ENGLISH, {"continues": True}, "A translation continues its prefix"),
         (ENGLISH, {"text": " \n"}, "There is nothing to translate: the last message has no text."),
-        (ENGLISH, {"text": " ".join([TEXT] * 3)}, "The text to translate has"),
         (ENGLISH, {"text": "a" * 100_000}, "The prompt has"),
     ],
 )

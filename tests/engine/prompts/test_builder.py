@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from engine.messages import JsonObject, Message, ReplySpec, Tool
-from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, Rejected, Stopped, TooLong
-from engine.prompts.prompt import NO_GRAMMARS, PIECE_CHARS, JobHandler, PromptBuilder
+from engine.messages import Message, ReplySpec, Tool
+from engine.prompts.jobs import BuildPrompt, BuiltPrompt, Prompt, Stopped, TooLong
+from engine.prompts.prompt import PIECE_CHARS, JobHandler, PromptBuilder
 from engine.text.formats import detect_format
 from tests.engine.chat_families import FAMILIES
 from tests.engine.conftest import small_tokenizer
@@ -99,16 +98,6 @@ def test_a_prompt_is_made_of_the_spec_too_and_tells_what_belongs_to_the_reply() 
     assert (made.prompt.opened, made.prompt.continued) == ("<think>\n", 0)
 
 
-def test_a_spec_that_is_refused_is_told_with_its_field() -> None:
-    builder = JobHandler(PromptBuilder(small_tokenizer()))
-    refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(tools=(Tool("add"),))), never)
-    assert isinstance(refused, Rejected)
-    assert refused.field == "tools"
-    refused = builder.build(BuildPrompt(saying("hello"), WINDOW, ReplySpec(format=JsonObject())), never)
-    assert isinstance(refused, Rejected)
-    assert (refused.field, refused.why) == ("format", NO_GRAMMARS)
-
-
 def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:
     tokenizer = FAMILIES["qwen"]()
     builder = JobHandler(PromptBuilder(tokenizer, detect_format(tokenizer)))
@@ -116,18 +105,3 @@ def test_tools_that_cannot_fit_are_not_read_to_their_end() -> None:
     made = builder.build(BuildPrompt(saying("hello"), WINDOW, spec), never)
     assert isinstance(made, TooLong)
     assert WINDOW <= made.tokens < 3 * PIECE_CHARS
-
-
-def test_refusals_and_defects_are_told_and_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(PromptBuilder):
-        def prompt(self, messages: Sequence[Message], *_: object) -> Prompt:
-            raise RuntimeError("a defect")
-
-    builder = JobHandler(PromptBuilder(small_tokenizer()))
-    refused = builder.build(BuildPrompt(saying("unspeakable"), WINDOW), never)
-    assert isinstance(refused, Rejected)
-    assert "unspeakable" in refused.why
-    assert JobHandler(Broken(small_tokenizer())).build(BuildPrompt(saying("a"), WINDOW), never) == Rejected(
-        "The prompt could not be prepared."
-    )
-    assert [record.levelno for record in caplog.records] == [logging.ERROR]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.execution.executor import LaunchedStep, LoadedModel, Outcome, OutOfMemory
+from engine.execution.executor import LaunchedStep, Outcome
 from engine.kv_cache import PagedCache, PrefixCache
 from engine.messages import Chunk, Finished, FinishReason, Output, Prefilling, Queued, Started
+from engine.model.cuda.graphs import PendingTokens
 from engine.scheduling.core import RELEASED_BYTES_AT_ONCE, EngineCore
 from engine.step_layout import Span
 from engine.text.reply_text import PreparedRequest, ReplyText
-from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
+from tests.engine.faulty_requests import POISON, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     LONG,
@@ -29,6 +30,7 @@ from tests.engine.tiny_models import (
     Clock,
     Numbers,
     alone,
+    core_of,
     end_of,
     prepared_request,
     prompt,
@@ -115,21 +117,22 @@ def test_cancels_that_find_nothing_are_ignored(core: EngineCore) -> None:
     assert core.statistics().cancels == 1
 
 
-@pytest.mark.parametrize("running", [True, False])
-def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool) -> None:
+@pytest.mark.parametrize(("running", "feeds"), [(True, False), (True, True), (False, False)])
+def test_time_runs_out_in_the_queue_and_in_the_reply(*, running: bool, feeds: bool) -> None:
     clock = Clock()
-    core = EngineCore(served("llama", max_batch=1), clock=clock)
+    core = core_of(served("llama", max_batch=1), clock=clock, feeds=feeds)
     if not running:
         core.submit(prepared_request("first", prompt(5), LONG))
     core.submit(
         prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
     )
-    outputs = core.step() + core.step()
+    outputs = core.step() + core.step() + (core.step() if feeds else [])
     clock.now = 2.0
     outputs += core.step()
     end = end_of(outputs, "a")
     assert end.reason is FinishReason.TIMEOUT
     assert len(tokens_of(outputs, "a")) == end.generated_tokens == (2 if running else 0)
+    assert core.busy is not running
 
 
 def test_time_that_runs_out_after_the_end_is_no_second_end(core: EngineCore) -> None:
@@ -352,14 +355,6 @@ def test_an_end_is_told_though_what_was_computed_cannot_be_kept(
     assert end_of(run_out(core), "c").cached_tokens == 0
 
 
-def test_an_end_whose_rest_cannot_be_told_is_told_once_and_its_pages_are_kept(core: EngineCore) -> None:
-    core.submit(prepared_request("a", prompt(40), reply=Unended()))
-    outputs = run_out(core)
-    assert end_of(outputs, "a").reason is FinishReason.ERROR
-    core.submit(prepared_request("b", prompt(40)))
-    assert end_of(run_out(core), "b").cached_tokens == 39
-
-
 def test_keys_and_values_that_nobody_uses_are_given_up_and_those_of_a_talk_that_goes_on_stay() -> None:
     clock = Clock()
     core = EngineCore(served("llama"), kv_idle_s=60.0, clock=clock)
@@ -408,16 +403,9 @@ def test_memory_is_given_back_in_parts_between_steps(monkeypatch: pytest.MonkeyP
 HOT = msgspec.structs.replace(GREEDY, do_sample=True, temperature=1.5, top_p=0.9)
 
 
-def async_core(model: LoadedModel, *, clock: Clock | None = None) -> EngineCore:
-    """A fed that launches the next step before it knows the last one's tokens, as on a GPU."""
-    fed = EngineCore(model) if clock is None else EngineCore(model, clock=clock)
-    fed._executor.feed()
-    return fed
-
-
 @pytest.fixture
 def fed() -> EngineCore:
-    return async_core(served("llama", max_batch=2))
+    return core_of(served("llama", max_batch=2), feeds=True)
 
 
 def chunks_by_request(outputs: Sequence[Output]) -> dict[str, tuple[list[tuple[str, int]], Finished]]:
@@ -463,13 +451,13 @@ def make_request(number: int, length: int, new_tokens: int, seed: int | None, ho
 def test_whatever_is_asked_each_gets_the_same_text_and_the_same_end(
     jobs: list[dict[str, object]], ends: frozenset[int]
 ) -> None:
-    def texts(make: Callable[[LoadedModel], EngineCore]) -> object:
-        fed = make(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150))
+    def texts(*, feeds: bool) -> object:
+        fed = core_of(served("llama", max_batch=3, eos_ids=ends, kv_tokens=150), feeds=feeds)
         for number, one in enumerate(jobs):
             fed.submit(make_request(number, **one))  # type: ignore[arg-type]
         return chunks_by_request(run_out(fed))
 
-    assert texts(async_core) == texts(EngineCore)
+    assert texts(feeds=True) == texts(feeds=False)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 4])
@@ -500,26 +488,12 @@ def test_a_step_in_flight_is_nothing_to_the_next_request_of_the_same_name(fed: E
     assert len(tokens_of(run_out(fed), "a")) == 8
 
 
-def test_time_that_runs_out_ends_what_is_in_flight() -> None:
-    clock = Clock()
-    fed = async_core(served("llama"), clock=clock)
-    fed.submit(
-        prepared_request("a", prompt(5), msgspec.structs.replace(LONG, max_time_s=2.0), Numbers(holds=True))
-    )
-    outputs = fed.step() + fed.step() + fed.step()
-    clock.now = 2.0
-    outputs += fed.step()
-    end = end_of(outputs, "a")
-    assert (end.reason, end.generated_tokens, len(tokens_of(outputs, "a"))) == (FinishReason.TIMEOUT, 2, 2)
-    assert not fed.busy
-
-
 def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     model = served("llama", max_batch=1)
     with torch.no_grad():
         model.module.lm_head.weight.zero_()  # all tokens are alike, so that the first one is chosen
         model.module.get_input_embeddings().weight[0] = torch.nan
-    fed = async_core(model)
+    fed = core_of(model, feeds=True)
     fed.submit(prepared_request("a", prompt(5)))
     fed.step()
     fed.step()
@@ -529,55 +503,25 @@ def test_no_numbers_in_a_step_that_nobody_waited_for_harm_nobody() -> None:
     assert end_of(run_out(fed), "b").reason is FinishReason.LENGTH
 
 
-def test_a_request_for_which_memory_is_too_small_fails_alone_with_the_others_text_told() -> None:
-    model = served("llama", max_batch=2)
-    model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    fed = async_core(model)
-    fed.submit(prepared_request("good", prompt(5)))
-    outputs = fed.step() + fed.step()
-    fed.submit(prepared_request("bad", [1, POISON, 2]))
-    outputs += run_out(fed)
-    assert "memory" in (end_of(outputs, "bad").error or "")
-    assert len(tokens_of(outputs, "good")) == 8
-
-
-def test_a_step_that_runs_out_of_memory_at_its_end_is_computed_again(
-    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["choosing", "fetching"])
+def test_a_step_whose_tokens_find_no_memory_is_computed_again(
+    where: str, fed: EngineCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = EngineCore(served("llama"))
-    for one in (plain, fed):
-        one.submit(prepared_request("a", prompt(5)))
-    sample, failures = fed._executor._sampler.sample, [torch.OutOfMemoryError("no room")]
-
-    def short_of_memory(logits: torch.Tensor, slots: Sequence[int]) -> list[int | None]:
-        if failures:
-            raise failures.pop()
-        return sample(logits, slots)
-
-    fed.submit(prepared_request("b", prompt(6)))
-    outputs = fed.step()
-    monkeypatch.setattr(fed._executor._sampler, "sample", short_of_memory)
-    outputs += run_out(fed)
-    assert tokens_of(outputs, "a") == tokens_of(run_out(plain), "a")
-    assert len(tokens_of(outputs, "b")) == 8
-
-
-def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
-    fed: EngineCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = EngineCore(served("llama"))
+    plain, failures = EngineCore(served("llama")), [torch.OutOfMemoryError("no room")]
     for one in (plain, fed):
         one.submit(prepared_request("a", prompt(5)))
         one.submit(prepared_request("b", prompt(6)))
-    fetch, failures = fed._executor.fetch, [OutOfMemory("no room")]
+    outputs = fed.step()
+    place, name = (fed._executor._sampler, "feed") if where == "choosing" else (PendingTokens, "numbers")
+    done = getattr(place, name)
 
-    def short_of_memory(launched: LaunchedStep) -> list[Outcome]:
-        if failures and len(launched.spans) == 2:
+    def short_of_memory(*arguments: Any) -> Any:
+        if failures:
             raise failures.pop()
-        return fetch(launched)
+        return done(*arguments)
 
-    monkeypatch.setattr(fed._executor, "fetch", short_of_memory)
-    expected, outputs = run_out(plain), run_out(fed)
+    monkeypatch.setattr(place, name, short_of_memory)
+    expected, outputs = run_out(plain), outputs + run_out(fed)
     assert not failures
     for name in ("a", "b"):
         assert tokens_of(outputs, name) == tokens_of(expected, name)
@@ -586,7 +530,7 @@ def test_a_step_whose_tokens_cannot_be_fetched_is_computed_again(
 def test_the_next_step_is_launched_before_the_last_ones_tokens_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fed = async_core(served("llama"))
+    fed = core_of(served("llama"), feeds=True)
     launch, fetch, order = fed._executor.launch, fed._executor.fetch, []
 
     def noted_launch(spans: Sequence[Span]) -> LaunchedStep:

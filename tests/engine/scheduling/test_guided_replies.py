@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jsonschema
@@ -13,7 +13,6 @@ import pytest
 
 from engine.execution.guide import Guide
 from engine.messages import (
-    Chunk,
     ErrorCode,
     Finished,
     FinishReason,
@@ -25,6 +24,7 @@ from engine.messages import (
 )
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import PreparedRequest, SamplingParams
+from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
 from tests.engine.constrained import (
     CITIES,
     CITY,
@@ -34,45 +34,26 @@ from tests.engine.constrained import (
     served,
     text_of,
 )
-from tests.engine.families import WINDOW
 from tests.engine.scheduling.test_scoring import entries_of, scored
-from tests.engine.tiny_models import GREEDY, end_of, prepared_request, prompt, run_out, tokens_of
+from tests.engine.tiny_models import GREEDY, core_of, end_of, prepared_request, prompt, run_out, tokens_of
 
 LETTERS = Regex("[a-f]{20,40}")
-NAMES = [f"bystander {n}" for n in range(4)]
 
 
 def sampled(seed: int, **more: object) -> SamplingParams:
     return msgspec.structs.replace(SAMPLED, seed=seed, **more)
 
 
-def bystander(n: int) -> PreparedRequest:
-    how = sampled(n, max_new_tokens=30 + n, top_p=0.95, do_sample=n % 2 == 1)
-    return prepared_request(NAMES[n], prompt(5 + 9 * n, salt=n), how)
-
-
-def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
-    return {name: tokens_of(outputs, name) for name in NAMES}
-
-
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nobody has a grammar."""
-    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
-    for n in range(len(NAMES)):
-        core.submit(bystander(n))
-    return written(run_out(core))
+    core, outputs = with_bystanders()
+    return written(outputs + run_out(core))
 
 
 def with_bystanders(*requests: PreparedRequest, feeds: bool = False) -> tuple[EngineCore, list[Output]]:
-    core = EngineCore(served(max_batch=9, kv_tokens=16 * WINDOW))
-    if feeds:
-        core._executor.feed()
-    for n in range(len(NAMES)):
-        core.submit(bystander(n))
-    outputs: list[Output] = []
-    while len({o.request_id for o in outputs if isinstance(o, Chunk)}) < len(NAMES):
-        outputs += core.step()
+    core = core_of(served(max_batch=PLACES, kv_tokens=ROOM), feeds=feeds)
+    outputs = start(core)
     for request in requests:
         core.submit(request)
     return core, outputs
@@ -104,21 +85,6 @@ def test_a_reply_of_full_length_that_is_complete_ends_as_such() -> None:
         outputs = run_out(core)
         end = end_of(outputs, "a")
         assert (end.reason, end.generated_tokens, len(text_of(outputs, "a"))) == (reason, most, most)
-
-
-def test_a_guided_reply_ends_where_the_window_does() -> None:
-    core = EngineCore(served())
-    core.submit(
-        constrained_request(
-            Regex("[a-z]*[0-9]"), "a", prompt(WINDOW - 10), sampled(1, logit_bias=no_digits())
-        )
-    )
-    end = end_of(run_out(core), "a")
-    assert (end.reason, end.generated_tokens) == (FinishReason.LENGTH, 10)
-
-
-def no_digits() -> tuple[tuple[int, float], ...]:
-    return tuple((token, -100.0) for digit in "0123456789" for token in ids_of(digit))
 
 
 def test_an_end_token_ends_a_reply_where_its_grammar_may_end() -> None:
@@ -159,24 +125,6 @@ def test_a_reply_that_is_preempted_in_the_middle_of_its_grammar_goes_on_from_the
         alone.submit(constrained_request(requested, name, prompt(24, salt=n), sampled(n, max_new_tokens=60)))
         assert tokens_of(outputs, name) == tokens_of(run_out(alone), name)
         assert end_of(outputs, name).reason is FinishReason.STOP
-
-
-def test_replies_that_are_held_to_grammars_are_the_same_where_the_device_computes_meanwhile() -> None:
-    """Who has a grammar waits for each token."""
-
-    def replies(*, feeds: bool) -> list[list[int]]:
-        core = EngineCore(served(max_batch=2))
-        if feeds:
-            core._executor.feed()
-        for n in range(4):
-            core.submit(constrained_request([CITIES, LETTERS][n % 2], f"r{n}", prompt(9, salt=n), sampled(n)))
-        core.submit(constrained_request(Regex("[xyz]{5}"), "full", prompt(5), sampled(1, max_new_tokens=5)))
-        core.submit(prepared_request("free", prompt(5), sampled(3, max_new_tokens=40)))
-        outputs = run_out(core)
-        assert end_of(outputs, "full").reason is FinishReason.STOP
-        return [tokens_of(outputs, name) for name in ("r0", "r1", "r2", "r3", "full", "free")]
-
-    assert replies(feeds=True) == replies(feeds=False)
 
 
 IMPOSSIBLE: dict[str, tuple[Format, str]] = {

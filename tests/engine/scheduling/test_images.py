@@ -205,18 +205,6 @@ def test_a_cancel_is_one_step_in_every_phase(phase: str, vision: VisionHarness) 
     assert tokens_of(ends, "next") == vision.expected(QUESTION)
 
 
-def test_a_core_that_waits_for_points_alone_rests(vision: VisionHarness) -> None:
-    core = Watched(vision, by_hand=True)
-    core.submit(vision.request("a", QUESTION))
-    for _ in range(3):
-        core.step()
-    assert core.busy is False
-    core.submit(vision.request("b", user("Hello")))
-    assert tokens_of(run_out(core), "b") == vision.expected(user("Hello"))
-    core.answer()
-    assert tokens_of(run_out(core), "a") == vision.expected(QUESTION)
-
-
 def test_an_image_that_can_not_be_decoded_ends_its_own_request(vision: VisionHarness) -> None:
     core = Watched(vision, by_hand=True)
     core.submit(vision.request("bad", QUESTION))

@@ -4,65 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from engine.messages import Chunk, FinishReason, Output
+from engine.messages import FinishReason
 from engine.scheduling.core import EngineCore
 from engine.text.reply_text import (
     DuplicateRequest,
-    PreparedRequest,
     ReplyStep,
     SamplingParams,
 )
+from tests.engine.bystanders import NAMES, PLACES, ROOM, start, written
 from tests.engine.families import VOCABULARY, WINDOW
 from tests.engine.faulty_requests import POISON, Unended, hungry, poisoned
 from tests.engine.tiny_models import (
     GREEDY,
     Numbers,
+    core_of,
     end_of,
     prepared_request,
     prompt,
     run_out,
     text_step,
-    tokens_of,
 )
-
-ROOM = 16 * WINDOW
-"""Tokens of KV memory: enough for all, so that nobody has to wait."""
-
-NAMES = [f"bystander {n}" for n in range(8)]
-
-
-def bystander(n: int) -> PreparedRequest:
-    sampled = n % 2 == 1
-    how = msgspec.structs.replace(
-        GREEDY, max_new_tokens=24 + n, do_sample=sampled, temperature=0.8, top_p=0.95, seed=n
-    )
-    tokens = [token for token in prompt(5 + 17 * n % 60, salt=n) if token != POISON]
-    return prepared_request(NAMES[n], tokens, how, client=str(n))
-
-
-def start(core: EngineCore) -> list[Output]:
-    """All bystanders have begun to write."""
-    for n in range(len(NAMES)):
-        core.submit(bystander(n))
-    outputs: list[Output] = []
-    while len({output.request_id for output in outputs if isinstance(output, Chunk)}) < len(NAMES):
-        outputs += core.step()
-    return outputs
-
-
-def written(outputs: Sequence[Output]) -> dict[str, list[int]]:
-    return {name: tokens_of(outputs, name) for name in NAMES}
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, list[int]]:
     """What the bystanders write where nothing is wrong."""
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM))
     return written(start(core) + run_out(core))
 
 
@@ -119,9 +90,7 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
     bad, word = (REFUSED | ODD)[case]
     if isinstance(bad.reply, BrokenDetokenizer):
         bad = dataclasses.replace(bad, reply=BrokenDetokenizer())
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
-    if feeds:
-        core._executor.feed()
+    core = core_of(poisoned(max_batch=PLACES, kv_tokens=ROOM), feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(bad)
@@ -135,7 +104,7 @@ def test_a_bad_request_ends_with_its_own_error_and_nobody_else_notices(
 def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM))
     outputs = start(core)
     for name in NAMES:
         with pytest.raises(DuplicateRequest, match=name):
@@ -147,7 +116,7 @@ def test_a_second_request_of_the_same_id_is_refused_and_the_first_writes_on(
 def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_notices(
     undisturbed: dict[str, list[int]],
 ) -> None:
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM))
+    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM))
     core.submit(prepared_request("bad", prompt(10), reply=Unended()))
     outputs = start(core)
     core.cancel("bad")
@@ -158,7 +127,7 @@ def test_a_cancel_of_a_reply_whose_rest_cannot_be_told_ends_it_and_nobody_else_n
 
 def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str, list[int]]) -> None:
     """A request that is cancelled before its first token has left them where nothing has looked yet."""
-    core = EngineCore(poisoned(max_batch=9, kv_tokens=ROOM), step_target_s=1e-9)
+    core = EngineCore(poisoned(max_batch=PLACES, kv_tokens=ROOM), step_target_s=1e-9)
     core.submit(prepared_request("warm", prompt(100)))  # the pace learns that it is slow
     run_out(core)
     core.submit(prepared_request("bad", [POISON] * 120))
@@ -169,13 +138,13 @@ def test_values_that_are_no_numbers_stay_behind_in_no_slot(undisturbed: dict[str
     assert written(start(core) + run_out(core)) == undisturbed
 
 
-@pytest.mark.parametrize("reply", [Numbers, Unended])
+@pytest.mark.parametrize(("reply", "feeds"), [(Numbers, False), (Numbers, True), (Unended, False)])
 def test_a_step_without_enough_memory_ends_the_newest_alone_even_where_its_text_fails_as_well(
-    reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture
+    reply: type[Numbers], undisturbed: dict[str, list[int]], caplog: pytest.LogCaptureFixture, *, feeds: bool
 ) -> None:
-    model = poisoned(max_batch=9, kv_tokens=ROOM)
+    model = poisoned(max_batch=PLACES, kv_tokens=ROOM)
     model.module.get_input_embeddings().register_forward_pre_hook(hungry)
-    core = EngineCore(model)
+    core = core_of(model, feeds=feeds)
     with caplog.at_level(logging.CRITICAL):
         outputs = start(core)
         core.submit(prepared_request("bad", [POISON] * 5, reply=reply()))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kv_cache import PagePool, PrefixCache
+from engine.kv_cache import PagePool
 from engine.scheduling.scheduler import (
     ALONE,
     FIRST_BUDGET,
@@ -212,63 +210,18 @@ def test_the_newest_reply_gives_way_when_memory_is_outgrown_and_goes_on_later() 
     assert part.samples
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The salt of every search from here on."""
-    finds: list[str] = []
-    find = PrefixCache.find
-
-    def noted(prefixes: PrefixCache, salt: str, *args: Any, **options: Any) -> Any:
-        finds.append(salt)
-        return find(prefixes, salt, *args, **options)
-
-    monkeypatch.setattr(PrefixCache, "find", noted)
-    return finds
-
-
-def sharing(scheduler: Scheduler) -> list[ScheduledRequest]:
-    """Two that wait and begin alike, with 200 tokens that everyone may share."""
-    requests = [ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"]
-    for request in requests:
-        scheduler.add(request)
-    return requests
-
-
-def test_what_another_one_computes_for_all_is_not_searched_for_until_it_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2), counted(monkeypatch)
-    first, second = sharing(scheduler)
-    for _ in range(4):
-        step(scheduler, 50)
-    assert finds == ["1", "2"]
+def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next() -> None:
+    scheduler = make_scheduler(2)
+    first, second = (
+        ScheduledRequest(n, [*range(200), 300 + int(n)], salt=n, shared_tokens=200) for n in "12"
+    )
+    scheduler.add(first)
+    scheduler.add(second)
     step(scheduler, 50)
-    scheduler.share(first)
-    step(scheduler, 50)
-    assert (finds, second.cached) == (["1", "2", "2"], 200)
-
-
-def test_who_computes_for_all_and_is_taken_away_leaves_it_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2), counted(monkeypatch)
-    first, second = sharing(scheduler)
-    step(scheduler, 50)
+    assert (first.slot, second.slot) == (0, None)
     scheduler.remove(first, keep=False)
     step(scheduler, 50)
-    assert (finds, second.slot) == (["1", "2", "2"], 0)
-
-
-def test_a_queue_whose_first_finds_no_room_is_not_searched_again_until_somebody_lets_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler, finds = make_scheduler(2, tokens=60), counted(monkeypatch)
-    first, second = waiting(scheduler, 40, 18)
-    for _ in range(4):
-        step(scheduler)
-    assert len(finds) == 2, "one for each"
-    scheduler.remove(first, keep=False)
-    step(scheduler)
-    assert second.slot is not None
+    assert second.slot == 0
 
 
 def test_after_the_device_ran_out_of_memory_fewer_run_until_one_has_ended() -> None:
@@ -452,17 +405,6 @@ def test_one_slow_step_leaves_an_eighth_of_the_budget_and_costs_some_steps(
     assert pace.budget >= (0.8 if decode_s < 0.7 * pace.target_s else 0.25) * before
     step_s = decode_s + pace.budget * seconds_per_token
     assert step_s <= 1.2 * max(pace.target_s, decode_s + before * seconds_per_token)
-
-
-@given(machines)
-def test_prompts_get_a_share_of_the_time_however_long_replies_alone_take(
-    machine: tuple[float, float],
-) -> None:
-    decode_s, seconds_per_token = machine
-    pace = warmed_up(seconds_per_token, decode_s=decode_s)
-    least = LEAST_SHARE * pace.target_s / seconds_per_token
-    # Beside long steps of the replies, what a token takes is known to a factor.
-    assert pace.budget >= max(SMALLEST_BUDGET, int(0.1 * min(least, LARGEST_BUDGET)))
 
 
 @given(machines, st.floats(1e-3, 0.4))

@@ -18,6 +18,7 @@ from engine.text.detokenizer import Spelled
 from engine.text.reply_text import PreparedRequest, ReplyLogprobs, ReplyText, SamplingParams
 from tests.engine.tiny_models import (
     GREEDY,
+    core_of,
     end_of,
     make,
     prepared_request,
@@ -80,20 +81,13 @@ def assert_as_computed(
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT])
-def test_alone_the_scores_are_those_of_a_plain_forward_pass(sampling: SamplingParams) -> None:
+def test_each_gets_its_own_scores_and_nobody_else_gets_any(sampling: SamplingParams) -> None:
     """Before the penalty, the temperature and the limits, whatever these make of them."""
-    core = EngineCore(served("llama"))
-    core.submit(scored("a", prompt(30), sampling, 5))
-    entries = entries_of(run_out(core), "a")
-    assert len(entries) == sampling.max_new_tokens
-    assert_as_computed(make("llama"), prompt(30), entries, 5)
-
-
-def test_in_a_full_batch_each_gets_its_own_and_nobody_else_gets_any() -> None:
     core = EngineCore(served("llama", max_batch=4))
     jobs = {f"r{n}": (prompt(20 + 5 * n, salt=n), [None, 0, 20, None, 3, None, 1][n]) for n in range(7)}
     for name, (tokens, top) in jobs.items():
-        core.submit(prepared_request(name, tokens, HOT) if top is None else scored(name, tokens, HOT, top))
+        plain = prepared_request(name, tokens, sampling)
+        core.submit(plain if top is None else scored(name, tokens, sampling, top))
     outputs = run_out(core)
     for name, (tokens, top) in jobs.items():
         entries = entries_of(outputs, name)
@@ -120,9 +114,7 @@ def test_who_asks_and_who_does_not_say_the_same_token_for_token() -> None:
 
 def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
     def entries(*, feeds: bool) -> list[list[ChosenToken]]:
-        core = EngineCore(served("llama", max_batch=2))
-        if feeds:
-            core._executor.feed()
+        core = core_of(served("llama", max_batch=2), feeds=feeds)
         for n in range(4):
             core.submit(scored(f"r{n}", prompt(9, salt=n), HOT, n))
         outputs = run_out(core)
@@ -133,8 +125,7 @@ def test_scores_are_the_same_where_the_device_computes_meanwhile() -> None:
 
 def test_the_logits_of_who_asks_are_looked_at_before_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorded step writes its logits where the last one's were."""
-    core = EngineCore(served("llama", max_batch=2))
-    core._executor.feed()
+    core = core_of(served("llama", max_batch=2), feeds=True)
     launch, under_way = core._executor.launch, []
 
     def noted(spans: Sequence[Span]) -> LaunchedStep:

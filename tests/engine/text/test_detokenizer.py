@@ -24,7 +24,6 @@ from engine.text.detokenizer import (
     whole_length,
 )
 from engine.text.reply_text import ReplyLogprobs, ReplyText, ScoredToken
-from tests.engine.text.letters import Letters
 
 TEXT = "Hello there, old friend. Grüße aus Köln! 中文字很好 and 👩‍👩‍👧 with 🇩🇪 " * 3
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -324,31 +323,6 @@ def test_joined_the_bytes_are_the_text_whatever_the_tokenizer(kind: object, text
         detokenizer_of(Vocabulary(tokenizer)), tokenizer.encode(text, add_special_tokens=False)
     )
     assert bytes_of(parts).decode() == text_of(parts)
-
-
-@given(
-    text=st.text(st.sampled_from("abEND👍🏽 🇩🇪中"), max_size=12),
-    stops=st.lists(st.text(st.sampled_from("abEND"), min_size=1, max_size=3), max_size=2),
-)
-def test_at_any_moment_the_tokens_told_are_those_whose_text_left(text: str, stops: list[str]) -> None:
-    shown, named = "", ""
-    for part, tokens in texts_with_logprobs(Letters(), [ord(letter) for letter in text], stops):
-        shown += part
-        named += "".join(one.chosen.token for one in tokens)
-        assert named == shown
-        assert all(one.end <= len(shown) for one in tokens)
-
-
-def test_a_character_of_several_tokens_is_told_as_all_of_them() -> None:
-    """Each has its bytes; they leave together, with the character."""
-    tokenizer = llama()
-    pieces = ["a", "<0xE4>", "<0xB8>", "<0xAD>", "b"]
-    parts = texts_with_logprobs(
-        detokenizer_of(Vocabulary(tokenizer)), tokenizer.convert_tokens_to_ids(pieces)
-    )
-    assert [len(tokens) for _, tokens in parts] == [1, 0, 0, 3, 1, 0]
-    assert tokens_of(parts) == ["a", "\\xe4", "\\xb8", "\\xad", "b"]
-    assert bytes_of(parts) == "a中b".encode()
 
 
 def test_a_beginning_of_a_character_is_told_with_what_stands_for_it() -> None:

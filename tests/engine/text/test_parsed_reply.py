@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from engine.messages import ChosenToken
 from engine.text.formats import ReplyFormat
 from engine.text.parser import ParsedReply
-from engine.text.reply_text import Call, Piece, ReplyLogprobs, ScoredToken, Thought
+from engine.text.reply_text import Piece, ReplyLogprobs, ScoredToken, Thought
 from tests.engine.text.letters import Cut, Letters
-from tests.engine.text.parse import FAMILIES, HERMES_THINKS, MISTRAL, THINKS, add, in_json, merged, parser_of
+from tests.engine.text.parse import HERMES_THINKS, MISTRAL, THINKS, add, in_json, merged, parser_of
 from tests.engine.text.test_parser import hermes, replies
 
 ADD = add()
@@ -100,15 +100,6 @@ def test_where_one_call_is_allowed_it_ends_the_reply() -> None:
     assert pieces(reply, f"[TOOL_CALLS][{in_json(ADD)}, {in_json(ADD)}]") == [ADD]
 
 
-@given(st.sampled_from(FAMILIES), replies, st.integers(0, 100))
-def test_a_reply_that_goes_on_tells_the_rest(format_: ReplyFormat, text: str, letters: int) -> None:
-    cut = min(letters, len(text))
-    reply = ParsedReply(Letters(), parser_of(format_))
-    reply.resume([ord(letter) for letter in text[:cut]])
-    reported = pieces(reply, text[cut:])
-    assert sum(len(piece) for piece in reported if isinstance(piece, str)) <= len(text) - cut
-
-
 def scored(text: str, stops: Sequence[str] = ()) -> list[tuple[Piece, tuple[ChosenToken, ...]]]:
     """Each piece of a reply, with what is told of its tokens as it leaves."""
     logprobs = ReplyLogprobs(Letters().spell)
@@ -135,13 +126,6 @@ def test_the_tokens_told_are_those_of_the_text_and_count_its_characters(text: st
             assert [one.end for one in tokens] == list(range(len(shown) - len(piece) + 1, len(shown) + 1))
     assert all(text[place] == letter for place, letter in zip(places, shown, strict=True))
     assert places == sorted(places)
-
-
-def test_tokens_of_reasoning_and_of_calls_are_not_told() -> None:
-    left = scored(f"<think>ab</think>cd {CALL} ef")
-    reported = [(one.chosen.token, one.end) for _, tokens in left for one in tokens]
-    assert reported == [("c", 1), ("d", 2), ("e", 3), ("f", 4)]
-    assert [piece for piece, _ in left if isinstance(piece, Call)] == [ADD]
 
 
 @pytest.mark.parametrize("word", ["b <", "> c"])

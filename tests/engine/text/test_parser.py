@@ -256,7 +256,16 @@ def test_any_text_cut_anywhere_is_read_the_same_and_all_of_it_is_kept(
 
 blanks = st.text(st.sampled_from(" \n"), max_size=3)
 words = st.text(st.sampled_from("ab <é{\"'"), min_size=1).filter(lambda text: text == text.strip())
-objects = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=6), max_size=3)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=9,
+)
+objects = st.dictionaries(st.text(max_size=4), values, max_size=3)
 
 
 @given(st.data())

@@ -79,31 +79,9 @@ def test_a_call_that_is_none_is_told_without_its_special_tokens() -> None:
     assert written("qwen", "<tool_call>none</tool_call>", WITH_TOOLS)[1] == ["<tool_call>none</tool_call>"]
 
 
-def test_a_model_without_reasoning_and_tools_has_the_plain_path() -> None:
-    assert isinstance(written("plain", "a", WITH_TOOLS)[0], ReplyText)
-    assert isinstance(written("llama", "a")[0], ReplyText)
-    assert isinstance(written("llama", "a", WITH_TOOLS)[0], ParsedReply)
-    assert isinstance(written("r1", "a")[0], ParsedReply)
-
-
 def test_reasoning_is_parsed_whatever_the_spec_says_of_it() -> None:
     for spec in (PLAIN, ReplySpec(reasoning="off"), WITH_TOOLS):
         assert written("qwen", "<think>\na\n</think>\n\nb", spec)[1] == [Thought("a"), "b"]
-
-
-def test_a_reply_that_goes_on_is_told_from_where_it_ended() -> None:
-    before = tokenizer("r1").encode("a b</think>c", add_special_tokens=False)
-    begins = ReplyPrefix("<think>\n", before)
-    assert written("r1", " d", begins=begins)[1] == [" d"]
-    opened = ReplyPrefix(opened="<think>\n")
-    assert written("r1", "a\n</think>\n\nb", begins=opened)[1] == [Thought("a"), "b"]
-
-
-def test_scores_are_kept_where_they_are_asked_for() -> None:
-    replies = ReplyFactory(tokenizer("qwen"), detect_format(tokenizer("qwen")))
-    requested = Request("r", (), Params(top_logprobs=0))
-    assert replies.begin(requested, ReplyPrefix()).logprobs is not None
-    assert replies.begin(Request("r", ()), ReplyPrefix()).logprobs is None
 
 
 @pytest.mark.parametrize(

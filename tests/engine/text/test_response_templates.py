@@ -94,33 +94,6 @@ ADD = add()
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "pieces"),
-    [
-        (
-            "marked",
-            f"<mull>\nWhy?\n</mull>\nI add.\n<call>{in_json(ADD)}</call>",
-            [Thought("Why?"), "I add.", ADD],
-        ),
-        ("marked", f"<call>{in_json(ADD)}</call>\n<call>{in_json(ADD)}", [ADD, ADD]),
-        ("tags", "<call name=add>\n<a>1</a><b>2</b>\n</call>", [Call("add", '{"a": 1, "b": "2"}')]),
-        (
-            "channels",
-            f"<|to|>self<|says|>Why?<|over|><|bot|><|to|>tool add<|says|>{ADD.arguments}",
-            [Thought("Why?"), ADD],
-        ),
-        ("channels", "<|to|>user<|says|>Hello there.<|over|>", ["Hello there."]),
-        (
-            "listed",
-            f'Well. <calls>[{{"tool": "add", "with": {ADD.arguments}}}, {{"tool": "weather", "with": {{}}}}]</calls>',
-            ["Well.", ADD, Call("weather", "{}")],
-        ),
-    ],
-)
-def test_fields_are_text_reasoning_and_calls(name: str, text: str, pieces: list[Piece]) -> None:
-    assert read(FORMATS[name], text, tools=TYPED) == pieces
-
-
-@pytest.mark.parametrize(
     ("name", "text", "shown"),
     [
         ("marked", "<call>no json</call> at all", "<call>no json</call> at all"),

@@ -6,8 +6,8 @@ import asyncio
 import json
 import struct
 from base64 import b64decode
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -78,28 +78,10 @@ def test_an_event_without_end_is_refused_but_comments_may_come_for_ever() -> Non
         reader.feed(b"data: 123456\n" * 5)
 
 
-@dataclass(frozen=True)
-class One:
+class One(NamedTuple):
     arrival: int
     client: str = "ann"
     priority: int = 0
-
-
-class Waiters:
-    """Those who want a place, each in a task of its own; `inside` has them in the order in which they came in."""
-
-    def __init__(self, limit: int) -> None:
-        self.places: ConcurrencyLimiter[One] = ConcurrencyLimiter(limit, lambda *_: None)
-        self.inside: list[int] = []
-        self.tasks: dict[int, asyncio.Task[None]] = {}
-
-    async def comes(self, one: One) -> None:
-        self.tasks[one.arrival] = asyncio.create_task(self._enter(one))
-        await turn()
-
-    async def _enter(self, one: One) -> None:
-        await self.places.enter(one)
-        self.inside.append(one.arrival)
 
 
 async def turn() -> None:
@@ -108,31 +90,21 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_client_who_has_fewest_inside_is_next_and_urgency_comes_before_that() -> None:
-    crowd = Waiters(1)
-    ones = [One(0), One(1), One(2, "bob"), One(3, priority=1)]
-    for one in ones:
-        await crowd.comes(one)
-    for arrival in (0, 3, 1):
-        crowd.places.leave(ones[arrival])
-        await turn()
-    assert crowd.inside == [0, 3, 1, 2]
-
-
 @pytest.mark.parametrize("leaves_first", [True, False])
 async def test_who_leaves_the_queue_in_the_moment_of_its_turn_holds_no_place(*, leaves_first: bool) -> None:
-    crowd = Waiters(1)
-    ones = [One(number) for number in range(3)]
-    for one in ones:
-        await crowd.comes(one)
-    if leaves_first:
-        crowd.tasks[1].cancel()
-        crowd.places.leave(ones[0])
-    else:
-        crowd.places.leave(ones[0])
-        crowd.tasks[1].cancel()
+    places, inside = ConcurrencyLimiter[One](1, lambda *_: None), list[int]()
+
+    async def enter(one: One) -> None:
+        await places.enter(one)
+        inside.append(one.arrival)
+
+    tasks = [asyncio.create_task(enter(One(arrival))) for arrival in range(3)]
     await turn()
-    assert (crowd.inside, crowd.places.running, crowd.places.waiting) == ([0, 2], 1, 0)
+    acts = [tasks[1].cancel, lambda: places.leave(One(0))]
+    for act in acts if leaves_first else reversed(acts):
+        act()
+    await turn()
+    assert (inside, places.running, places.waiting) == ([0, 2], 1, 0)
 
 
 singles = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=8)
@@ -224,6 +196,14 @@ def test_after_a_pause_one_request_tries_and_its_end_decides(circuit: Circuit, c
     clock.now += circuit.left_s
     call_through(circuit, fails=False)
     assert not circuit.is_open
+    circuit.rest(9.0)
+    circuit.rest(5.0)
+    assert (circuit.admits, circuit.left_s) == (False, 9.0)
+    clock.now += 9.0
+    circuit.begin()
+    assert not circuit.admits, "one tries after a rest that was asked for, too"
+    circuit.succeeded()
+    assert circuit.admits
 
 
 def test_pauses_grow_to_a_limit_and_begin_anew_with_a_success(circuit: Circuit, clock: Clock) -> None:

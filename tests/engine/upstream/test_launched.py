@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from engine.api import EngineState
-from engine.errors import EngineLost, EngineUnavailable, ModelNotUsable
+from engine.errors import EngineLost, ModelNotUsable
 from engine.messages import FinishReason, Message, Params, Request
 from engine.process.supervision import RestartPolicy
 from engine.upstream import vllm
@@ -109,23 +109,6 @@ async def test_it_serves_as_an_upstream_does_with_a_key_and_without_our_settings
         assert answer.status_code == 401
 
 
-async def test_what_is_asked_while_it_starts_is_served_then(options: LaunchOptions) -> None:
-    async with LaunchedEngine(options).running() as engine:
-        stream, cancelled = engine.generate(make_request()), engine.generate(make_request(request_id="other"))
-        late = engine.generate(make_request(request_id="late", max_time_s=0.01))
-        counting = asyncio.create_task(engine.count_tokens((Message("user", "hello"),)))
-        with pytest.raises(ValueError, match="still open"):
-            engine.generate(make_request())
-        assert (engine.open_requests, engine.statistics().queued) == (3, 3)
-        cancelled.cancel()
-        _, end = await reply_of(cancelled)
-        assert (end.reason, end.steps_after) == (FinishReason.CANCELLED, 0)
-        assert (await reply_of(late))[1].reason is FinishReason.TIMEOUT
-        assert engine.status.state is EngineState.LOADING
-        assert (await reply_of(stream))[0] == "Hello."
-        assert await counting == 42
-
-
 async def test_while_it_serves_the_log_has_heads_of_errors_alone(
     options: LaunchOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,23 +143,6 @@ async def test_one_that_is_killed_in_the_middle_of_a_reply_is_told_and_started_a
         after = await engine_status(engine)
         assert after["environ"]["VLLM_API_KEY"] != before["environ"]["VLLM_API_KEY"]
         assert all(has_ended(pid) for pid in before["pids"])
-
-
-async def test_one_that_ends_again_and_again_is_given_up(options: LaunchOptions, mood: Mood) -> None:
-    async with serving(options) as engine:
-        mood("ValueError: no luck today")
-        with pytest.raises(EngineLost):
-            await reply_of(engine.generate(make_request("die")))
-        await until_exit_noticed(engine)
-        with pytest.raises(
-            EngineUnavailable, match=r"crashed too often\. vLLM ended .* ValueError: no luck today\."
-        ):
-            await reply_of(engine.generate(make_request("hello", "next")))
-        assert engine.status.state is EngineState.FAILED
-        with pytest.raises(EngineUnavailable):
-            engine.generate(make_request("hello", "later"))
-        with pytest.raises(EngineUnavailable):
-            await engine.count_tokens((Message("user", "hello"),))
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,11 @@ from engine.messages import (
     Output,
     Params,
     Queued,
+    ReplySpec,
     Request,
     Retried,
     Started,
+    Tool,
     Trace,
 )
 from engine.upstream.engine import UpstreamEngine
@@ -98,15 +100,6 @@ async def test_a_reply_comes_with_the_upstreams_totals(engine: UpstreamEngine) -
         with pytest.raises(PromptRejected):
             await engine.count_tokens(refused)
     assert (await end_of(engine.generate(Request("r", surrogate)))).reason is FinishReason.ERROR
-
-
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("size", [1, 3])
-async def test_events_in_any_pieces_make_the_same_reply(
-    engine: UpstreamEngine, server: UpstreamServer, size: int, line_end: str
-) -> None:
-    server.answers = [Answer(("a", FAMILY, " é"), size=size, line_end=line_end, comments=True)]
-    assert text_of(await outputs_of(engine.generate(make_request()))) == f"a{FAMILY} é"
 
 
 async def test_a_character_is_shown_whole(engine: UpstreamEngine, server: UpstreamServer) -> None:
@@ -234,25 +227,6 @@ async def test_a_cancel_between_two_attempts_ends_it(engine: UpstreamEngine, ser
     assert len(server.bodies) == 1
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        {"cut_after": 2},
-        {"end_after": 2},
-        {"fail_after": 2, "error": {"message": "CUDA error", "code": 500}},
-        {"fail_after": 2, "error": "CUDA error"},
-    ],
-    ids=repr,
-)
-async def test_what_fails_behind_a_token_keeps_the_text(
-    engine: UpstreamEngine, server: UpstreamServer, trouble: dict[str, Any]
-) -> None:
-    server.answers = [Answer(("one ", FAMILY, " three"), **trouble)]
-    text, error = await failing(engine.generate(make_request()))
-    assert text == f"one {FAMILY}"
-    assert isinstance(error, EngineLost)
-
-
 async def test_an_upstream_that_asks_for_a_rest_gets_it_though_another_answer_names_none(
     engine: UpstreamEngine, server: UpstreamServer
 ) -> None:
@@ -322,6 +296,7 @@ async def test_a_reply_that_takes_longer_than_it_may_ends_with_what_there_is(
         "data: <html>\n\n",
         "data: [1]\n\n",
         'data: {"choices": 7}\n\n',
+        f"data: {'[' * 100_000}\n\n",
         "event: error\ndata: CUDA error\n\n",
         'event: error\ndata: {"message": "CUDA error"}\n\n',
         f"data: {'x' * (1 << 20)}\n\n",
@@ -353,6 +328,11 @@ async def test_prompts_are_counted_upstream_where_it_can(server: UpstreamServer)
     async with serving(server, features=Features(tokenize="../tokenize")) as engine:
         assert await engine.count_tokens(HELLO) == 42
         assert server.bodies[0]["add_generation_prompt"] is True
+        spec = ReplySpec(tools=(Tool("look"),), template={"a": 1})
+        assert await engine.count_tokens(HELLO, spec=spec) == 42
+        assert server.bodies[1]["tools"][0]["function"]["name"] == "look"
+        assert await engine.count_tokens(HELLO, spec=ReplySpec(raw=True)) == 42
+        assert server.bodies[2] == {"model": "model", "prompt": "hello there"}
         server.counted = JSONResponse({"error": {"message": "roles must alternate"}}, 400)
         with pytest.raises(PromptRejected, match=r"refuses the request \(400\)"):
             await engine.count_tokens(HELLO)

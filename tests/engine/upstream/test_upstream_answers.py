@@ -17,12 +17,9 @@ from engine.messages import (
     ErrorCode,
     Finished,
     FinishReason,
-    Message,
     Output,
     Reasoning,
-    ReplySpec,
     Request,
-    TokenLogprob,
     Tool,
     ToolCallOutput,
 )
@@ -236,25 +233,6 @@ def names(tokens: tuple[ChosenToken, ...]) -> list[str]:
     return [one.chosen.token for one in tokens]
 
 
-def test_tokens_come_with_their_names_bytes_and_alternatives() -> None:
-    logprobs = UpstreamLogprobs()
-    other = {"token": "Ho", "logprob": -2.0, "bytes": None}
-    entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [other]}
-    logprobs.add("Hi", msgspec.Raw(msgspec.json.encode({"content": [entry]})))
-    assert logprobs.leave("Hi") == (
-        ChosenToken(TokenLogprob("Hi", -0.5, b"Hi"), (TokenLogprob("Ho", -2.0, None),), 2),
-    )
-
-
-def test_a_character_in_parts_is_told_when_it_is_whole() -> None:
-    logprobs = UpstreamLogprobs()
-    first, second = "中".encode()[:1], "中".encode()[1:]
-    for text, part in (("", first), ("中", second)):
-        entry = {"token": "?", "logprob": -1.0, "bytes": list(part)}
-        logprobs.add(text, msgspec.Raw(msgspec.json.encode({"content": [entry]})))
-    assert [one.chosen.raw for one in logprobs.leave("中")] == [first, second]
-
-
 @given(st.lists(st.text(min_size=1, max_size=3), max_size=9), st.data())
 def test_all_are_told_once_in_order_and_none_before_its_text(words: list[str], data: st.DataObject) -> None:
     logprobs, text, left = UpstreamLogprobs(), "".join(words), ""
@@ -311,49 +289,6 @@ def test_what_is_no_text_is_not_told_by_its_tokens(hidden: str) -> None:
     assert chunks == [("One", []), (" two", [" two"])]
 
 
-def test_a_completion_tells_its_tokens_by_their_places() -> None:
-    logprobs = UpstreamLogprobs()
-    by_place = {
-        "tokens": ["One", " two"],
-        "token_logprobs": [None, -0.5],
-        "top_logprobs": [None, {" two": -0.5, " too": -1.5}],
-        "text_offset": [0, 3],
-    }
-    logprobs.add("One two", msgspec.Raw(msgspec.json.encode(by_place)))
-    (second,) = logprobs.leave("One two")
-    assert second.chosen == TokenLogprob(" two", -0.5, None)
-    assert [other.token for other in second.top] == [" two", " too"]
-
-
-def call_delta(index: int, **call: Any) -> dict[str, Any]:
-    return {"tool_calls": [{"index": index, **call}]}
-
-
-async def test_a_reply_that_thinks_and_calls_comes_over_http(server: UpstreamServer) -> None:
-    server.answers = [
-        Answer(
-            deltas=(
-                {"reasoning_content": "Hm."},
-                {"content": "So:"},
-                call_delta(0, id="c1", type="function", function={"name": "look", "arguments": ""}),
-                call_delta(0, function={"arguments": '{"a":1}'}),
-            ),
-            reason="tool_calls",
-        )
-    ]
-    async with serving(server, features=VLLM) as engine:
-        outputs = await outputs_of(engine.generate(Request("r", HELLO, spec=ReplySpec(tools=(LOOK,)))))
-        assert engine.facts is not None
-        assert "tools" in engine.facts.features
-        await engine.count_tokens(HELLO, spec=ReplySpec(tools=(LOOK,), template={"a": 1}))
-    assert together(outputs) == [("thought", "Hm."), ("text", "So:"), ("call", 'c1 look {"a":1}')]
-    assert isinstance(outputs[-1], Finished)
-    assert outputs[-1].reason is FinishReason.STOP
-    assert server.bodies[0]["tools"][0]["function"]["name"] == "look"
-    assert server.bodies[1]["tools"][0]["function"]["parameters"] == json.loads(LOOK.parameters)
-    assert server.bodies[1]["chat_template_kwargs"] == {"a": 1}
-
-
 async def test_a_reply_that_only_thought_is_not_asked_again(server: UpstreamServer) -> None:
     server.answers = [Answer(deltas=({"reasoning": "Let me see. "}, {"content": "A tree."}), end_after=1)]
     async with serving(server, features=VLLM) as engine:
@@ -361,13 +296,3 @@ async def test_a_reply_that_only_thought_is_not_asked_again(server: UpstreamServ
         with pytest.raises(EngineLost):
             await outputs_of(stream)
     assert len(server.bodies) == 1
-
-
-async def test_a_raw_prompt_is_answered_by_the_other_door(server: UpstreamServer) -> None:
-    async with serving(server, features=VLLM) as engine:
-        requested = Request("r", (Message("user", "Once"),), spec=ReplySpec(raw=True))
-        outputs = await outputs_of(engine.generate(requested))
-        assert text_of(outputs) == "Hello there."
-        assert server.bodies[0]["prompt"] == "Once"
-        assert await engine.count_tokens(requested.messages, spec=requested.spec) == 42
-        assert server.bodies[1]["prompt"] == "Once"

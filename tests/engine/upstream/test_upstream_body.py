@@ -26,7 +26,7 @@ from engine.messages import (
     Tool,
     ToolCall,
 )
-from engine.upstream.completions import body_of, estimated_tokens, most_new_tokens, path_of
+from engine.upstream.completions import body_of, estimated_tokens, most_new_tokens
 from engine.upstream.http_client import session_headers
 from engine.upstream.options import PRESETS, Features, Server, UpstreamOptions, with_preset
 from tests.engine.replies import HELLO
@@ -212,25 +212,6 @@ def test_tools_and_reasoning_go_on_in_the_servers_own_words(
     assert body(spec, features) == body(features=features) | fields
 
 
-def test_calls_results_and_thoughts_stand_in_the_history() -> None:
-    messages = (
-        *HELLO,
-        Message("assistant", "", reasoning="Hm.", calls=(ToolCall("c1", "look", '{"a":1}'),)),
-        Message("tool", "A tree.", call_id="c1"),
-    )
-    called = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}
-        ],
-    }
-    result = {"role": "tool", "content": "A tree.", "tool_call_id": "c1"}
-    thought = {"reasoning": "Hm.", "reasoning_content": "Hm."}
-    assert body(ReplySpec(), messages=messages)["messages"][1:] == [called | thought, result]
-    assert body(ReplySpec(), Features(tools="all"), messages)["messages"][1:] == [called, result]
-
-
 @pytest.mark.parametrize(
     ("form", "features", "fields"),
     [
@@ -256,16 +237,6 @@ def test_a_format_goes_on_in_the_servers_own_words(
     form: Format, features: Features, fields: dict[str, Any]
 ) -> None:
     assert body(ReplySpec(format=form), features) == body(features=features) | fields
-
-
-def test_a_raw_prompt_goes_to_the_other_door_as_it_is() -> None:
-    spec = ReplySpec(raw=True, format=Regex("a+"))
-    sent = body(spec, messages=(Message("user", "Once upon"),), params=Params(top_logprobs=2))
-    assert (sent["prompt"], sent["max_tokens"], sent["logprobs"]) == ("Once upon", 100, 2)
-    assert sent["structured_outputs"] == {"regex": "a+"}
-    assert not sent.keys() & {"messages", "tools", "add_generation_prompt", "top_logprobs"}
-    assert path_of(Request("r", HELLO, spec=spec)) == "completions"
-    assert path_of(Request("r", HELLO)) == "chat/completions"
 
 
 def facts(features: Features) -> ModelFacts:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.responses import JSONResponse
 
-from engine.api import Engine, EngineState
+from engine.api import EngineState
 from engine.errors import EngineBusy, EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Request, Retried
 from engine.upstream.engine import UpstreamFleet
@@ -79,16 +79,6 @@ async def test_another_process_sends_a_conversation_to_the_same_upstream(
             homes.append(went)
     assert homes[0] == homes[1]
     assert set(homes[0].values()) == {0, 1}
-
-
-async def test_the_fleet_tells_of_all(fleet: UpstreamFleet) -> None:
-    interface: Engine = fleet
-    facts = await interface.ready()
-    assert (facts.context_tokens, facts.device, facts.max_batch) == (2048, "up-0, up-1", 512)
-    await end_of(fleet.generate(make_request()))
-    assert interface.statistics().generated_tokens == 4
-    assert await interface.count_tokens(HELLO) == 8
-    assert interface.status.state is EngineState.READY
 
 
 async def test_a_request_that_is_turned_away_goes_elsewhere(

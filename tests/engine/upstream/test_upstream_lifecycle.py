@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineState
-from engine.errors import EngineBusy, EngineLost, EngineUnavailable
+from engine.errors import EngineLost, EngineUnavailable
 from engine.messages import FinishReason, Retried
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.monitor import FAILURES, FIRST_PAUSE_S, LONGEST_PAUSE_S, backoff_s
@@ -263,13 +263,6 @@ async def test_an_upstream_whose_list_of_models_can_not_be_read_serves(
             assert text_of(await outputs_of(engine.generate(make_request()))) == "Hello there."
 
 
-async def test_a_chunk_that_is_too_deep_is_no_chunk(server: UpstreamServer) -> None:
-    async with serving(server, retries=0) as engine:
-        server.answers = [Answer(fail_after=0, raw=f"data: {DEEP.decode()}\n\n")]
-        _, error = await failing(engine.generate(make_request()))
-    assert "not a chunk of a reply" in str(error)
-
-
 async def test_nobody_is_shown_the_words_of_an_upstreams_error(
     server: UpstreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,22 +277,3 @@ async def test_nobody_is_shown_the_words_of_an_upstreams_error(
     assert "(400)" in caplog.text
     assert "BadRequestError no_tools" in caplog.text  # so that the operator can find the cause
     assert "secret" not in caplog.text
-
-
-async def test_one_request_tries_after_a_rest(server: UpstreamServer) -> None:
-    """A server that asks for an hour is well again sooner; a server that is not is not asked by everybody."""
-    async with serving(server, retries=0) as engine:
-        server.answers = [Answer(status=429, error=SHED, headers={"Retry-After": "0.2"})]
-        await failing(engine.generate(make_request()))
-        with pytest.raises(EngineBusy):
-            await engine.count_tokens(HELLO)
-        await asyncio.sleep(0.3)
-        held = Answer(hold_after=0)
-        server.answers = [held]
-        trial = engine.generate(make_request("trial"))
-        await server.held.wait()
-        _, other = await failing(engine.generate(make_request("other")))
-        assert isinstance(other, EngineBusy)
-        held.go.set()
-        assert text_of(await outputs_of(trial)) == "Hello there."
-        assert text_of(await outputs_of(engine.generate(make_request("next")))) == "Hello there."
