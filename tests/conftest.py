@@ -91,7 +91,6 @@ TAKE_LONG = frozenset(
         "browser/test_over_tls.py",
         "browser/test_reload.py",
         "browser/test_voice.py",
-        "chaos/test_gateway.py",
         "chaos/test_fuzzers.py",
         "chaos/test_replicas.py",
         "clients/test_realtime_voice_clients.py",

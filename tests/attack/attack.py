@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tests.attack.client import Attacker
-
-KB = 1024
-MB = 1024 * KB
-SMALL_BUFFER = 8 * KB
-"""Bytes that a socket takes whose attacker reads nothing."""
-LATE_S = 0.5
-"""If an attacker is later than this, it leaves out what it missed."""
+from tests.attack.client import KB, MB, Attacker, Socket, beats
 
 
 class TargetKind(StrEnum):
@@ -47,7 +38,9 @@ class Cost(StrEnum):
         return 512 * KB if self is Cost.SOCKET else 12 * MB
 
 
-Life = Callable[["Attacker"], Awaitable[None]]
+Life = Callable[[Attacker], Awaitable[None]]
+Open = Callable[[Attacker], Awaitable[Socket]]
+Make = Callable[[Attacker, int], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +48,7 @@ class Attack:
     """`run` is the life of one socket. An attacker has so many `sockets`; `together`: all attackers share that number.
 
     `what` is one sentence that says what a socket does. `warm` makes slow inputs before the clock runs. `prepare` runs once
-    before that; its result is the job's note.
+    before that; its result is the job's note. `expect` is part of an answer that its sockets must get.
     """
 
     name: str
@@ -67,14 +60,28 @@ class Attack:
     cost: Cost = Cost.SOCKET
     warm: Callable[[], object] | None = None
     prepare: Callable[[Attacker], Awaitable[str]] | None = None
+    expect: str = ""
 
     def sockets_of(self, attackers: int) -> int:
         """Number of sockets of each of so many attackers."""
         return max(1, self.sockets // attackers) if self.together else self.sockets
 
 
+async def connect_unread(attacker: Attacker) -> Socket:
+    """Open a TCP connection from which nothing will be read."""
+    return await attacker.connect(small=True)
+
+
+async def hello_unread(attacker: Attacker) -> Socket:
+    """Open a WebSocket from which nothing will be read."""
+    return await attacker.send_hello(small=True)
+
+
 class Family:
-    """The attacks of one module, in order: each is the life of a socket, or one of the usual lives. `common`: options of all."""
+    """The attacks of one module, in order: each is the life of a socket, or one of the usual lives. `common`: options of all.
+
+    Frames and requests are made for each attacker and number, or they are a sequence that is sent in turn.
+    """
 
     def __init__(self, **common: Any) -> None:
         self.attacks: list[Attack] = []
@@ -94,44 +101,98 @@ class Family:
         return noted
 
     def flood(
-        self, name: str, what: str, make: Callable[[Attacker, int], bytes], *, per_s: float, **options: Any
+        self,
+        name: str,
+        what: str,
+        frames: Make | Sequence[bytes],
+        *,
+        per_s: float,
+        opens: Open = Attacker.send_hello,
+        times: int | None = None,
+        reads: bool = True,
+        **options: Any,
     ) -> None:
-        """Note an attack that says hello and sends what `make` gives for 0, 1, 2, …, and counts all answers."""
+        """Note an attack that opens a socket, sends frames at a pace, at most so often, and counts all answers."""
 
         async def run(attacker: Attacker) -> None:
-            await attacker.flood(await attacker.send_hello(), partial(make, attacker), per_s=per_s)
+            one, make = await opens(attacker), partial(_maker(frames), attacker)
+            send = attacker.flood if reads else attacker.send_paced
+            await send(one, make, per_s=per_s, times=times)
 
         self.add(name, what, run, **options)
 
-    def ask(self, name: str, what: str, make: Callable[[], bytes], **options: Any) -> None:
-        """Note an attack that connects and sends a request whose making is slow."""
+    def unread(
+        self,
+        name: str,
+        what: str,
+        frames: Make | Sequence[bytes],
+        *,
+        per_s: float = 1.0,
+        opens: Open = hello_unread,
+        **options: Any,
+    ) -> None:
+        """Note an attack that does the same, and reads nothing."""
+        self.flood(name, what, frames, per_s=per_s, opens=opens, reads=False, **options)
+
+    def odd(
+        self,
+        name: str,
+        what: str,
+        frames: Sequence[bytes],
+        *,
+        opens: Open = Attacker.send_hello,
+        **options: Any,
+    ) -> None:
+        """Note an attack that sends bad frames, too few to be cut off for, counts as many answers, and reconnects."""
 
         async def run(attacker: Attacker) -> None:
-            await attacker.ask(await attacker.connect(), make())
+            one = await opens(attacker)
+            await one.write(b"".join(frames))
+            for _ in frames:
+                await attacker.answered(one)
+
+        self.add(name, what, run, **options)
+
+    def ask(self, name: str, what: str, make: Callable[[], Sequence[bytes]], **options: Any) -> None:
+        """Note an attack that sends requests whose making is slow, each over a connection of its own."""
+
+        async def run(attacker: Attacker) -> None:
+            for request in make():
+                await attacker.ask(request)
+                attacker.close()
 
         self.add(name, what, run, warm=make, **options)
 
     def ask_often(
-        self, name: str, what: str, make: Callable[[Attacker, int], bytes], *, per_s: float, **options: Any
+        self, name: str, what: str, requests: Make | Sequence[bytes], *, per_s: float, **options: Any
     ) -> None:
         """Note an attack that sends one request after the other over one connection."""
 
         async def run(attacker: Attacker) -> None:
-            one = await attacker.connect()
+            one, make = await attacker.connect(), _maker(requests)
             async for number in beats(per_s):
-                await attacker.ask(one, make(attacker, number))
+                await attacker.ask(make(attacker, number), one)
+
+        self.add(name, what, run, **options)
+
+    def visits(
+        self,
+        name: str,
+        what: str,
+        visit: Callable[[Attacker], Awaitable[object]],
+        *,
+        per_s: float,
+        **options: Any,
+    ) -> None:
+        """Note an attack that comes, does something and leaves, so many times a second."""
+
+        async def run(attacker: Attacker) -> None:
+            async for _ in beats(per_s):
+                await visit(attacker)
+                attacker.close()
 
         self.add(name, what, run, **options)
 
 
-async def beats(per_s: float) -> AsyncIterator[int]:
-    """Count at a steady pace. A short delay is made up for; a longer one is left out."""
-    loop, number = asyncio.get_running_loop(), 0
-    started = loop.time()
-    while True:
-        yield number
-        number += 1
-        late = loop.time() - started - number / per_s
-        if late > LATE_S:
-            started += late
-        await asyncio.sleep(max(0.0, -late))
+def _maker(frames: Make | Sequence[bytes]) -> Make:
+    return frames if callable(frames) else lambda _, number: frames[number % len(frames)]

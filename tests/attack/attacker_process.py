@@ -1,4 +1,4 @@
-"""All attackers of one attack, in a process of their own.
+"""All attackers of one attack: in a test's event loop, or in a process of their own.
 
 An attack is the life of one socket: whenever the server ends it, it rests and begins again. Attackers can reach loopback
 alone, and stop after the job's `seconds`, whatever happens.
@@ -14,14 +14,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from itertools import count
-from multiprocessing.connection import Connection
 
-import msgspec
 import uvloop
 
 from tests.attack.attack import Attack
 from tests.attack.client import Attacker, Job, Outcome
-from tests.attack.registry import ATTACKS
+from tests.attack.families import ATTACKS
 from tests.chaos.minimal_websocket import Dropped, Refused
 
 FIRST_CLOSE_CODE = 1000
@@ -78,18 +76,14 @@ async def _live(attack: Attack, make: Callable[..., Attacker], over: asyncio.Eve
     # A task group whose task failed forgets that it was cancelled (Python 3.11), so the end is looked at as well.
     while not over.is_set():
         with closing(make(life=next(lives))) as me:
-            await _lived(attack, me)
+            try:
+                await attack.run(me)
+                me.count("done")
+            except* Refused as refusals:
+                _note(me, refusals)
+            except* (Dropped, OSError):
+                me.count("dropped")
         await asyncio.sleep(REST_S)
-
-
-async def _lived(attack: Attack, me: Attacker) -> None:
-    try:
-        await attack.run(me)
-        me.count("done")
-    except* Refused as refusals:
-        _note(me, refusals)
-    except* (Dropped, OSError):
-        me.count("dropped")
 
 
 def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
@@ -100,25 +94,19 @@ def _note(me: Attacker, refusals: ExceptionGroup[Refused]) -> None:
             me.count(f"{'HTTP' if one.code < FIRST_CLOSE_CODE else 'closed'} {one.code}")
 
 
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the most that the system allows this process."""
+def set_up(name: str) -> None:
+    """Make this process the attackers' of one attack: of low priority, with as many files as it may open, and warm."""
+    os.nice(NICENESS)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if (warm := ATTACKS[name].warm) is not None:
+        warm()
 
 
-def serve(line: Connection, job: Job) -> None:
-    """Say that it is ready; attack each port that comes, and send the outcome."""
-    os.nice(NICENESS)
-    _raise_file_limit()
-    attack = ATTACKS[job.attack]
-    if attack.warm is not None:
-        attack.warm()
-    line.send(None)
-    while True:
-        try:
-            port: int = line.recv()
-        except EOFError:
-            return
-        signal.alarm(int(job.seconds) + BACKSTOP_S)
-        line.send(uvloop.run(run_attackers(attack, msgspec.structs.replace(job, port=port))))
+def attack_here(job: Job) -> Outcome:
+    """Attack in this process."""
+    signal.alarm(int(job.seconds) + BACKSTOP_S)
+    try:
+        return uvloop.run(run_attackers(ATTACKS[job.attack], job))
+    finally:
         signal.alarm(0)

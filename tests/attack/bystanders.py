@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import pairwise
+from time import monotonic
 
 import msgspec
 
-from tests.attack.attack import beats
-from tests.attack.client import HOST
+from tests.attack.client import HOST, beats
 from tests.chaos.minimal_websocket import Dropped, Frame, MinimalWebSocket, Refused
 
 READERS = 4
@@ -39,70 +39,24 @@ class Latencies(msgspec.Struct):
     counts from the first try. `faults`: other things that went wrong.
     """
 
-    gaps: list[float] = msgspec.field(default_factory=list)
-    pings: list[float] = msgspec.field(default_factory=list)
-    accepted: list[float] = msgspec.field(default_factory=list)
-    refusals: list[str] = msgspec.field(default_factory=list)
-    faults: list[str] = msgspec.field(default_factory=list)
+    gaps: list[float] = []
+    pings: list[float] = []
+    accepted: list[float] = []
+    refusals: list[str] = []
+    faults: list[str] = []
 
 
-class Bystander:
-    """One of them: a socket and its observations."""
+async def come(port: int, *, group: int, number: int, key: str | None) -> MinimalWebSocket:
+    """Connect as a person and say hello. Raises Refused, Dropped, OSError."""
+    one = await MinimalWebSocket.connect((HOST, port), source=f"127.1.{group % 250}.{number + 1}")
+    await one.send_hello(client_id=f"neighbour-{group}-{number}", **({"token": key} if key else {}))
+    return one
 
-    def __init__(self, group: int, number: int, key: str | None, noticed: Latencies) -> None:
-        self.name = f"neighbour-{group}-{number}"
-        self.noticed = noticed
-        self.pending: dict[object, float] = {}
-        """Unanswered requests, and when they were sent."""
-        self._news = asyncio.Event()
-        self._source = f"127.1.{group % 250}.{number + 1}"
-        self._key = key
-        self._socket: MinimalWebSocket | None = None
 
-    @property
-    def socket(self) -> MinimalWebSocket:
-        """Open."""
-        assert self._socket is not None
-        return self._socket
-
-    async def come(self, port: int) -> None:
-        """Connect and say hello. Raises Refused, Dropped, OSError."""
-        self._socket = await MinimalWebSocket.connect((HOST, port), source=self._source)
-        await self.socket.send_hello(client_id=self.name, **({"token": self._key} if self._key else {}))
-
-    async def send(self, conversation_id: str, ref: str, words: int) -> None:
-        """Send a message. Raises Dropped."""
-        await self.socket.put(
-            type="send",
-            client_msg_id=ref,
-            conversation_id=conversation_id,
-            content="Count from 1 to 300.",
-            params={"max_new_tokens": words},
-        )
-
-    def ask(self, what: object) -> None:
-        """Note a question."""
-        self.pending.setdefault(what, self.now())
-
-    def receive(self, what: object) -> float:
-        """Note the answer; return how long it took."""
-        self._news.set()
-        return self.now() - self.pending.pop(what)
-
-    async def answered(self) -> None:
-        """Wait until nothing is unanswered."""
-        while self.pending:
-            self._news.clear()
-            await self._news.wait()
-
-    def close(self) -> None:
-        """Leave."""
-        if self._socket is not None:
-            self._socket.close()
-
-    def now(self) -> float:
-        """Return the time of the clock that all times here use."""
-        return asyncio.get_running_loop().time()
+async def send(one: MinimalWebSocket, conversation_id: str, ref: str, words: int) -> None:
+    """Send a message. Raises Dropped."""
+    message = {"conversation_id": conversation_id, "content": "Count from 1 to 300."}
+    await one.put(type="send", client_msg_id=ref, **message, params={"max_new_tokens": words})
 
 
 class Bystanders:
@@ -110,70 +64,60 @@ class Bystanders:
 
     def __init__(self, port: int, keys: tuple[str, ...], *, group: int) -> None:
         self.noticed = Latencies()
-        self._port = port
-        count = READERS + 1 + WRITERS
-        self._people = [
-            Bystander(group, number, keys[number] if keys else None, self.noticed) for number in range(count)
-        ]
-        self._readers = self._people[:READERS]
-        self._pinger, *self._writers = self._people[READERS:]
-        self._reading: list[asyncio.Task[None]] = []
-        self._arrivals: list[list[float]] = [[] for _ in self._readers]
-        self._begun = [asyncio.Event() for _ in self._readers]
+        self._port, self._keys, self._group = port, keys, group
+        self._people: list[MinimalWebSocket] = []
+        self._lives: list[asyncio.Task[None]] = []
+        self._arrivals: list[list[float]] = []
+        self._pings: dict[int, float] = {}
+        """Unanswered pings, and when they were sent."""
+        self._messages: dict[MinimalWebSocket, float] = {}
+        """The same of messages: each writer has one at most."""
+        self._all_answered = asyncio.Event()
 
     async def come(self) -> None:
         """Connect all, and start the replies. Raises TimeoutError, Refused, Dropped, OSError."""
         async with asyncio.timeout(COME_S):
-            for person in self._people:
-                await person.come(self._port)
-            for number, reader in enumerate(self._readers):
-                work = _read(reader, self._arrivals[number], self._begun[number])
-                self._reading.append(asyncio.create_task(self._careful(work)))
-            for begun in self._begun:
+            for number in range(READERS + 1 + WRITERS):
+                key = self._keys[number] if self._keys else None
+                self._people.append(await come(self._port, group=self._group, number=number, key=key))
+            for reader in self._people[:READERS]:
+                arrivals: list[float] = []
+                self._arrivals.append(arrivals)
+                begun = asyncio.Event()
+                self._live(self._read(reader, arrivals, begun))
                 await begun.wait()
 
     async def notice(self, seconds: float) -> Latencies:
         """Live for so long, then wait for the open answers. Gaps are of those seconds alone."""
-        loop = asyncio.get_running_loop()
-        begun, end = loop.time(), loop.time() + seconds
-        lives = [_ping(self._pinger, end), *(_write(writer, end) for writer in self._writers)]
-        listening = asyncio.create_task(self._careful(_receive_pongs(self._pinger)))
-        working = [asyncio.create_task(self._careful(life)) for life in lives]
-        await asyncio.sleep(end - loop.time())
-        self._take_gaps(begun, loop.time())
+        begun = monotonic()
+        pinger, *writers = self._people[READERS:]
+        self._live(self._receive_pongs(pinger))
+        lives = (self._ping(pinger, begun + seconds), *(self._write(one, begun + seconds) for one in writers))
+        working = [self._live(life) for life in lives]
+        await asyncio.sleep(begun + seconds - monotonic())
+        self._take_gaps(begun, monotonic())
         await asyncio.wait(working, timeout=LINGER_S)
-        await self._last_pongs()
-        await _cancel(*working, listening)
-        self._take_unanswered()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while self._pings:
+                    self._all_answered.clear()
+                    await self._all_answered.wait()
+        for unanswered, times in ((self._pings, self.noticed.pings), (self._messages, self.noticed.accepted)):
+            times += [monotonic() - since for since in unanswered.values()]
+            self.noticed.faults += ["unanswered"] * len(unanswered)
         return self.noticed
 
     async def leave(self) -> None:
         """Disconnect all."""
-        await _cancel(*self._reading)
-        for person in self._people:
-            person.close()
+        for life in self._lives:
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+        for one in self._people:
+            one.close()
 
-    async def _last_pongs(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
-                await self._pinger.answered()
-
-    def _take_gaps(self, begin: float, end: float) -> None:
-        """Return the gaps between texts, and the last open one if it is longer than any before it."""
-        for arrivals in self._arrivals:
-            within = [at for at in arrivals if begin <= at <= end]
-            gaps = [later - earlier for earlier, later in pairwise([begin, *within])][1:]
-            silence = end - (within[-1] if within else begin)
-            self.noticed.gaps += [*gaps, silence] if silence > max(gaps, default=0.0) else gaps
-
-    def _take_unanswered(self) -> None:
-        for person, times in (
-            (self._pinger, self.noticed.pings),
-            *((writer, self.noticed.accepted) for writer in self._writers),
-        ):
-            times += [person.now() - since for since in person.pending.values()]
-            if person.pending:
-                self.noticed.faults.append(f"{len(person.pending)} unanswered")
+    def _live(self, life: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        self._lives.append(asyncio.create_task(self._careful(life)))
+        return self._lives[-1]
 
     async def _careful(self, life: Coroutine[None, None, None]) -> None:
         """Run a life; a lost connection is noted as the server's fault."""
@@ -182,69 +126,67 @@ class Bystanders:
         except (Refused, Dropped) as error:
             self.noticed.faults.append(f"connection lost: {error}")
 
+    def _take_gaps(self, begin: float, end: float) -> None:
+        """Note the gaps between texts, and the last open one if it is longer than any before it."""
+        for arrivals in self._arrivals:
+            within = [at for at in arrivals if begin <= at <= end]
+            gaps = [later - earlier for earlier, later in pairwise([begin, *within])][1:]
+            silence = end - (within[-1] if within else begin)
+            self.noticed.gaps += [*gaps, silence] if silence > max(gaps, default=0.0) else gaps
 
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async def _read(self, one: MinimalWebSocket, arrivals: list[float], begun: asyncio.Event) -> None:
+        """Ask for a long reply and read it, again and again."""
+        while True:
+            await send(one, "read", uuid.uuid4().hex, LONG_REPLY)
+            while (frame := await one.get())["type"] != "done":
+                if frame["type"] == "delta":
+                    arrivals.append(monotonic())
+                    begun.set()
+                elif frame["type"] == "error":
+                    await self._refused(frame)
+                    break
+            else:
+                if frame["reason"] not in GOOD_ENDS or not frame["saved"]:
+                    self.noticed.faults.append(f"a reply ended: {frame['reason']}, saved: {frame['saved']}")
 
+    async def _ping(self, one: MinimalWebSocket, end: float) -> None:
+        async for number in beats(PINGS_PER_S):
+            if (now := monotonic()) >= end:
+                return
+            self._pings[number] = now
+            await one.put(type="ping", t=number)
 
-async def _read(reader: Bystander, arrivals: list[float], begun: asyncio.Event) -> None:
-    """Ask for a long reply and read it, again and again."""
-    while True:
-        await reader.send("read", uuid.uuid4().hex, LONG_REPLY)
-        while (frame := await reader.socket.get())["type"] != "done":
-            if frame["type"] == "delta":
-                arrivals.append(reader.now())
-                begun.set()
-            elif frame["type"] == "error":
-                reader.noticed.refusals.append(frame["code"])
-                await asyncio.sleep(AGAIN_S)
-                break
-        else:
-            _judge(reader, frame)
+    async def _receive_pongs(self, one: MinimalWebSocket) -> None:
+        while True:
+            frame = await one.get()
+            if frame["type"] == "pong":
+                self.noticed.pings.append(monotonic() - self._pings.pop(frame["t"]))
+                if not self._pings:
+                    self._all_answered.set()
+            else:
+                refused = f"{frame['type']} {frame.get('code', '')}"
+                self.noticed.faults.append(f"a ping was answered by {refused}")
 
+    async def _write(self, one: MinimalWebSocket, end: float) -> None:
+        """Send a message to a new conversation now and then, each until it is accepted."""
+        async for number in beats(MESSAGES_PER_S):
+            if (now := monotonic()) >= end:
+                return
+            self._messages[one] = now
+            while not await self._is_accepted(one, f"m{number}"):
+                pass
+            self.noticed.accepted.append(monotonic() - self._messages.pop(one))
 
-def _judge(reader: Bystander, done: Frame) -> None:
-    if done["reason"] not in GOOD_ENDS or not done["saved"]:
-        reader.noticed.faults.append(f"a reply ended: {done['reason']}, saved: {done['saved']}")
+    async def _is_accepted(self, one: MinimalWebSocket, ref: str) -> bool:
+        await send(one, ref, ref, 1)
+        while True:
+            frame = await one.get()
+            if frame["type"] == "accepted" and frame["client_msg_id"] == ref:
+                return True
+            if frame["type"] == "error" and frame.get("ref") == ref:
+                await self._refused(frame)
+                return False
 
-
-async def _ping(pinger: Bystander, end: float) -> None:
-    async for number in beats(PINGS_PER_S):
-        if pinger.now() >= end:
-            return
-        pinger.ask(number)
-        await pinger.socket.put(type="ping", t=number)
-
-
-async def _receive_pongs(pinger: Bystander) -> None:
-    while True:
-        frame = await pinger.socket.get()
-        if frame["type"] == "pong":
-            pinger.noticed.pings.append(pinger.receive(frame["t"]))
-        else:
-            pinger.noticed.faults.append(f"a ping was answered by {frame['type']} {frame.get('code', '')}")
-
-
-async def _write(writer: Bystander, end: float) -> None:
-    """Send a message to a new conversation now and then, each until it is accepted."""
-    async for number in beats(MESSAGES_PER_S):
-        if writer.now() >= end:
-            return
-        await _get_accepted(writer, f"m{number}")
-
-
-async def _get_accepted(writer: Bystander, ref: str) -> None:
-    """Send a message until it is accepted."""
-    writer.ask(ref)
-    await writer.send(ref, ref, 1)
-    while True:
-        frame = await writer.socket.get()
-        if frame["type"] == "accepted" and frame["client_msg_id"] == ref:
-            writer.noticed.accepted.append(writer.receive(ref))
-            return
-        if frame["type"] == "error" and frame.get("ref") == ref:
-            writer.noticed.refusals.append(frame["code"])
-            await asyncio.sleep(AGAIN_S)
-            await writer.send(ref, ref, 1)
+    async def _refused(self, error: Frame) -> None:
+        self.noticed.refusals.append(error["code"])
+        await asyncio.sleep(AGAIN_S)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import threading
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 UPSTREAMS = """
 [[upstream]]
@@ -23,39 +28,24 @@ served_name = "vectors"
 """
 
 
-class _Answers(BaseHTTPRequestHandler):
-    """Two numbers for each text."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """Answer `/v1/embeddings`."""
-        requested = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        texts = requested["input"] if isinstance(requested["input"], list) else [requested["input"]]
-        data = [
-            {"object": "embedding", "index": place, "embedding": [0.5, 0.5]} for place in range(len(texts))
-        ]
-        usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
-        body = json.dumps({"object": "list", "model": "vectors", "data": data, "usage": usage}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+async def _embed(request: Request) -> JSONResponse:
+    texts = (await request.json())["input"]
+    count = len(texts) if isinstance(texts, list) else 1
+    data = [{"object": "embedding", "index": place, "embedding": [0.5, 0.5]} for place in range(count)]
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return JSONResponse({"object": "list", "model": "vectors", "data": data, "usage": usage})
 
 
 @contextmanager
 def vectors() -> Iterator[str]:
     """Serve, and give the file of upstreams that names the server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield UPSTREAMS.format(port=server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    app = Starlette(routes=[Route("/v1/embeddings", _embed, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield UPSTREAMS.format(port=listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from hashlib import sha256
-from http import HTTPStatus
-from http.client import HTTPConnection
 from pathlib import Path
 from subprocess import TimeoutExpired
 
+import httpx
+import msgspec
+
 from tests import serve_with
-from tests.attack.attack import MB, Attack, TargetKind
-from tests.attack.client import Attacker, Job, Outcome
+from tests.attack.attack import Attack, TargetKind
+from tests.attack.client import MB, Attacker, Job, Outcome
 from tests.attack.embedding_server import vectors
 from tests.attack.families.credentials import KEY_ID
+from tests.attack.requests import COMPLETIONS, completion
 from tests.chaos import gateway
-from tests.chaos.memory import forget_peak, peak_bytes, resident_bytes
+from tests.chaos.memory import resident_bytes
 from tests.jwt_signing import jwk, provider, rsa_key
 from tests.server_process import ServerProcess, serving
 
@@ -32,8 +33,7 @@ PEOPLE = 9
 GROWN_BYTES = 16 * MB
 END_S = 10.0
 """Seconds that a server has to end by itself."""
-QUIET = {"MIDSTREAM_LOG_LEVEL": "warning"}
-AS_DEPLOYED = {"PYTHONMALLOC": "malloc"}
+AS_DEPLOYED = {"MIDSTREAM_LOG_LEVEL": "warning", "PYTHONMALLOC": "malloc"}
 """As in `deploy/`: memory of a burst goes back to the system."""
 LISTENING = {
     "MIDSTREAM_SPEECH": "recognition",
@@ -54,8 +54,8 @@ class Target:
     ) -> None:
         self.ground = ground
         self.server = server
-        self.keys = keys
         self.own_keys = own_keys
+        self._keys = keys
         self._notes: dict[str, str] = {}
         self._at_first = self.resident_bytes()
 
@@ -64,36 +64,33 @@ class Target:
         """Its port, on loopback."""
         return self.server.port
 
-    def gateway_peak(self, *, anew: bool = False) -> int:
-        """Return the gateway's peak memory; `anew` resets the peak. Raises OSError if it has ended."""
+    @property
+    def pid(self) -> int:
+        """The gateway's process id."""
         assert self.server.process is not None
-        if anew:
-            forget_peak(self.server.process.pid)
-        return peak_bytes(self.server.process.pid)
+        return self.server.process.pid
 
     def resident_bytes(self) -> int:
         """Return the memory of the gateway and of the engine's process, if any. Raises OSError if one has ended."""
-        assert self.server.process is not None
-        pids = [self.server.process.pid]
-        if self.ground is TargetKind.MODEL:
-            pids.append(self.server.engine_pid())
-        return sum(resident_bytes(pid) for pid in pids)
+        engines = [self.server.engine_pid()] if self.ground is TargetKind.MODEL else []
+        return sum(resident_bytes(pid) for pid in (self.pid, *engines))
 
     @property
     def has_grown(self) -> bool:
         """True if an attack left much behind."""
         return self.resident_bytes() > self._at_first + GROWN_BYTES
 
-    async def prepared(self, attack: Attack) -> str:
-        """Run an attack's preparation, once; return its result."""
+    async def job(self, attack: Attack, attackers: int, seconds: float) -> Job:
+        """Run an attack's preparation, once, and return the job of so many attackers."""
+        keys = self._keys[:attackers]
+        job = Job(attack=attack.name, port=self.port, attackers=attackers, seconds=seconds, keys=keys)
         if attack.prepare is None:
-            return ""
+            return job
         name = attack.prepare.__name__
         if name not in self._notes:
-            job = Job(attack=attack.name, port=self.port, attackers=1, seconds=0)
-            with closing(Attacker(job, Outcome(), number=0, place=0, life=0)) as first:
+            with closing(Attacker(job, Outcome())) as first:
                 self._notes[name] = await attack.prepare(first)
-        return self._notes[name]
+        return msgspec.structs.replace(job, note=self._notes[name])
 
 
 class Targets:
@@ -111,69 +108,51 @@ class Targets:
         return self._place
 
     def close(self) -> None:
-        """End the server; the next one is new."""
-        if self._place is not None:
-            _end(self._place.server)
+        """End the server, which may still be busy; the next one is new."""
+        if self._place is not None and (process := self._place.server.process) is not None:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except TimeoutExpired:
+                self._place.server.kill()
         self._place = None
         self._stack.close()
-
-
-def _end(server: ServerProcess) -> None:
-    """End a server that may still be busy."""
-    assert server.process is not None
-    server.process.terminate()
-    try:
-        server.process.wait(END_S)
-    except TimeoutExpired:
-        server.kill()
 
 
 @contextmanager
 def _opened(ground: TargetKind) -> Iterator[Target]:
     # The store of a server that had to be killed may still write.
     folders = tempfile.TemporaryDirectory(prefix="midstream-attack-", ignore_cleanup_errors=True)
-    with folders as folder, ExitStack() as stack:
-        kept = serve_with.command(kv_idle_s=86_400.0)  # no page is given up before it is attacked
-        command = kept if ground is TargetKind.MODEL else gateway.command(SCRIPT)
-        environ = QUIET | AS_DEPLOYED
-        keys, own_keys = (_keys(ATTACKERS), _keys(PEOPLE)) if ground is TargetKind.KEYS else ((), ())
-        if keys:
-            issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
-            named = (
-                f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in (*keys, *own_keys)
-            )
-            environ |= {"MIDSTREAM_API_KEYS": ",".join(named)}
-            environ |= {"MIDSTREAM_JWKS_URL": issuer.url, "MIDSTREAM_JWT_AUDIENCE": "*"}
-        if ground is TargetKind.SPEECH:
-            environ |= LISTENING
-        if ground is TargetKind.OPEN:
-            upstreams = Path(folder) / "upstreams.toml"
-            upstreams.write_text(stack.enter_context(vectors()))
-            speech = {"MIDSTREAM_SPEECH": "both" if shutil.which("espeak-ng") else "recognition"}
-            environ |= LISTENING | speech | TOOL | {"MIDSTREAM_CONFIG": str(upstreams)}
+    with folders as name, ExitStack() as stack:
+        folder, environ, command = Path(name), dict(AS_DEPLOYED), gateway.command(SCRIPT)
+        keys: tuple[str, ...] = ()
+        match ground:
+            case TargetKind.KEYS:
+                keys = tuple(f"msk_{secrets.token_urlsafe(32)}" for _ in range(ATTACKERS + PEOPLE))
+                issuer = stack.enter_context(provider(jwk(rsa_key(), kid=KEY_ID)))
+                hashed = (f"{secrets.token_hex(4)}:{sha256(key.encode()).hexdigest()}" for key in keys)
+                environ |= {"MIDSTREAM_API_KEYS": ",".join(hashed)}
+                environ |= {"MIDSTREAM_JWKS_URL": issuer.url, "MIDSTREAM_JWT_AUDIENCE": "*"}
+            case TargetKind.SPEECH:
+                environ |= LISTENING
+            case TargetKind.OPEN:
+                upstreams = folder / "upstreams.toml"
+                upstreams.write_text(stack.enter_context(vectors()))
+                environ |= LISTENING | TOOL | {"MIDSTREAM_CONFIG": str(upstreams)}
+                if shutil.which("espeak-ng"):
+                    environ["MIDSTREAM_SPEECH"] = "both"
+            case TargetKind.MODEL:
+                command = serve_with.command(kv_idle_s=86_400.0)  # no page is given up before it is attacked
+                environ |= {"MIDSTREAM_KV_MEMORY": str(KV_BYTES)}
+        server = stack.enter_context(serving(folder, environ, command=command))
         if ground is TargetKind.MODEL:
-            environ |= {"MIDSTREAM_KV_MEMORY": str(KV_BYTES)}
-        server = stack.enter_context(serving(Path(folder), environ, command=command))
-        if ground is TargetKind.MODEL:
-            _use_all_pages(server.port)
-        yield Target(ground, server, keys, own_keys)
+            _use_all_pages(server)
+        yield Target(ground, server, keys[:ATTACKERS], keys[ATTACKERS:])
 
 
-def _use_all_pages(port: int) -> None:
+def _use_all_pages(server: ServerProcess) -> None:
     """Have the engine read distinct prompts until every page of its memory for them has been written."""
-    with closing(HTTPConnection("127.0.0.1", port)) as line:
-        for number in range(LONG_PROMPTS):
-            content = f"{number} " + "once upon " * (PROMPT_WORDS // 2)
-            ask = {
-                "model": "midstream-demo",
-                "messages": [{"role": "user", "content": content}],
-                "max_tokens": 1,
-            }
-            line.request("POST", "/v1/chat/completions", json.dumps(ask))
-            answer = line.getresponse()
-            reported = answer.read()
-            assert answer.status == HTTPStatus.OK, reported
-
-
-def _keys(count: int) -> tuple[str, ...]:
-    return tuple(f"msk_{secrets.token_urlsafe(32)}" for _ in range(count))
+    for number in range(LONG_PROMPTS):
+        content = f"{number} " + "once upon " * (PROMPT_WORDS // 2)
+        asked = completion(messages=[{"role": "user", "content": content}])
+        httpx.post(f"{server.url}{COMPLETIONS}", content=asked, timeout=60.0).raise_for_status()

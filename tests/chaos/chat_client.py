@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,9 +16,8 @@ from time import monotonic
 from typing import Any, ClassVar
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, WebSocketException
 
+from midstream.server_connection import Disconnected, NotConnected, Refused, ServerConnection, opened
 from tests.bench.report import Measured, none
 from tests.chaos import gateway
 from tests.chaos.event_checker import EventChecker, Frame, Reply, differences
@@ -48,7 +46,7 @@ class Lost(Exception):
 
 
 class Device:
-    """A device with at most one connection at a time."""
+    """A device with at most one connection at a time. `_take` gets all frames but errors that answer a request."""
 
     def __init__(self, client_id: str, conversation_id: str = "c", *, features: Sequence[str] = ()) -> None:
         self.client_id, self.conversation_id = client_id, conversation_id
@@ -58,23 +56,23 @@ class Device:
         self.history_seq = 0
         """Sequence number of the last event in the history that was read last."""
         self._heard: deque[Frame] = deque(maxlen=KEPT)
-        self._socket: ClientConnection | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._answers: dict[str, asyncio.Future[Frame]] = {}
+        self._line: ServerConnection | None = None
+        self._staying: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
 
     @property
     def is_there(self) -> bool:
         """True if it is connected, as far as it knows."""
-        return self._socket is not None
+        return self._line is not None
 
     async def come(self, url: str) -> None:
         """Connect, and read what it missed. Raises Lost."""
+        options = {"compression": None, "open_timeout": OPEN_S, "close_timeout": 1.0}
         try:
-            self._socket = await connect(url, compression=None, open_timeout=OPEN_S, close_timeout=1.0)
-        except (OSError, TimeoutError, InvalidHandshake) as error:
+            self._line = await opened(url, self._take, lambda: False, **options)
+        except (OSError, TimeoutError, NotConnected) as error:
             raise Lost(str(error)) from error
-        self._reading = asyncio.create_task(self._read(self._socket))
+        self._staying = asyncio.create_task(self._stay(self._line))
         await self.put(type="hello", client_id=self.client_id, features=list(self.features))
         position = {"epoch": self.event_checker.epoch or UNKNOWN_EPOCH, "after_seq": self.event_checker.seq}
         answer = await self.ask(type="resume", conversation_id=self.conversation_id, **position)
@@ -87,40 +85,48 @@ class Device:
 
     async def leave(self) -> None:
         """Cut the connection, if there is one."""
-        if self._socket is not None and self._reading is not None:
-            self._socket.transport.abort()
-            await self._reading
+        if self._line is not None and self._staying is not None:
+            self._line.abandon()
+            await self._staying
+
+    async def _stay(self, line: ServerConnection) -> None:
+        await line.lost()
+        self._line = None
+        self.losses += 1
+        self.event_checker.left()
+        self._news.set()
 
     async def put(self, **frame: Any) -> None:
         """Send a frame. Raises Lost."""
-        if self._socket is None:
-            raise Lost("no connection")
         try:
-            await self._socket.send(json.dumps(frame))
-        except WebSocketException as error:
+            await self._connected().notify(frame)
+        except Disconnected as error:
             raise Lost(str(error)) from error
 
     async def ask(self, **frame: Any) -> Frame:
         """Send a frame; return its answer. Raises Lost, also if no answer comes in time."""
-        ref = uuid.uuid4().hex
-        self._answers[ref] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self.put(**frame, ref=ref)
-                return await self._answers[ref]
+                return await self._connected().request(frame)
+        except Refused as refused:
+            return {"type": "error", "code": refused.code, "retryable": refused.retryable}
+        except Disconnected as error:
+            raise Lost(str(error)) from error
         except TimeoutError:
             await self.leave()
             raise Lost(f"{frame['type']} was not answered in {ANSWER_S:g} s") from None
-        finally:
-            del self._answers[ref]
+
+    def _connected(self) -> ServerConnection:
+        if self._line is None:
+            raise Lost("no connection")
+        return self._line
 
     async def until(self, holds: Callable[[], bool], *, within_s: float = ANSWER_S) -> bool:
         """Read frames until `holds` returns True; return whether it did in time. Raises Lost."""
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
-                    if self._socket is None:
-                        raise Lost("the connection ended")
+                    self._connected()
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
@@ -140,13 +146,6 @@ class Device:
                 return messages
             before = {"before": messages[0]["message_id"]}
 
-    async def _read(self, socket: ClientConnection) -> None:
-        try:
-            while True:
-                self._take(json.loads(await socket.recv()))
-        except WebSocketException:
-            self._gone()
-
     def received_lines(self) -> list[str]:
         """Return the newest received frames, one a line, to find out what went wrong."""
         return [f"{self.client_id}:", *(json.dumps(frame) for frame in self._heard)]
@@ -154,18 +153,6 @@ class Device:
     def _take(self, frame: Frame) -> None:
         self._heard.append(frame)
         self.event_checker.take(frame)
-        answer = self._answers.get(frame.get("ref", ""))
-        if answer is not None and not answer.done():
-            answer.set_result(frame)
-        self._news.set()
-
-    def _gone(self) -> None:
-        self._socket = None
-        self.losses += 1
-        self.event_checker.left()
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(Lost("the connection ended"))
         self._news.set()
 
 
@@ -176,16 +163,15 @@ class SentMessage(msgspec.Struct, frozen=True):
     content: str
     message_id: str
     turn_id: str
-    epoch: str = ""
 
 
 class ChatClient:
-    """One client with one conversation. `url` returns where to connect next; `rest_s`: seconds before a message."""
+    """One client with one conversation. `url` returns where to connect next."""
 
     SEND: ClassVar[Frame] = {"grace_s": 20, "params": {"max_new_tokens": 20, "temperature": 0}}
     FEATURES: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, name: str, url: Callable[[], str], *, rest_s: float = 0.0) -> None:
+    def __init__(self, name: str, url: Callable[[], str]) -> None:
         self.device = Device(name, features=self.FEATURES)
         self.sent: list[SentMessage] = []
         self.refusals: Counter[str] = Counter()
@@ -196,7 +182,6 @@ class ChatClient:
         self.longest_wait_s = 0.0
         """Seconds between the first attempt to send a message and its acknowledgement, at most."""
         self._url = url
-        self._rest_s = rest_s
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
@@ -211,7 +196,6 @@ class ChatClient:
             sent = await self._send(f"m{number}", content)
             await self._wait_end(sent)
             self.ended += 1
-            await asyncio.sleep(self._rest_s)
 
     async def _send(self, client_msg_id: str, content: str) -> SentMessage:
         """Send a message until it is acknowledged, under one id."""
@@ -219,7 +203,7 @@ class ChatClient:
         while True:
             answer = await self._try(client_msg_id, content)
             if answer is not None and answer["type"] == "accepted":
-                named = (answer["message_id"], answer["turn_id"], answer["epoch"])
+                named = (answer["message_id"], answer["turn_id"])
                 sent = SentMessage(client_msg_id, content, *named)
                 self.sent.append(sent)
                 self.longest_wait_s = max(self.longest_wait_s, monotonic() - began)
@@ -284,11 +268,6 @@ class ChatClient:
     async def _be_there(self) -> None:
         if not self.device.is_there:
             await self.device.come(self._url())
-
-    @property
-    def reported_gone(self) -> set[str]:
-        """Acknowledged messages of conversations that this client was told are gone."""
-        return {one.client_msg_id for one in self.sent if one.epoch in self.device.event_checker.gone}
 
     async def leave(self) -> None:
         """Close all its connections."""
@@ -434,16 +413,20 @@ def errors(label: str, servers: Sequence[ServerProcess]) -> Measured:
 
 @asynccontextmanager
 async def gateways(
-    scenario: Scenario, *environs: dict[str, str], script: gateway.Script | None = None
+    scenario: Scenario,
+    *environs: dict[str, str],
+    script: gateway.Script | None = None,
+    clocks: Sequence[float] = (),
 ) -> AsyncIterator[list[ServerProcess]]:
-    """Run a scripted gateway for each environment."""
+    """Run a scripted gateway for each environment. `clocks`: seconds by which theirs are wrong."""
     script = script or gateway.Script(words=20, pace_s=PACE_S, hurry=scenario.scale.hurry)
     servers = []
     for number, environ in enumerate(environs):
         folder = scenario.folder / f"gateway-{number}"
         folder.mkdir()
-        warnings = {"MIDSTREAM_LOG_LEVEL": "warning"}
-        servers.append(ServerProcess(folder, warnings | environ, command=gateway.command(script)))
+        off_s = clocks[number] if clocks else 0.0
+        command = gateway.command(msgspec.structs.replace(script, clock_off_s=off_s))
+        servers.append(ServerProcess(folder, {"MIDSTREAM_LOG_LEVEL": "warning"} | environ, command=command))
     try:
         for server in servers:
             await asyncio.to_thread(server.start)
@@ -459,24 +442,20 @@ async def run_clients(
     urls: Sequence[str],
     happens: Callable[[ClientGroup], Awaitable[None]],
     *,
-    make: Callable[[str, Callable[[], str]], ChatClient] | None = None,
-    rest_s: float = 0.0,
+    make: Callable[[str, Callable[[], str]], ChatClient] = ChatClient,
     quiet_s: float = QUIET_S,
     recovers: bool = True,
 ) -> tuple[ClientGroup, list[Account]]:
     """Have clients talk during the trouble and for a while longer; return their accounts.
 
-    `rest_s`: seconds that every other client rests between a reply and its next message. `recovers`: each gets replies again.
+    `recovers`: each gets replies again.
     """
     turns = count()
 
     def url() -> str:
         return urls[next(turns) % len(urls)]
 
-    group = ClientGroup([
-        make(f"talker-{number}", url) if make else ChatClient(f"talker-{number}", url, rest_s=number % 2 * rest_s)
-        for number in range(scenario.scale.chat_clients)
-    ])  # fmt: skip
+    group = ClientGroup([make(f"talker-{number}", url) for number in range(scenario.scale.chat_clients)])
     talking = [asyncio.create_task(one.talk()) for one in group.chat_clients]
     try:
         await group.go_on()

@@ -19,8 +19,6 @@ class Reply:
         self.text = ""
         self.is_complete = True
         """True if this device received all of its text, from the beginning on."""
-        self.content: str | None = None
-        self.message_id: str | None = None
         self.done: Frame | None = None
         self.removed = False
         self.follows: str | None = None
@@ -48,8 +46,6 @@ class EventChecker:
         self.gaps = 0
         self.lost_ends = 0
         """Number of ends that the store lost: they were sent, and are gone in another epoch."""
-        self.gone: set[str] = set()
-        """Epochs in which this device learned that the conversation is gone."""
         self._rewound = False
         self._follows = False
         self._journalled_here: set[str] = set()
@@ -78,8 +74,6 @@ class EventChecker:
 
     def vanish(self) -> None:
         """Note that this device learned that the conversation is gone; another one may begin under its id."""
-        if self.epoch is not None:
-            self.gone.add(self.epoch)
         for turn in self.turns.values():
             turn.gone = True
         self.epoch, self.seq, self._follows = None, 0, False
@@ -107,7 +101,6 @@ class EventChecker:
         match frame["type"]:
             case "accepted":
                 self.epoch = frame["epoch"]
-                turn.content, turn.message_id = frame.get("content", turn.content), frame["message_id"]
                 turn.follows = frame.get("follows")
             case "delta":
                 self._delta(turn, frame)
@@ -166,7 +159,6 @@ class EventChecker:
         if (turn := self.turns.get(frame["turn_id"])) is None:
             turn = self.turns[frame["turn_id"]] = Reply()
             turn.is_complete = False
-        turn.message_id = frame["message_id"]
 
     def _enter_repeat(self, turn: Reply, frame: Frame) -> None:
         """Enter text so far, or an end, of a turn that this device may have seen already."""

@@ -21,11 +21,8 @@ from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import FEATURES, ScriptedEngine, words_of
 from sessions import replica as sessions_replica
-from sessions.events import Journalled
 from sessions.replicas import reaper
-from sessions.running import runner
 from sessions.store import ownership
-from sessions.store.journal import TurnJournal
 from tests.chaos import scripted_tools
 
 UNHURRIED = {"MIDSTREAM_LIMITS": "message_rate=100000,read_rate=100000"}
@@ -35,14 +32,12 @@ UNHURRIED = {"MIDSTREAM_LIMITS": "message_rate=100000,read_rate=100000"}
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's reply to everybody: `words` copies of a word, one a token, one every `pace_s` seconds.
 
-    Without `journal` nothing is written while a reply runs, which shows the cost of writing.
     At most `max_batch` replies run at once. `hurry`: how many times shorter leases and heartbeats are than the product's.
     """
 
     words: int = 20
     word: str = "word "
     pace_s: float = 0.0
-    journal: bool = True
     max_batch: int = 1_000_000
     hurry: float = 1.0
     clock_off_s: float = 0.0
@@ -82,21 +77,9 @@ class _Engine(ScriptedEngine):
         return stream
 
 
-class _Unwritten(TurnJournal):
-    """Drops every event as if it was written."""
-
-    async def write(self, event: Journalled, patch: bytes = b"") -> bool:
-        return True
-
-    async def write_rest(self) -> None:
-        return
-
-
 async def _serve(settings: Settings, script: Script) -> None:
     _hurry(script.hurry)
     _set_clock(script.clock_off_s)
-    if not script.journal:
-        vars(runner)["TurnJournal"] = _Unwritten  # the product has no setting for it
     with listen(settings.host, settings.port) as listener:
         async with composed(settings, _Engine(script)) as service:
             await service.run(listener)

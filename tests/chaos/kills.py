@@ -18,8 +18,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import partial
+from contextlib import AsyncExitStack
 from random import Random
 from time import monotonic
 from typing import ClassVar
@@ -136,22 +135,18 @@ def _killed(label: str, killed: Counter[str], times: int) -> Measured:
 
 def kills(scenario: Scenario) -> Sequence[Measured]:
     """Kill so often, and count the losses."""
-    times = scenario.scale.kills
-    with ExitStack() as stack:
+    return asyncio.run(_kills(scenario))
+
+
+async def _kills(scenario: Scenario) -> list[Measured]:
+    times, killed, service = scenario.scale.kills, Counter[str](), None
+    async with AsyncExitStack() as stack:
         store = stack.enter_context(store_server(scenario.folder / "store", fsync="always"))
         environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_STORE_DURABILITY": "disk"}
-        service = None
         if scenario.scale.engines:
             (folder := scenario.folder / "service").mkdir()
             service = stack.enter_context(serving(folder, environ | {"MIDSTREAM_LOG_LEVEL": "warning"}))
-        return asyncio.run(_kills(scenario, store, environ, service, times))
-
-
-async def _kills(
-    scenario: Scenario, store: StoreServer, environ: dict[str, str], service: ServerProcess | None, times: int
-) -> list[Measured]:
-    killed = Counter[str]()
-    async with gateways(scenario, environ, environ) as scripted:
+        scripted = await stack.enter_async_context(gateways(scenario, environ, environ))
         parts = Parts(store, scripted, service)
 
         async def happens(group: ClientGroup) -> None:
@@ -228,26 +223,12 @@ def _power_fails(
 
 def tools(scenario: Scenario) -> Sequence[Measured]:
     """Kill so often while calls are open, and count losses and duplicates."""
-    started, malformed = scenario.folder / "started", scenario.folder / "malformed"
-    for file in (started, malformed):
-        file.touch()
-    with store_server(scenario.folder / "store", fsync="always") as store:
-        environ = {
-            "MIDSTREAM_REDIS_URL": store.url,
-            "MIDSTREAM_STORE_DURABILITY": "disk",
-            "MIDSTREAM_TOOLS": "tests.chaos.scripted_tools:note",
-            scripted_tools.STARTED: str(started),
-            scripted_tools.MALFORMED: str(malformed),
-        } | gateway.UNHURRIED
-        found = asyncio.run(_tools(scenario, store, environ))
-    calls = Counter(started.read_text().splitlines())
-    twice = [call for call, times in calls.items() if times > 1]
-    found.append(none(f"calls that a server started twice, of {calls.total()}", twice))
-    return [*found, none("prompts that were not well formed", malformed.read_text().splitlines())]
+    return asyncio.run(_tools(scenario))
 
 
-async def _tools(scenario: Scenario, store: StoreServer, environ: dict[str, str]) -> list[Measured]:
+async def _tools(scenario: Scenario) -> list[Measured]:
     times, killed = scenario.scale.tool_kills, Counter[str]()
+    started, malformed = scenario.folder / "started", scenario.folder / "malformed"
     script = gateway.Script(words=10, pace_s=PACE_S, hurry=scenario.scale.hurry, calls=True)
     callers: list[ToolClient] = []
 
@@ -255,11 +236,21 @@ async def _tools(scenario: Scenario, store: StoreServer, environ: dict[str, str]
         callers.append(ToolClient(name, url, draw=scenario.draw()))
         return callers[-1]
 
-    async with gateways(scenario, environ, environ, environ, script=script) as servers:
-        kill = partial(_kill_often, kill=Parts(store, servers, None).kill, times=times)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(store_server(scenario.folder / "store", fsync="always"))
+        environ = gateway.UNHURRIED | {
+            "MIDSTREAM_REDIS_URL": store.url,
+            "MIDSTREAM_STORE_DURABILITY": "disk",
+            "MIDSTREAM_TOOLS": "tests.chaos.scripted_tools:note",
+            scripted_tools.STARTED: str(started),
+            scripted_tools.MALFORMED: str(malformed),
+        }
+        servers = await stack.enter_async_context(gateways(scenario, *[environ] * 3, script=script))
+        kill = Parts(store, servers, None).kill
 
         async def happens(group: ClientGroup) -> None:
-            killed.update(await kill(scenario, group, limit_s=TOOLS_S, within_s=TOOLS_GO_ON_S))
+            limits = {"limit_s": TOOLS_S, "within_s": TOOLS_GO_ON_S}
+            killed.update(await _kill_often(scenario, group, kill, times, **limits))
             for server in servers:
                 await asyncio.to_thread(server.wait_ready)
 
@@ -268,12 +259,17 @@ async def _tools(scenario: Scenario, store: StoreServer, environ: dict[str, str]
         logged = errors("kills while calls are open", servers)
     states = Counter(call["state"] for one in callers for call in one.device.event_checker.calls.values())
     readings = {f"calls {state}": float(count) for state, count in states.items()}
+    starts = Counter(started.read_text().splitlines())
+    twice = [call for call, times in starts.items() if times > 1]
+    wrong = malformed.read_text().splitlines() if malformed.exists() else []
     settled = float(sum(one.settled for one in callers))
     return [
         _killed("kill -9 while calls are open", killed, times),
         Measured(label="calls settled by a client", value=settled, readings=readings),
         *group.findings(f"{len(callers)} clients with two devices each", accounts, times),
         logged,
+        none(f"calls that a server started twice, of {starts.total()}", twice),
+        none("prompts that were not well formed", wrong),
     ]
 
 

@@ -143,15 +143,10 @@ class MinimalWebSocket:
             raise Dropped("The server closed the TCP connection.")
         self._received += data
 
-    @property
-    def is_over(self) -> bool:
-        """True if the server has reset or ended the connection; found without a read (Linux)."""
-        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
-
     async def until_over(self, *, within_s: float) -> None:
-        """Wait until `is_over`. Raises TimeoutError."""
+        """Wait, without a read, until the server has reset or ended the connection (Linux). Raises TimeoutError."""
         async with asyncio.timeout(within_s):
-            while not self.is_over:  # noqa: ASYNC110 - nothing is read, so there is no event
+            while self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _ESTABLISHED:  # noqa: ASYNC110 - nothing is read
                 await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:

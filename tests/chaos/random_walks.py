@@ -7,25 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
-
-import hypothesis.strategies as st
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from collections.abc import Sequence
+from contextlib import suppress
+from random import Random
 
 from tests.bench.report import Measured, Target
 from tests.chaos import gateway
-from tests.chaos.chat_client import Device, Lost
+from tests.chaos.chat_client import Device, Lost, gateways
 from tests.chaos.event_checker import Frame, differences
 from tests.chaos.scenario import Scenario
 from tests.chaos.store_server import store_server
-from tests.server_process import ServerProcess, serving
 
-REPLICAS = 2
-PACE_S = 0.004
 STEPS = 25
 LIMIT_S = 30.0
 LOOK_S = 0.01
@@ -33,139 +25,138 @@ REFUSALS = {"busy", "queue_full"}
 """Possible answers to a send besides `accepted`."""
 UNDONE = {"conflict", "not_found"}
 """Possible answers to a rollback of an ended exchange."""
-DEVICES = st.integers(0, 1)
-
-T = TypeVar("T")
 
 
-class Walk(RuleBasedStateMachine):
-    """One conversation. `urls` are the replicas'; `walked` and `turns` count over all walks."""
+class WrongWalk(Exception):
+    """A walk found something wrong. The message has its seed, its steps, and what the devices received."""
 
-    urls: ClassVar[Sequence[str]] = ()
-    walked: ClassVar[int] = 0
-    turns: ClassVar[int] = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.new_event_loop()
+def measure(scenario: Scenario) -> Sequence[Measured]:
+    """Walk so often. Raises WrongWalk."""
+    return asyncio.run(_measure(scenario))
+
+
+async def _measure(scenario: Scenario) -> list[Measured]:
+    draw, walked, turns = scenario.draw(), 0, 0
+    with store_server(scenario.folder / "store") as store:
+        environ = {"MIDSTREAM_REDIS_URL": store.url} | gateway.UNHURRIED
+        script = gateway.Script(words=60, pace_s=0.004)
+        async with gateways(scenario, environ, environ, script=script) as replicas:
+            for _ in range(scenario.scale.walks):
+                turns += await Walk(draw.getrandbits(64), [one.ws_url for one in replicas]).walk()
+                walked += 1
+    label, counted = "random walks whose devices and history agree in the end", {"turns": float(turns)}
+    target = Target(float(scenario.scale.walks))
+    return [Measured(label=label, value=float(walked), readings=counted, target=target)]
+
+
+class Walk:
+    """One conversation. `urls` are the replicas'."""
+
+    def __init__(self, seed: int, urls: Sequence[str]) -> None:
+        self._seed, self._draw, self._urls = seed, Random(seed), urls
         client = f"walker-{uuid.uuid4().hex}"
         self._devices = (Device(client), Device(client))
-        self._sent: dict[str, str] = {}
+        self._contents: dict[str, str] = {}
         """Content by `client_msg_id`."""
         self._turn_of: dict[str, str] = {}
+        self._steps: list[str] = []
 
-    @rule(
-        which=DEVICES,
-        on_busy=st.sampled_from(("reject", "enqueue", "interrupt", "rollback")),
-        on_disconnect=st.sampled_from(("cancel", "continue")),
-        grace_s=st.sampled_from((0, 0.05, 5)),
-        words=st.integers(1, 60),
-    )
-    def send(self, which: int, words: int, **fields: Any) -> None:
-        """Send something new."""
-        client_msg_id = f"m{len(self._sent)}"
-        self._sent[client_msg_id] = f"{client_msg_id}, {words} words, please."
-        answer = self._ask(
-            which, self._message(client_msg_id) | fields | {"params": {"max_new_tokens": words}}
-        )
-        if answer["type"] == "accepted":
-            self._turn_of[client_msg_id] = answer["turn_id"]
-        else:
-            assert answer["code"] in REFUSALS, answer
-            del self._sent[client_msg_id]
-            self._sent[f"{client_msg_id}, refused"] = ""
-
-    @rule(which=DEVICES, chance=st.integers(0, 99))
-    def send_again(self, which: int, chance: int) -> None:
-        """Send a message again under its id: it makes no second turn."""
-        if known := sorted(self._turn_of):
-            client_msg_id = known[chance % len(known)]
-            answer = self._ask(which, self._message(client_msg_id))
-            assert answer["type"] == "accepted", answer
-            assert answer["duplicate"], answer
-            assert answer["turn_id"] == self._turn_of[client_msg_id], answer
-
-    @rule(which=DEVICES, chance=st.integers(0, 99))
-    def send_something_else(self, which: int, chance: int) -> None:
-        """Send something else under an id that was used."""
-        if known := sorted(self._turn_of):
-            message = self._message(known[chance % len(known)]) | {"content": "Something else."}
-            assert self._ask(which, message).get("code") == "conflict"
-
-    @rule(which=DEVICES, mode=st.sampled_from(("keep", "rollback")), seen=st.none() | st.integers(0, 80))
-    def cancel(self, which: int, mode: str, seen: int | None) -> None:
-        """Cancel the running turn, and the waiting ones."""
-        frame = {"type": "cancel", "conversation_id": self._conversation, "mode": mode}
-        answer = self._ask(which, frame | ({} if seen is None else {"seen_off": seen}))
-        assert answer["type"] == "cancelled", answer
-
-    @rule(which=DEVICES, mode=st.sampled_from(("keep", "rollback")), chance=st.integers(0, 99))
-    def cancel_one(self, which: int, mode: str, chance: int) -> None:
-        """Cancel one turn, whether it runs, waits or has ended."""
-        if known := sorted(self._turn_of.values()):
-            turn_id = known[chance % len(known)]
-            frame = {"type": "cancel", "turn_id": turn_id, "conversation_id": self._conversation}
-            answer = self._ask(which, frame | {"mode": mode})
-            assert answer["type"] == "cancelled" or answer["code"] in UNDONE, answer
-
-    @rule(which=DEVICES)
-    def leave(self, which: int) -> None:
-        """Lose the connection."""
-        self._run(self._devices[which].leave())
-
-    @rule(which=DEVICES, replica=st.integers(0, REPLICAS - 1))
-    def come_back(self, which: int, replica: int) -> None:
-        """Connect to a replica, after leaving another one."""
-        device = self._devices[which]
-        self._run(device.leave())
-        self._run(device.come(self.urls[replica]))
-
-    @rule(ms=st.integers(1, 60))
-    def wait(self, ms: int) -> None:
-        """Let time pass."""
-        self._run(asyncio.sleep(ms / 1000))
-
-    def teardown(self) -> None:
-        """Let all turns end, and compare."""
+    async def walk(self) -> int:
+        """Take all steps, let all turns end, and compare; return the number of turns. Raises WrongWalk."""
+        rules = (self._send, self._send_again, self._send_otherwise, self._cancel, self._cancel_one)
+        rules = (*rules, self._leave, self._come_back, self._wait)
         try:
-            self._run(self._compare())
+            for _ in range(STEPS):
+                rule, device = self._draw.choice(rules), self._draw.choice(self._devices)
+                self._steps.append(f"{rule.__name__} by {self._devices.index(device)}")
+                await rule(device)
+            if self._turn_of:
+                await self._compare()
+        except (AssertionError, Lost, TimeoutError) as wrong:
+            told = (line for device in self._devices for line in device.received_lines())
+            raise WrongWalk("\n".join([f"{self._seed}: {wrong!r}", *self._steps, *told])) from wrong
         finally:
             for device in self._devices:
-                self._run(device.leave())
-            self._loop.close()
-        Walk.walked += 1
-        Walk.turns += len(self._turn_of)
+                await device.leave()
+        return len(self._turn_of)
+
+    async def _send(self, device: Device) -> None:
+        name, words = f"m{len(self._contents)}", self._draw.randint(1, 60)
+        self._contents[name] = f"{name}, {words} words, please."
+        options = {
+            "on_busy": self._draw.choice(("reject", "enqueue", "interrupt", "rollback")),
+            "on_disconnect": self._draw.choice(("cancel", "continue")),
+            "grace_s": self._draw.choice((0, 0.05, 5)),
+            "params": {"max_new_tokens": words},
+        }
+        answer = await self._ask(device, self._message(name) | options)
+        if answer["type"] == "accepted":
+            self._turn_of[name] = answer["turn_id"]
+        else:
+            assert answer["code"] in REFUSALS, answer
+
+    async def _send_again(self, device: Device) -> None:
+        """Send a message again under its id: it makes no second turn."""
+        if self._turn_of:
+            name = self._draw.choice(list(self._turn_of))
+            answer = await self._ask(device, self._message(name))
+            assert answer["type"] == "accepted", answer
+            assert answer["duplicate"], answer
+            assert answer["turn_id"] == self._turn_of[name], answer
+
+    async def _send_otherwise(self, device: Device) -> None:
+        """Send something else under an id that was used."""
+        if self._turn_of:
+            message = self._message(self._draw.choice(list(self._turn_of)))
+            assert (await self._ask(device, message | {"content": "Something else."}))["code"] == "conflict"
+
+    async def _cancel(self, device: Device) -> None:
+        """Cancel the running turn, and the waiting ones."""
+        seen = self._draw.choice((None, self._draw.randint(0, 80)))
+        answer = await self._ask(device, self._cancelling() | ({} if seen is None else {"seen_off": seen}))
+        assert answer["type"] == "cancelled", answer
+
+    async def _cancel_one(self, device: Device) -> None:
+        """Cancel one turn, whether it runs, waits or has ended."""
+        if self._turn_of:
+            turn_id = self._draw.choice(list(self._turn_of.values()))
+            answer = await self._ask(device, self._cancelling() | {"turn_id": turn_id})
+            assert answer["type"] == "cancelled" or answer["code"] in UNDONE, answer
+
+    async def _leave(self, device: Device) -> None:
+        await device.leave()
+
+    async def _come_back(self, device: Device) -> None:
+        """Connect to a replica, after leaving another one."""
+        await device.leave()
+        await device.come(self._draw.choice(self._urls))
+
+    async def _wait(self, _: Device) -> None:
+        await asyncio.sleep(self._draw.randint(1, 60) / 1000)
 
     async def _compare(self) -> None:
-        if not self._turn_of:
-            return
         for device in self._devices:
             if not device.is_there or device.event_checker.epoch is None:
                 await device.leave()
-                await device.come(self.urls[0])
-        here, there = self._devices
-        for device in (here, there):
-            await self._all_ended(device)
-        history = await self._steady_history(here, there)
-        wrong = [
-            fault
-            for one in (here, there)
-            for fault in (*one.event_checker.faults, *differences(one.event_checker, history))
-        ]
-        assert not wrong, "\n".join([*wrong, *here.received_lines(), *there.received_lines()])
+                await device.come(self._urls[0])
+        for device in self._devices:
+            assert await device.until(lambda device=device: _is_over(device), within_s=LIMIT_S), "no end"  # type: ignore[misc]
+        async with asyncio.timeout(LIMIT_S):
+            history = await self._steady_history()
+        checkers = [device.event_checker for device in self._devices]
+        wrong = [fault for one in checkers for fault in (*one.faults, *differences(one, history))]
+        assert not wrong, wrong
         contents = [message["content"] for message in history if message["role"] == "user"]
         assert len(contents) == len(set(contents)), contents
 
-    async def _steady_history(self, here: Device, there: Device) -> list[Frame]:
+    async def _steady_history(self) -> list[Frame]:
         """Return the history once both devices know all of it: the newest rollback may still be on its way."""
-        end = self._loop.time() + LIMIT_S
+        here, there = self._devices
         while True:
-            history = await self._all_messages(here)
+            messages = await self._all_messages(here)
             if here.event_checker.seq == there.event_checker.seq == here.history_seq:
-                return history
-            if self._loop.time() > end:
-                told = (*here.received_lines(), *there.received_lines())
-                raise AssertionError("\n".join(["the devices differ", *told]))
+                return messages
             await asyncio.sleep(LOOK_S)
 
     async def _all_messages(self, device: Device) -> list[Frame]:
@@ -179,63 +170,21 @@ class Walk(RuleBasedStateMachine):
                     messages += [message for message in branch if message["turn_id"] not in known]
         return messages
 
-    async def _all_ended(self, device: Device) -> None:
-        if not await device.until(lambda: self._is_over(device), within_s=LIMIT_S):
-            raise AssertionError(
-                "\n".join(["turns without an end", *self._open(device), *device.received_lines()])
-            )
+    def _message(self, name: str) -> Frame:
+        named = {"conversation_id": self._devices[0].conversation_id, "client_msg_id": name}
+        return {"type": "send", **named, "content": self._contents[name]}
 
-    def _is_over(self, device: Device) -> bool:
-        """Return whether a device knows the end of all turns that it can know of."""
-        return device.event_checker.epoch is not None and not self._open(device)
+    def _cancelling(self) -> Frame:
+        mode = self._draw.choice(("keep", "rollback"))
+        return {"type": "cancel", "conversation_id": self._devices[0].conversation_id, "mode": mode}
 
-    def _open(self, device: Device) -> list[str]:
-        return [name for name, turn in device.event_checker.turns.items() if not turn.is_over]
-
-    @property
-    def _conversation(self) -> str:
-        return self._devices[0].conversation_id
-
-    def _message(self, client_msg_id: str) -> Frame:
-        named = {"conversation_id": self._conversation, "client_msg_id": client_msg_id}
-        return {"type": "send", **named, "content": self._sent[client_msg_id]}
-
-    def _ask(self, which: int, frame: Frame) -> Frame:
-        device = self._devices[which]
+    async def _ask(self, device: Device, frame: Frame) -> Frame:
         if not device.is_there:
-            self._run(device.come(self.urls[which]))
-        return self._run(device.ask(**frame))
-
-    def _run(self, what: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(what)
+            await device.come(self._urls[self._devices.index(device)])
+        return await device.ask(**frame)
 
 
-def _replicas(stack: ExitStack, folder: Path) -> list[ServerProcess]:
-    store = stack.enter_context(store_server(folder / "store"))
-    environ = {"MIDSTREAM_REDIS_URL": store.url, "MIDSTREAM_LOG_LEVEL": "warning", **gateway.UNHURRIED}
-    command = gateway.command(gateway.Script(words=60, pace_s=PACE_S))
-    folders = [folder / str(number) for number in range(REPLICAS)]
-    for one in folders:
-        one.mkdir()
-    return [stack.enter_context(serving(one, environ, command=command)) for one in folders]
-
-
-def measure(scenario: Scenario) -> Sequence[Measured]:
-    """Walk so often. Raises what a walk finds wrong, with the steps that led there."""
-    with ExitStack() as stack:
-        Walk.urls = [server.ws_url for server in _replicas(stack, scenario.folder)]
-        Walk.walked = Walk.turns = 0
-        run_state_machine_as_test(
-            seed(scenario.seed)(Walk),
-            settings=settings(
-                max_examples=scenario.scale.walks,
-                stateful_step_count=STEPS,
-                phases=(Phase.generate,),  # a random failure can't be shrunk
-                deadline=None,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-    label, turns = "random walks whose devices and history agree in the end", {"turns": float(Walk.turns)}
-    target = Target(float(scenario.scale.walks))
-    return [Measured(label=label, value=float(Walk.walked), readings=turns, target=target)]
+def _is_over(device: Device) -> bool:
+    """Return whether a device knows the end of all turns that it can know of."""
+    checker = device.event_checker
+    return checker.epoch is not None and all(turn.is_over for turn in checker.turns.values())

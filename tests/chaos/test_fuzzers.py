@@ -15,27 +15,20 @@ from websockets.protocol import Protocol, Side
 from tests.bench.report import Measured
 from tests.chaos import fuzz
 from tests.chaos.minimal_websocket import framed, take_frame
-from tests.chaos.odd_input import odd_frame, odd_handshake
+from tests.chaos.odd_input import WEBSOCKETS, odd_frame, odd_handshake
 from tests.chaos.scenario import QUICK, Scenario
 from tests.chaos.server_log import unhandled
 
-PAYLOADS = st.binary(max_size=300) | st.integers(126, 70_000).map(bytes)
 
-
-@given(PAYLOADS)
-def test_a_frame_of_the_thin_client_is_read_by_another_library(payload: bytes) -> None:
+@given(st.binary(max_size=300) | st.integers(126, 70_000).map(bytes))
+def test_a_frame_of_the_thin_client_is_read_by_another_library_and_the_other_way_round(
+    payload: bytes,
+) -> None:
     server = Protocol(Side.SERVER, max_size=None)
     server.receive_data(framed(payload, opcode=Opcode.BINARY))
-    (event,) = server.events_received()
-    assert isinstance(event, Frame)
-    assert (event.opcode, bytes(event.data)) == (Opcode.BINARY, payload)
-
-
-@given(PAYLOADS, st.integers(0, 20))
-def test_a_frame_of_another_library_is_taken_once_it_is_whole(payload: bytes, missing: int) -> None:
+    assert server.events_received() == [Frame(Opcode.BINARY, payload)]
     whole = Frame(Opcode.TEXT, payload).serialize(mask=False)
-    received = bytearray(whole[: max(0, len(whole) - missing - 1)])
-    assert take_frame(received) is None
+    assert take_frame(bytearray(whole[:-1])) is None
     assert take_frame(bytearray(whole)) == (Opcode.TEXT, payload)
 
 
@@ -43,7 +36,8 @@ def test_a_frame_of_another_library_is_taken_once_it_is_whole(payload: bytes, mi
 def test_what_is_odd_repeats_with_its_seed(make: Callable[[Random], bytes]) -> None:
     made = [make(Random(seed)) for seed in range(50)]
     assert made == [make(Random(seed)) for seed in range(50)]
-    assert len(set(made)) > 1
+    assert len(set(made)) > 40
+    assert all(len(endpoint.honest) > 10 for endpoint in WEBSOCKETS)
 
 
 @pytest.mark.parametrize("fuzz_with", [fuzz.frames, fuzz.handshakes, *fuzz.ENDPOINTS.values()])

@@ -1,7 +1,7 @@
 """A rolling upgrade while clients talk: replicas of an earlier version are replaced by today's, one after the other.
 
 Both versions come from this repository; the earlier one is taken from its history. Each conversation is also watched
-through another replica, of either version. Versions that can't be mixed are refused at their start.
+through another replica, of either version.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import asyncio
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-
-import msgspec
 
 from tests.bench.report import Measured, none
 from tests.chaos import gateway
@@ -29,11 +27,8 @@ from tests.server_process import ServerProcess
 ROOT = Path(__file__).parents[2]
 BEFORE = "f7da1b7184a4c826d055ae88bb6803c20e874c99"
 """The first commit that writes what today's version reads."""
-TOO_OLD = "fa49edf33b57f060fcfd8cc7a351891ef9d9fa19"
-"""A commit that can't read what today's version writes."""
 DRAIN = {"MIDSTREAM_DRAIN_TIMEOUT": "20"}
 """Seconds in which each reply ends by itself: an upgrade may cut none off."""
-REFUSED = "replicas of an older version still serve from this store"
 
 
 class NoHistory(Exception):
@@ -41,9 +36,8 @@ class NoHistory(Exception):
 
 
 def measure(scenario: Scenario) -> Sequence[Measured]:
-    """Replace all replicas, then try a mix that must be refused. Raises NoHistory."""
-    before, too_old = (checked_out(commit, scenario.folder / commit[:8]) for commit in (BEFORE, TOO_OLD))
-    return [*asyncio.run(_rolled(scenario, before)), _refused(scenario, too_old)]
+    """Replace all replicas. Raises NoHistory."""
+    return asyncio.run(_rolled(scenario, checked_out(BEFORE, scenario.folder / BEFORE[:8])))
 
 
 def checked_out(commit: str, folder: Path) -> Path:
@@ -59,20 +53,19 @@ def checked_out(commit: str, folder: Path) -> Path:
 
 
 class _Replicas:
-    """The proxy's list of running replicas. Each is started in a folder of its own."""
+    """The list of running replicas, each in a folder of its own."""
 
-    def __init__(self, scenario: Scenario, store_url: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, store_url: str, *, hurry: float) -> None:
         self.urls: list[str] = []
         self.all: list[ServerProcess] = []
-        self._stage = scenario
-        self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning", **settings}
+        self._folder = folder
+        self._environ = {"MIDSTREAM_REDIS_URL": store_url, "MIDSTREAM_LOG_LEVEL": "warning"} | DRAIN
+        self._command = gateway.command(gateway.Script(words=20, pace_s=PACE_S, hurry=hurry))
 
     def start(self, root: Path) -> ServerProcess:
-        """Start one more replica, of the version whose tree is in `root`."""
-        folder = self._stage.folder / f"replica-{len(self.all)}"
-        folder.mkdir()
-        script = gateway.Script(words=20, pace_s=PACE_S, hurry=self._stage.scale.hurry)
-        server = ServerProcess(folder, self._environ, command=gateway.command(script), root=root)
+        """Start one more replica, of the version whose tree is in `root`. Raises AssertionError if it does not serve."""
+        (folder := self._folder / f"replica-{len(self.all)}").mkdir()
+        server = ServerProcess(folder, self._environ, command=self._command, root=root)
         self.all.append(server)
         server.start()
         self.urls.append(server.ws_url)
@@ -92,32 +85,33 @@ class _Replicas:
 
 async def _rolled(scenario: Scenario, before: Path) -> list[Measured]:
     statuses: list[int] = []
-    watching: list[_Watcher] = []
+    watching: list[Device] = []
     async with AsyncExitStack() as stack:
         store = stack.enter_context(store_server(scenario.folder / "store"))
-        replicas = _Replicas(scenario, store.url, DRAIN)
+        replicas = _Replicas(scenario.folder, store.url, hurry=scenario.scale.hurry)
         stack.callback(replicas.end)
         earlier = [await asyncio.to_thread(replicas.start, before) for _ in range(scenario.scale.upgrades)]
 
-        async def upgrade(client_group: ClientGroup) -> None:
-            for chat_client in client_group.chat_clients:
-                watcher = _Watcher(chat_client.device.client_id, replicas.urls)
-                watching.append(watcher)
-                stack.push_async_callback(watcher.stop)
+        async def upgrade(group: ClientGroup) -> None:
+            watching.extend(Device(one.device.client_id) for one in group.chat_clients)
+            tasks = [asyncio.create_task(_watch(device, replicas.urls)) for device in watching]
             for number, server in enumerate(earlier):
                 await asyncio.to_thread(replicas.start, ROOT)
-                await client_group.go_on()
+                await group.go_on()
                 statuses.append(await asyncio.to_thread(replicas.drain, server))
-                await client_group.go_on()
-                scenario.log(f"  {number + 1}: a replica was replaced, {client_group.ended} replies")
+                await group.go_on()
+                scenario.log(f"  {number + 1}: a replica was replaced, {group.ended} replies")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-        client_group, accounts = await run_clients(scenario, replicas.urls, upgrade)
-        seen = [one.device.event_checker for one in watching]
+        group, accounts = await run_clients(scenario, replicas.urls, upgrade)
+        seen = [device.event_checker for device in watching]
         logged = [error for server in replicas.all for error in unhandled(server.log)]
-    cut = [turn_id for turn_id, done in client_group.ends.items() if done["reason"] not in ("length", "stop")]
+    cut = [turn_id for turn_id, done in group.ends.items() if done["reason"] not in ("length", "stop")]
     label = "a rolling upgrade"
     return [
-        *client_group.findings(label, accounts, scenario.scale.upgrades),
+        *group.findings(label, accounts, scenario.scale.upgrades),
         none(f"{label}: replies that it cut off", cut),
         none(f"{label}: broken promises to who watches", [one for its in seen for one in its.faults]),
         none(f"{label}: who watches and saw nothing", [its.conversation_id for its in seen if not its.turns]),
@@ -126,43 +120,15 @@ async def _rolled(scenario: Scenario, before: Path) -> list[Measured]:
     ]
 
 
-class _Watcher:
-    """Another device of a talker: it reconnects whenever there is a replica, to the newest first."""
-
-    def __init__(self, client_id: str, urls: Sequence[str]) -> None:
-        self.device = Device(client_id)
-        self._urls = urls
-        self._task = asyncio.create_task(self._watch())
-
-    async def stop(self) -> None:
-        """Leave for good."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self.device.leave()
-
-    async def _watch(self) -> None:
+async def _watch(device: Device, urls: Sequence[str]) -> None:
+    """Watch a talker as another device of it: reconnect whenever there is a replica, to the newest first, until cancelled."""
+    try:
         for number in count():
             try:
-                await self.device.come(self._urls[-1 - number % len(self._urls)])
-                while await self.device.until(lambda: False, within_s=60.0):
+                await device.come(urls[-1 - number % len(urls)])
+                while await device.until(lambda: False, within_s=60.0):
                     pass
             except (Lost, IndexError):  # the next replica will do
                 await asyncio.sleep(PAUSE_S)
-
-
-def _refused(scenario: Scenario, too_old: Path) -> Measured:
-    """Start today's version beside one that can't read what it writes."""
-    folder = scenario.folder / "mix"
-    folder.mkdir()
-    with store_server(folder / "store") as store:
-        replicas = _Replicas(msgspec.structs.replace(scenario, folder=folder), store.url, {})
-        try:
-            replicas.start(too_old)
-            replicas.start(ROOT)
-        except AssertionError as ended:
-            wrong = [] if REFUSED in str(ended) else [str(ended)[-300:]]
-        else:
-            wrong = ["it serves"]
-        finally:
-            replicas.end()
-    return none("beside a version that is too old: starts that are not refused", wrong)
+    finally:
+        await device.leave()

@@ -1,12 +1,11 @@
-"""Clients of spoken conversations: what they hear, and one with a player whose clock is off, and whose word of it comes late."""
+"""A client of a spoken conversation, and what it hears."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from random import Random
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -16,16 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from connections.protocol.audio import HEAD, SOUND
 from tests.app.voice_client import OUTPUT, RATE
 
-FRAME = RATE // 25 * 2
-"""Bytes of 40 ms."""
-FRAME_S = 0.04
 TICK_S = 0.02
-DRIFT = 0.03
-"""A player's clock may be so much faster or slower than the sound's."""
-PLAYED_EVERY_MS = (100, 250)
-"""Between two `played`, as the protocol asks for it."""
-LATE_S = 0.2
-"""So late they may come."""
 PATIENCE_S = 60.0
 Frame = dict[str, Any]
 
@@ -144,58 +134,6 @@ class VoiceClient:
                 if frame["type"] == "done":
                     reply.done, reply.ended_ms = frame, self.sent_ms
                     reply.text = self._texts.get(reply.turn_id, "")
-
-
-class InexactVoiceClient(VoiceClient):
-    """It says what it is given; its player's clock is off, plays in jumps, and reports later than it was so."""
-
-    def __init__(self, socket: ClientConnection, conversation: str, chance: Random) -> None:
-        super().__init__(socket, conversation)
-        self._chance = chance
-        self._drift = 1 + chance.uniform(-DRIFT, DRIFT)
-
-    async def run(self) -> None:
-        """Read and play, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(super().run())
-            tasks.create_task(self._play(tasks))
-
-    async def send_audio(self, sound: bytes, *, in_time: bool = False) -> None:
-        """Send audio: at once, or as long as it takes."""
-        begun = monotonic()
-        for number, at in enumerate(range(0, len(sound), FRAME)):
-            await super().send_audio(sound[at : at + FRAME])
-            await asyncio.sleep(max(0.0, begun + number * FRAME_S - monotonic()) if in_time else 0)
-
-    async def stop_playing(self, reply: Reply) -> int:
-        """Stop playing, and report exactly how far it came; return that."""
-        reply.is_stopped = True
-        await self.send_played(reply)
-        return int(reply.played_ms)
-
-    async def _play(self, tasks: asyncio.TaskGroup) -> None:
-        before, due = monotonic(), 0.0
-        while True:
-            await asyncio.sleep(self._chance.uniform(0.2, 1.8) * TICK_S)
-            now = monotonic()
-            passed_ms, before = (now - before) * 1000 * self._drift, now
-            for reply in self.replies:
-                if not reply.is_stopped:
-                    reply.played_ms = min(reply.got_ms, reply.played_ms + passed_ms)
-            if now >= due and self.replies and not self.replies[-1].is_stopped:
-                due = now + self._chance.uniform(*PLAYED_EVERY_MS) / 1000
-                played = {"turn_id": self.replies[-1].turn_id, "audio_ms": int(self.replies[-1].played_ms)}
-                tasks.create_task(_later(self._chance.uniform(0, LATE_S), self.send(type="played", **played)))
-            await self._notify()
-
-
-async def _later(late_s: float, what: Coroutine[Any, Any, None]) -> None:
-    try:
-        await asyncio.sleep(late_s)
-    except asyncio.CancelledError:
-        what.close()
-        raise
-    await what
 
 
 V = TypeVar("V", bound=VoiceClient)
