@@ -357,25 +357,6 @@ def _key_of(chat: Chat, room: str) -> str:
     return chat.keys.conversation.replace("room", room)
 
 
-async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) -> None:
-    async with watched_by_sentinel(tmp_path / "group") as group:
-        url = f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster"
-        async with connect(url) as store, chatting(store) as chat:
-            await chat.exchange("Hello?", "Hello.")
-            await store.wait(1, 1000)
-            await group.fail_over()
-            await happened(lambda: _writes(store))
-            await chat.exchange("And now?", "Now.")
-            assert continuous(chat.reader.events)
-            assert [content for _, content in await chat.messages()] == [
-                "Hello?",
-                "Hello.",
-                "And now?",
-                "Now.",
-            ]
-            assert await group.replica.ask("EXISTS", chat.keys.conversation) == 1
-
-
 async def test_a_connection_that_was_in_use_during_a_failover_is_not_used_again(tmp_path: Path) -> None:
     """A master that was replaced may take itself for one for seconds: what is read there is old, what is written is lost."""
     async with (

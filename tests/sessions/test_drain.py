@@ -19,17 +19,6 @@ from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, runnin
 from tests.sessions.recorder import Recorder
 
 
-async def test_a_drain_waits_for_running_replies(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    await chat.running("Hello?", "This")
-    draining = asyncio.ensure_future(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions.parts.admission.draining)
-    engine.step(20)
-    await draining
-    assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
-
-
 async def test_when_the_time_is_up_replies_end_as_interrupted(chat: Chat, reader: Recorder) -> None:
     await chat.running("Hello?", "This")
     await chat.sessions.drain(0.01)

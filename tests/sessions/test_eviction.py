@@ -6,10 +6,10 @@ import pytest
 from redis.asyncio import Redis
 
 from sessions.errors import StoreFault
-from sessions.events import Done, Reason, Resumed
+from sessions.events import Done, Reason
 from sessions.records import digest
 from tests.sessions.chat_driver import Chat, running_turns_in_store
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.recorder import Recorder
 
 
 async def test_a_conversation_whose_hash_is_gone_begins_anew(chat: Chat, store: Redis) -> None:
@@ -23,19 +23,6 @@ async def test_a_conversation_whose_hash_is_gone_begins_anew(chat: Chat, store: 
     assert next(seq for seq, _ in await store.xrange(chat.keys.journal)) == b"1-0"
 
 
-async def test_a_conversation_whose_journal_is_gone_goes_on(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await store.delete(chat.keys.journal)
-    await chat.exchange("And now?", "Now.")
-    assert continuous(reader.events)
-    back = Recorder()
-    await chat.resume(back, 0)
-    assert isinstance(back.events[0], Resumed)
-    assert continuous(back.events[1:])
-
-
 async def test_a_journal_that_is_gone_in_the_midst_of_a_reply_costs_nothing_of_it(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
@@ -45,15 +32,6 @@ async def test_a_journal_that_is_gone_in_the_midst_of_a_reply_costs_nothing_of_i
     assert (await reader.next(Done)).saved
     await chat.wait_idle()
     assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
-
-
-async def test_a_journal_of_another_type_is_replaced(chat: Chat, reader: Recorder, store: Redis) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await store.delete(chat.keys.journal)
-    await store.set(chat.keys.journal, "no stream")
-    await chat.exchange("And now?", "Now.")
-    assert continuous(reader.events)
-    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their_places(

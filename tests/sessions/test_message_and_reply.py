@@ -11,11 +11,10 @@ from engine.errors import PromptRejected
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions import replica
-from sessions.errors import BadParams, Overloaded
-from sessions.events import Accepted, Delta, Done, Reason
+from sessions.errors import BadParams
+from sessions.events import Done, Reason
 from sessions.records import Owner
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
-from tests.sessions.recorder import Recorder
+from tests.sessions.chat_driver import Chat, running_turns_in_store, serving
 
 
 @pytest.fixture(autouse=True)
@@ -48,41 +47,6 @@ async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_
     assert "longer than the model's window" in done.error.message
 
 
-async def test_other_connections_are_told_the_question_too(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    second = Recorder()
-    await chat.history(second)
-    await chat.exchange("And again?")
-    assert (await second.next(Accepted)).content == "And again?"
-    assert reader.of(Accepted)[-1].content is None
-    assert reader.of(Accepted)[-1].ref == "ref"
-    assert second.of(Delta) == reader.of(Delta)[-len(second.of(Delta)) :]
-    chat.sessions.disconnect(second)
-
-
-async def test_the_model_reads_what_was_said_and_the_system_prompt(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
-    """An empty system prompt removes it."""
-
-    def prompt() -> list[tuple[str, str]]:
-        return [(message.role, message.content) for message in engine.requests[-1].messages]
-
-    await chat.exchange("I am Ada.", "Hello, Ada.", system="Be kind.")
-    await chat.exchange("Who am I?", "Ada.")
-    asked = [("user", "I am Ada."), ("assistant", "Hello, Ada."), ("user", "Who am I?")]
-    assert prompt() == [("system", "Be kind."), *asked]
-    await chat.exchange("And now?", "Ada.", system="")
-    await chat.exchange("Still?")
-    assert prompt() == [
-        *asked,
-        ("assistant", "Ada."),
-        ("user", "And now?"),
-        ("assistant", "Ada."),
-        ("user", "Still?"),
-    ]
-
-
 async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
     await chat.exchange("Hello?")
     await chat.sessions.parts.storage.ledger.settle()
@@ -91,25 +55,6 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, own
     assert len(keys) == 6
     for key in keys:
         assert 0 < await store.pttl(key) <= 3_600_000 * 9 / 8
-
-
-async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine: ScriptedEngine) -> None:
-    async with serving(store, engine, max_turns=1) as chat:
-        await chat.running("Hello?")
-        with pytest.raises(Overloaded):
-            chat.begin_send("Hello!", conversation_id="other")
-        chat.cancel()
-
-
-async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
-    chat: Chat, reader: Recorder
-) -> None:
-    await chat.exchange("Hello?")
-    chat.sessions.disconnect(reader)
-    await eventually(lambda: chat.sessions.statistics().conversations == 0)
-    assert chat.sessions.statistics().turns == 0
-    assert not chat.sessions.parts.turns._by_turn
-    assert not chat.sessions.parts.directory._attached
 
 
 async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:

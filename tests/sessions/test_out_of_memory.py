@@ -9,7 +9,7 @@ from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.conversation.conversation import ConversationRegistry
 from sessions.errors import StoreDown
-from sessions.events import Done, Reason, Resumed, Status
+from sessions.events import Done, Reason, Resumed
 from sessions.records import Owner
 from sessions.replicas.reaper import Reaper
 from sessions.running import runner
@@ -42,21 +42,6 @@ async def test_new_turns_are_refused_and_leave_no_trace(chat: Chat, store: Redis
         assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
         assert await store.keys("ms:{*other}*") == []
     await chat.exchange("And now?", "Now.", client_msg_id="two")
-
-
-async def test_a_running_reply_goes_on_and_is_told_as_not_saved(
-    chat: Chat, store: Redis, reader: Recorder
-) -> None:
-    await chat.running("Hello?", "This")
-    async with without_memory(store):
-        chat.engine.step(20)
-        done = await reader.next(Done)
-        assert (done.reason, done.saved) == (Reason.STOP, False)
-        assert [status.state for status in reader.of(Status)] == ["unsaved"]
-        page = await chat.history()
-        assert page.messages[-1].content == chat.engine._reply
-    await chat.wait_idle()
-    assert (await chat.messages())[-1] == ("assistant", chat.engine._reply)
 
 
 async def test_a_reader_comes_back_and_is_told_what_happens(

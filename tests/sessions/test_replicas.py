@@ -225,17 +225,6 @@ async def test_a_store_that_lost_events_begins_another_epoch(
     assert [content for _, content in await chat.messages()] == ["Hi!", "Hi.", "And now?", "Now."]
 
 
-async def test_one_who_saw_more_than_the_store_has_begins_another_epoch(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    epoch = reader.of(Accepted)[0].epoch
-    returned = Recorder()
-    await chat.resume(returned, 1000, epoch=epoch)
-    assert returned.of(Gap)[0].epoch != epoch
-    await chat.exchange("And now?")
-    assert reader.of(Gap)[0].epoch == returned.of(Gap)[0].epoch
-    chat.leave(returned)
-
-
 async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
     chat: Chat, other: Chat
 ) -> None:

@@ -14,8 +14,6 @@ from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
-from sessions.service import Sessions
-from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -52,9 +50,11 @@ async def test_an_edit_and_another_reply_stand_beside_the_old_ones(
     first = await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     _, answer, one, old = await ids(chat)
+    await chat.history(second := Recorder())
     await regenerate(chat, old, "Uno.")
     accepted = chat.reader.of(Accepted)[-1]
-    assert (accepted.message_id, accepted.parent_id) == (one, answer)
+    assert (accepted.message_id, accepted.parent_id, accepted.content) == (one, answer, None)
+    assert second.of(Accepted)[-1].content == "One?"  # others are told which message is answered again
     assert prompt(engine) == ["Hello?", "Hello.", "One?"]
     assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "Uno."]
     new = (await chat.history()).messages[-1]
@@ -94,17 +94,6 @@ async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
     assert reply.siblings == [done.message_id, reply.message_id]
     older = await chat.history(before=reply.message_id)
     assert [message.message_id for message in older.messages] == [question.message_id]
-
-
-async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> None:
-    second = Recorder()
-    done = await chat.exchange("Hello?", "Hello.")
-    question, _ = await ids(chat)
-    await chat.history(second)
-    await regenerate(chat, done.message_id, "Hi.")
-    accepted = second.of(Accepted)[-1]
-    assert (accepted.message_id, accepted.content) == (question, "Hello?")
-    assert chat.reader.of(Accepted)[-1].content is None
 
 
 async def test_another_reply_that_is_stopped_is_kept_and_one_that_is_rolled_back_goes_alone(
@@ -178,6 +167,8 @@ async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a
 
 
 async def test_a_place_must_be_a_message_of_the_right_kind(chat: Chat) -> None:
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
     await chat.exchange("Hello?", "Hello.")
     question, answer = await ids(chat)
     for place in (Regenerate(question), Edit(answer)):
@@ -186,26 +177,9 @@ async def test_a_place_must_be_a_message_of_the_right_kind(chat: Chat) -> None:
     for place in (Regenerate("msg_x"), Edit("msg_x")):
         with pytest.raises(NotFound):
             await chat.send("x", place=place)
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
     assert await history_texts(chat) == ["Hello?", "Hello."]
-
-
-async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
-    chat: Chat, store: Redis, engine: ScriptedEngine, sessions: Sessions
-) -> None:
-    """Its replica is dead; what was journalled of it is what was seen."""
-    done = await chat.exchange("Hello?", "Hello.")
-    accepted = await chat.running("", "This", place=Regenerate(done.message_id))
-    live = chat.live_conversation.turns[0]
-    record = live.record
-    sessions.parts.priority_client.journal._waiting.clear()
-    orphan = RunningTurn(
-        owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica="another, dead"
-    )
-    await sessions.parts.reaper._close(orphan)
-    chat.cancel()
-    assert await history_texts(chat) == ["Hello?", "This"]
-    reply = (await chat.history()).messages[-1]
-    assert (reply.status, reply.siblings) == ("interrupted", [done.message_id, record.reply_id])
 
 
 async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Chat, reader: Recorder) -> None:
@@ -255,14 +229,6 @@ async def test_no_other_branch_becomes_active_under_a_running_reply(
     with pytest.raises(Busy):
         await chat.history(leaf=done.message_id)
     await store.hset(chat.keys.conversation, "running", "")
-
-
-async def test_a_leaf_must_be_a_message_of_the_conversation(chat: Chat) -> None:
-    with pytest.raises(NotFound):
-        await chat.history(leaf="msg_x")
-    await chat.exchange("Hello?")
-    with pytest.raises(NotFound):
-        await chat.history(leaf="msg_x")
 
 
 async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: Chat, store: Redis) -> None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy
 from sessions.events import Accepted, Cause, Done
-from sessions.turn.message_request import BUSY_POLICIES, OnBusy
 from tests.sessions.chat_driver import Chat, Options, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder
-
-
-def test_every_value_of_on_busy_has_its_row() -> None:
-    assert tuple(BUSY_POLICIES) == get_args(OnBusy)
 
 
 async def test_a_refused_sender_is_not_attached(chat: Chat) -> None:

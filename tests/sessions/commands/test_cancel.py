@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, CancelFacts, Cause, Delta, Done, Reason
 from sessions.records import Owner, digest
@@ -26,14 +28,15 @@ async def test_between_tokens_what_was_handed_is_kept(chat: Chat, reader: Record
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "This reply")]
 
 
-async def test_on_arrival_before_it_is_accepted(chat: Chat, reader: Recorder, engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("rollback", [False, True])
+async def test_on_arrival_before_it_is_accepted(chat: Chat, *, rollback: bool) -> None:
     """A cancel right behind its send finds the turn; the engine never hears of it."""
     sending = chat.begin_send("Hello?")
-    assert not chat.cancel().already
+    done = await chat.stop(rollback=rollback)
     assert await sending is None
-    done = await reader.next(Done)
     assert (done.reason, done.chars, done.usage.prompt_tokens) == (Reason.CANCELLED, 0, 0)
-    assert (facts(done).steps_after, engine.requests) == (0, [])
+    assert (facts(done).steps_after, chat.engine.requests) == (0, [])
+    assert await chat.messages() == ([] if rollback else [("user", "Hello?"), ("assistant", "")])
 
 
 async def test_by_its_message_before_it_has_a_turn_and_no_other_turn_ends(

@@ -155,16 +155,6 @@ async def test_a_rollback_restores_what_stood_before(chat: Chat, script: tuple[S
     assert continuous(chat.reader.events)
 
 
-async def test_a_message_that_rolls_it_back_stands_behind_what_stood_before(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
-    first = await cut(chat)
-    await running_rest(chat, first.message_id)
-    await chat.exchange("And now?", "Now.", on_busy="rollback", parent_id=first.message_id)
-    assert [content for _, content in await chat.messages()] == ["Count!", "One two", "And now?", "Now."]
-    assert prompt(engine) == ["Count!", "One two", "And now?"]
-
-
 async def test_one_that_was_cancelled_before_it_was_accepted_takes_nothing(chat: Chat) -> None:
     await cut(chat)
     before = (await chat.history()).messages
@@ -379,16 +369,6 @@ async def test_messages_wait_behind_it(chat: Chat, engine: ScriptedEngine, *, ro
     assert [content for _, content in await chat.messages()][:3] == contents
 
 
-async def test_an_engine_that_is_lost_leaves_what_came(chat: Chat, engine: ScriptedEngine) -> None:
-    first = await cut(chat)
-    accepted = await running_rest(chat, first.message_id)
-    engine.die()
-    done = await chat.finish(accepted.turn_id)
-    assert (done.reason, done.chars) == (Reason.INTERRUPTED, 13)
-    await continue_reply(chat, first.message_id, " four")
-    assert (await chat.messages())[1] == ("assistant", "One two three four")
-
-
 async def test_what_was_thought_goes_on(chat: Chat, engine: ScriptedEngine) -> None:
     engine.script((Thought("Let me "), Thought("see. "), "One"))
     await chat.running("Count!")
@@ -419,21 +399,6 @@ async def test_a_reply_to_results_goes_on(chat: Chat, engine: ScriptedEngine) ->
     assert (await chat.messages())[-1] == ("assistant", "It rains.")
     await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
     assert (await chat.messages())[-1] == ("assistant", "It")
-
-
-async def test_calls_that_it_added_are_taken_back_with_it(chat: Chat, engine: ScriptedEngine) -> None:
-    first = await cut(chat)
-    engine.script([" three", BERN, " and"])
-    accepted = await chat.running("", " three", place=Continue(first.message_id), tools=TOOLS)
-    await chat.step()
-    await chat.step()
-    await chat.stop()
-    reply = (await chat.history()).messages[1]
-    assert isinstance(reply.calls, tuple)
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, accepted.turn_id)
-    reply = (await chat.history()).messages[1]
-    assert (reply.content, reply.calls) == ("One two", msgspec.UNSET)
-    assert (await continue_reply(chat, first.message_id)).reason is Reason.STOP
 
 
 async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine) -> None:

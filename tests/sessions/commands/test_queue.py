@@ -10,10 +10,7 @@ from engine.messages import PLAIN, ReplySpec
 from engine.scripted import ScriptedEngine
 from sessions.errors import ContextOverflow, QueueFull
 from sessions.events import Accepted, Cause, Done, Reason, Removed
-from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.turn.message_request import Edit
-from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 
@@ -144,27 +141,6 @@ async def test_whoever_leaves_takes_the_waiting_messages_along(
     await chat.wait_idle()
     assert len(chat.engine.requests) == 1
     assert await running_turns_in_store(store) == 0
-
-
-async def test_messages_that_a_dead_replica_left_waiting_have_their_end(
-    chat: Chat, store: Redis, owner: Owner
-) -> None:
-    await chat.running("One?", "This")
-    await queued(chat, "Two?")
-    await queued(chat, "Three?", place=2)
-    other = Sessions(client=store, engine=ScriptedEngine(by_hand=True), policy=Policy(ttl_s=60, max_turns=10))
-    async with other.running(alone=False):
-        second = Chat(other, ScriptedEngine(), owner, Recorder())
-        await second.history()
-        await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-        assert await other.parts.reaper.reap() == 3
-        await second.reader.next(Done, count=3)
-        assert {done.reason for done in second.reader.of(Done)} == {Reason.INTERRUPTED}
-        contents = [content for _, content in await second.messages()]
-        assert contents == ["One?", "This", "Two?", "", "Three?", ""]
-        assert await running_turns_in_store(store) == 0
-        chat.engine.step()
-        await chat.wait_idle()
 
 
 async def test_a_queued_message_that_the_engine_has_no_room_for_says_when_to_come_again(

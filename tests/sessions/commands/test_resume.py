@@ -11,7 +11,6 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.store import journal
 from sessions.store.codec import Keys
 from sessions.store.history import Since
 from sessions.store.journal import READ_BYTES
@@ -239,20 +238,6 @@ async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     assert [event.seq for event in kept.of(Accepted)] == [4]
 
 
-async def test_more_than_a_connection_can_take_at_once_is_a_gap(
-    chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would be cut off as too slow, come back, and be cut off again."""
-    await chat.exchange("Hello?")
-    await chat.exchange("And now?")
-    monkeypatch.setattr(journal, "REPLAY_BYTES", 2000)
-    lost, reported = Recorder(), Recorder()
-    await chat.resume(lost, 0)
-    await chat.resume(reported, 3)
-    assert [type(event) for event in lost.events] == [Gap, Snapshot]
-    assert isinstance(reported.events[0], Resumed)
-
-
 async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
@@ -285,18 +270,6 @@ async def _net_output(store: Redis) -> int:
 
 async def _xrange_calls(store: Redis) -> int:
     return int((await store.info("commandstats"))["cmdstat_xrange"]["calls"])
-
-
-async def test_a_journal_without_events_is_told_from_the_history(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
-    await chat.exchange("Hello?")
-    await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
-    behind, level = Recorder(), Recorder()
-    await chat.resume(behind, 1)
-    await chat.resume(level, last_seq(reader))
-    assert [type(event) for event in behind.events] == [Resumed, Delta, Done]
-    assert [type(event) for event in level.events] == [Resumed]
 
 
 async def test_someone_elses_conversation_is_not_found_nor_one_that_is_not_there(

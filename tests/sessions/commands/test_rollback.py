@@ -16,15 +16,8 @@ from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
 
-async def test_one_that_is_not_accepted_yet(chat: Chat) -> None:
-    sending = chat.begin_send("Hello?")
-    assert (await chat.stop(rollback=True)).removed
-    assert await sending is None
-    assert await chat.messages() == []
-
-
 async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?", "Hello.")
+    first = await chat.exchange("Hello?", "Hello.")
     done = await chat.exchange("And now?")
     second = Recorder()
     await chat.history(second)
@@ -32,16 +25,11 @@ async def test_an_ended_exchange_is_removed_and_all_are_told(chat: Chat, reader:
     assert second.of(Removed) == reader.of(Removed)
     assert (second.of(Removed)[0].turn_id, second.of(Removed)[0].seq) == (done.turn_id, done.seq + 1)
     assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello.")]
-    await chat.exchange("And then?")
-    assert continuous(reader.events)
-
-
-async def test_the_first_exchange_leaves_an_empty_conversation(chat: Chat) -> None:
-    done = await chat.exchange("Hello?")
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
     assert await chat.messages() == []
     await chat.exchange("Hello again?", "Hello.")
     assert await chat.messages() == [("user", "Hello again?"), ("assistant", "Hello.")]
+    assert continuous(reader.events)
 
 
 async def test_an_exchange_that_was_followed_stays_also_under_a_running_reply(chat: Chat) -> None:
@@ -84,17 +72,6 @@ async def test_a_removal_goes_on_when_its_sender_leaves(chat: Chat, reader: Reco
     await eventually(chat.live_conversation.write_lock.locked)
     removal.cancel()
     assert (await reader.next(Removed)).turn_id == done.turn_id
-
-
-async def test_the_sibling_before_becomes_active(chat: Chat) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await chat.exchange("One?", "One.")
-    page = await chat.history()
-    await chat.exchange("Two?", "Two.", parent_id=page.messages[1].message_id)
-    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
-    await chat.running("Three?", parent_id=page.messages[1].message_id)
-    await chat.stop(rollback=True)
-    assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "Two?", "Two."]
 
 
 async def test_a_conversation_that_changes_elsewhere_meanwhile_is_busy(

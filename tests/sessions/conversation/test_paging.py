@@ -12,19 +12,8 @@ from engine.scripted import ScriptedEngine
 from sessions.conversation.history_page import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done
-from sessions.records import Owner
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
-
-
-async def test_someone_elses_is_not_found_nor_what_nobody_began(chat: Chat) -> None:
-    with pytest.raises(NotFound):
-        await chat.history()
-    assert chat.sessions.statistics().conversations == 0
-    await chat.exchange("Hello?")
-    mallory = Chat(chat.sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
-    with pytest.raises(NotFound):
-        await mallory.history()
 
 
 async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
@@ -67,19 +56,6 @@ async def test_a_page_has_a_bound_in_bytes(chat: Chat, store: Redis) -> None:
 
 async def _store_output_bytes(store: Redis) -> int:
     return int((await store.info("stats"))["total_net_output_bytes"])
-
-
-async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat: Chat) -> None:
-    await chat.running("Hello?", "This")
-    late = Recorder()
-    page = await chat.history(late)
-    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "running")
-    await chat.step(late)
-    first = late.of(Delta)[0]
-    assert (first.off, first.first_seq) == (len("This"), page.seq + 1)
-    again = await chat.send("Hello?", client_msg_id="msg-1", reader=late)
-    assert again.duplicate
-    assert len(late.of(Delta)) == 1
 
 
 async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(

@@ -116,14 +116,6 @@ async def test_what_was_published_counts_as_seen_where_others_watch(
     other.reader.closed = True
 
 
-async def test_a_message_into_a_reply_that_runs_elsewhere_is_refused(chat: Chat, other: Chat) -> None:
-    await chat.running("Hello?", "This")
-    with pytest.raises(RefusedElsewhere) as refused:
-        await other.send("And now?", client_msg_id="two")
-    assert (refused.value.code, refused.value.retryable) == ("busy", True)
-    chat.cancel()
-
-
 async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,18 +176,6 @@ async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ende
     done = await reader.next(Done, count=2)
     assert (done.turn_id, done.reason) == (cancelled.turn_id, Reason.CANCELLED)
     assert not cancelled.already
-
-
-async def test_a_message_that_its_turn_has_already_is_answered_as_a_duplicate(
-    chat: Chat, other: Chat
-) -> None:
-    await chat.running("Hello?", "This", client_msg_id="one")
-    again = await other.send("Hello?", client_msg_id="one", on_busy="interrupt")
-    assert again.duplicate
-    assert other.reader.text(again.turn_id) == "This"
-    await chat.step()
-    await other.reader.until(lambda: len(other.reader.of(Delta)) == 2)
-    chat.cancel()
 
 
 async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from sessions.events import Accepted, Done, Gap, Journalled, Reason, Snapshot
 from sessions.records import digest
 from sessions.store.journal import TurnJournal
-from tests.sessions.chat_driver import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.test_lost_data import forgetting
 
@@ -41,6 +41,9 @@ async def test_lost_messages_of_the_queue_have_their_ends_too(
     await chat.wait_idle()
     assert [done.reason for done in reader.of(Done)] == [Reason.INTERRUPTED] * 3
     assert reader.of(Done)[0].turn_id == first.turn_id
+    contents = [content for _, content in await other.messages()]
+    assert contents == ["One?", "This", "Two?", "", "Three?", ""]
+    assert await running_turns_in_store(store) == 0
     assert continuous(reader.events)
 
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.errors import StoreDown
-from sessions.events import Cause, Deleted, Done, Reason
+from sessions.events import Done, Reason
 from sessions.records import Owner, digest
 from sessions.replicas import reaper
 from sessions.service import Sessions
@@ -120,18 +120,6 @@ async def test_an_end_that_was_told_unsaved_is_not_told_again(
     await other.sessions.parts.reaper.reap()
     await chat.wait_idle()
     assert len(reader.of(Done)) == 1
-
-
-async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
-    chat: Chat, other: Chat, reader: Recorder, store: Redis
-) -> None:
-    await chat.running("Hello?", "This")
-    await other.sessions.delete(chat.owner, "room", ref="gone", subscriber=other.reader)
-    await reader.next(Deleted)
-    assert [done.cancel.cause for done in reader.of(Done) if done.cancel] == [Cause.CLIENT]
-    assert [event.ref for event in other.reader.of(Deleted)] == ["gone"]
-    assert await running_turns_in_store(store) == 0
-    await chat.exchange("Hello?", "Hello again.")
 
 
 async def test_a_rollback_of_a_turn_on_another_replica_does_nothing(chat: Chat, other: Chat) -> None:

@@ -166,19 +166,6 @@ async def test_finishing_twice_finishes_once_and_no_other_end_nor_one_behind_a_h
     assert (meta.messages, meta.running, meta.leaf) == (2, None, "reply-a")
 
 
-async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> None:
-    await exchange(history, "a", seq=1)
-    begun = beginning("b", seq=3, parent="reply-a")
-    await history.begin(KEYS, begun)
-    for _ in range(2):
-        await history.finish(KEYS, ending(begun, seq=4, removed=True))
-    assert await message_ids(history) == ["user-a", "reply-a"]
-    record = await history.turn_of(KEYS, "sent-b")
-    assert record is not None
-    assert record.done is not None
-    assert record.done.removed
-
-
 async def test_removing_twice_removes_once_and_says_so_each_time(history: History) -> None:
     """A repeated write is the same write: who sent it must learn that it was done."""
     turn = await exchange(history, "a", seq=1)
@@ -189,15 +176,6 @@ async def test_removing_twice_removes_once_and_says_so_each_time(history: Histor
     assert not await history.remove(KEYS, turn, removal(turn, seq=4))
     assert await message_ids(history) == []
     assert await journal_seqs(history) == [1, 2, 3]
-
-
-async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history: History) -> None:
-    aside = await exchange(history, "a", seq=1)
-    await exchange(history, "b", seq=3)
-    await exchange(history, "c", seq=5, parent="reply-b")
-    await history.remove(KEYS, aside, removal(aside, seq=7))
-    assert await message_ids(history) == ["user-b", "reply-b", "user-c", "reply-c"]
-    assert (await history.branch(KEYS)).siblings[0] == Siblings(["user-b"], 1, 0)
 
 
 async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(
@@ -248,13 +226,6 @@ async def test_a_branch_is_read_newest_first_up_to_a_limit_or_a_message(history:
     elsewhere = await history.branch(KEYS, leaf="reply-a", last="user-b")
     assert [one.message_id for one in elsewhere.messages] == ["user-a", "reply-a"]
     assert (await history.branch(KEYS, leaf="nobody")).messages == []
-
-
-async def test_all_of_a_conversation_is_deleted_once(history: History, store: Redis) -> None:
-    await exchange(history, "a", seq=1)
-    assert await history.delete(KEYS)
-    assert not await history.delete(KEYS)
-    assert await store.dbsize() == 0
 
 
 async def all_of(store: Redis) -> tuple[object, object]:

@@ -130,19 +130,6 @@ async def test_a_result_may_come_while_the_reply_is_still_written(
     assert continuous(reader.events)
 
 
-async def test_where_all_results_came_before_the_end_the_next_turn_begins_at_once(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.script([BERN, "So."])
-    engine.script(["Rain."])
-    accepted = await chat.running("Weather?", tools=TOOLS)
-    await chat.step()
-    await chat.result((await reader.next(ToolCall)).call_id, "Rain.")
-    done = await chat.finish(accepted.turn_id)
-    assert (done.reason, done.open) == (Reason.TOOLS, ())
-    assert (await chat.follow()).reason is Reason.STOP
-
-
 async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
     store: Redis, engine: ScriptedEngine
 ) -> None:
@@ -360,20 +347,6 @@ async def test_a_message_behind_open_calls_can_be_cancelled_alone(chat: Chat, re
 
 
 # ---- other devices, coming back
-
-
-async def test_another_device_sees_the_calls_and_brings_the_result(chat: Chat, reader: Recorder) -> None:
-    phone = Recorder()
-    await chat.exchange("Hello?")
-    await chat.history(phone)
-    done = await chat.play("Weather?", BERN, tools=TOOLS)
-    assert phone.of(ToolCall) == reader.of(ToolCall)
-    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
-    await phones.result(done.open[0], "Rain.", place=None)
-    await chat.follow("Rain.")
-    assert [state.content for state in reader.of(ToolState)] == ["Rain."]
-    assert phone.of(ToolState) == reader.of(ToolState)
-    assert continuous(phone.events)
 
 
 async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat) -> None:

@@ -291,17 +291,6 @@ async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -
     assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, "Eins zwei.")
 
 
-async def test_one_that_was_stopped_before_its_first_word_goes_on(chat: Chat) -> None:
-    await start_translation(chat, policy="segment")
-    await grow(chat, 0, "Good morn")
-    done = await chat.stop()
-    chat.engine.script("Guten Morgen.")
-    await chat.send("", place=Continue(done.message_id), client_msg_id="on")
-    await grow(chat, 9, "ing.", final=True)
-    await to_the_end(chat, count=2)
-    assert await chat.messages() == [("user", "Good morning."), ("assistant", "Guten Morgen.")]
-
-
 @pytest.mark.parametrize("again", [Regenerate, Edit])
 async def test_a_source_that_was_translated_is_translated_once_more(
     chat: Chat, again: type[Regenerate | Edit]
@@ -446,26 +435,6 @@ async def test_a_model_that_can_not_translate_so_is_refused_before_it_is_asked(
     assert isinstance(refusal, BadParams)
     assert words in str(refusal)
     assert field in (refusal.field, None)
-
-
-@pytest.mark.parametrize(
-    ("source", "pieces"),
-    [
-        ("x" * 4_000, 10),
-        ("word " * 800, 10),
-        ("你好。Hello! नमस्ते। 👩🏽‍🚀" * 3, 10),
-        ("\n \n", 0),
-        ("", 0),
-    ],
-)
-async def test_whatever_a_source_is_it_comes_to_its_end(chat: Chat, source: str, pieces: int) -> None:
-    await start_translation(chat, policy="segment")
-    await grow(chat, 0, source, final=True)
-    done = await to_the_end(chat)
-    assert (done.reason, len(chat.engine.requests)) == (Reason.STOP, pieces)
-    texts = [one.messages[0].content.removeprefix("Translate into German: ") for one in chat.engine.requests]
-    assert "".join("".join(texts).split()) == "".join(source.split())
-    assert max(map(len, texts), default=0) <= 400
 
 
 def test_what_a_translator_says_again_is_counted_once() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.errors import Conflict, ContentTooLong
-from sessions.translation.interpretation import MAX_SOURCE_CHARS, GrowingText
+from sessions.translation.interpretation import GrowingText
 from sessions.turn.interfaces import Growth
 
 
@@ -30,28 +28,3 @@ def test_repeated_and_overlapping_growth_is_taken_once(text: str, spans: list[tu
     take(source, len(source.text), text[len(source.text) :], final=True)
     assert (source.text, source.is_final) == (text, True)
     assert not take(source, 0, text, final=True)
-
-
-@pytest.mark.parametrize(
-    ("off", "text", "final", "ended", "why"),
-    [
-        (6, "x", False, False, "is missing"),
-        (0, "Help", False, False, "not revised"),
-        (0, "Hel", True, False, "does not shrink"),
-        (5, "!", False, True, "final"),
-    ],
-)
-def test_what_contradicts_the_source_is_refused(
-    off: int, text: str, *, final: bool, ended: bool, why: str
-) -> None:
-    source = GrowingText("Hello", is_final=ended)
-    with pytest.raises(Conflict, match=why):
-        take(source, off, text, final=final)
-    assert source.text == "Hello"
-
-
-def test_a_source_has_a_bound() -> None:
-    source = GrowingText()
-    with pytest.raises(ContentTooLong, match="100000 characters"):
-        take(source, 0, "x" * 100_000)
-    assert take(source, 0, "x" * MAX_SOURCE_CHARS)

@@ -66,17 +66,6 @@ def grown(text: str, *, final: bool = False) -> GrowingText:
     return GrowingText(text, is_final=final)
 
 
-def test_words_are_told_once_three_hypotheses_agree() -> None:
-    translation = Target("agreement", wait=0)
-    assert decode(translation, grown("Good "), "Guten Tag")[-1:] == [""]  # type: ignore[index]
-    assert "".join(decode(translation, grown("Good morning "), "Guten Tag") or []) == ""
-    reported = decode(translation, grown("Good morning to "), "Guten Morgen an")
-    assert "".join(reported or []) == "Guten"
-    ask = translation.next(grown("Good morning to all. "))
-    assert ask is not None
-    assert (ask.prefix, ask.is_closed, ask.src_end) == ("Guten", True, 20)
-
-
 def test_a_hypothesis_that_was_cut_off_says_nothing_against_the_one_before() -> None:
     translation = Target("agreement", wait=0)
     decode(translation, grown("one "), "eins zwei drei")
@@ -101,21 +90,6 @@ def test_a_pause_behind_a_sentences_end_closes_it() -> None:
     assert ask is not None
     assert ask.is_closed
     assert translation.next(grown("Good morning"), paused=True) is None
-
-
-def test_who_goes_on_later_goes_on_within_the_segment() -> None:
-    first = Target("segment", wait=0)
-    source = grown("One. Two three. Four", final=True)
-    decode(first, source, "Eins.")
-    decode(first, source, " Zwei", cut=5)
-    place = first.alignment_at(len(first.text))
-    assert (place.src, place.off) == (4, 5)
-    second = Target("segment", wait=0, text=first.text, alignment=place)
-    ask = second.next(source)
-    assert ask is not None
-    assert (ask.text, ask.prefix) == ("Two three.", "Zwei")
-    reported = decode(second, source, " drei.")
-    assert first.text + "".join(reported or []) == second.text == "Eins. Zwei drei."
 
 
 def test_of_a_sentence_that_grows_enough_is_made_once() -> None:
