@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -248,3 +249,20 @@ def test_a_handshake_that_a_stopping_replica_refuses_goes_to_another(
     with replica(ports[0], stops=True), replica(ports[1]):
         handshakes = [get(https(site), "/v1/ws", {"Upgrade": "websocket"})[0].status for _ in range(4)]
     assert handshakes == [200] * 4
+
+
+def seconds(value: str) -> int:
+    return int(value[:-1]) * {"s": 1, "m": 60, "h": 3600}[value[-1]]
+
+
+def test_nginx_accepts_the_site_without_a_warning(nginx_site: Callable[[int], NginxSite]) -> None:
+    checked = subprocess.run(nginx_site(9).command_with("-t"), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "[warn]" not in checked.stderr
+
+
+def test_a_socket_may_be_quiet_for_an_hour_and_nothing_is_buffered(deploy: Path) -> None:
+    snippet = (deploy / "nginx/midstream-proxy.conf").read_text()
+    directives = dict(re.findall(r"^(\w+)\s+([^;#]+);", snippet, re.MULTILINE))
+    assert seconds(directives["proxy_read_timeout"]) >= 3600
+    assert directives["proxy_buffering"] == "off"

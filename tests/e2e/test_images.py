@@ -175,19 +175,6 @@ async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> Non
     assert later.get("reason") in ("stop", "length"), later
 
 
-async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(server: ServerProcess) -> None:
-    ids = [await upload(server, image(20 + number, 30, 30)) for number in range(8)]
-    async with socket_of(server) as socket:
-        _, refused = await run_turn(socket, "many", "Look! " * 40, *ids, place="many")
-        assert (refused["type"], refused["code"]) == ("error", "context_overflow"), refused
-    async with client_of(server) as client:
-        model = (await model_of(client))["id"]
-        shown = [image(40 + number, 30, 30).url for number in range(12)]
-        answered = await client.post(IMAGE_REQUESTS["chat"].path, json=request_body("chat", model, *shown))
-        assert answered.status_code == 400, answered.text
-        assert "tokens" in answered.text
-
-
 async def test_a_stop_while_an_image_is_looked_at_is_a_stop(server: ServerProcess) -> None:
     shown = await upload(server, image(50, 300, 300))
     async with socket_of(server) as socket:

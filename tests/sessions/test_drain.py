@@ -30,14 +30,12 @@ async def test_when_the_time_is_up_replies_end_as_interrupted(chat: Chat, reader
     assert page.messages[-1].status == "interrupted"
 
 
-async def test_a_message_that_is_just_coming_in_is_ended_too(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
+async def test_a_message_that_is_just_coming_in_is_ended_too(chat: Chat) -> None:
     sending = chat.begin_send("Hello?")
     await chat.sessions.drain(0)
     assert await sending is None
-    assert len(reader.of(Accepted)) == len(reader.of(Done)) == 1
-    assert engine.requests == []
+    assert len(chat.reader.of(Accepted)) == len(chat.reader.of(Done)) == 1
+    assert chat.engine.requests == []
 
 
 async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:

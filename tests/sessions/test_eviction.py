@@ -66,17 +66,15 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
         await chat.exchange("And now?", "Now.", conversation_id=name)
 
 
-async def test_an_end_that_can_not_be_kept_is_told_as_internal_and_given_up(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
+async def test_an_end_that_can_not_be_kept_is_told_as_internal_and_given_up(chat: Chat, store: Redis) -> None:
     """The conversation itself is spoiled: its turn frees its place, and nobody tries it again."""
     accepted = await chat.running("Hello?", "This")
     await store.delete(chat.keys.conversation)
     await store.set(chat.keys.conversation, "no hash")
-    while not reader.of(Done):
+    while not chat.reader.of(Done):
         chat.engine.step()
         await store.ping()
-    done = reader.of(Done)[0]
+    done = chat.reader.of(Done)[0]
     assert (done.turn_id, done.reason, done.saved) == (accepted.turn_id, Reason.ERROR, False)
     assert done.error is not None
     assert done.error.code == "internal"
@@ -96,10 +94,10 @@ async def test_a_dead_replicas_turn_that_can_not_be_closed_keeps_no_other_from_i
     spoiled = chat.keys.conversation.replace("room", "spoiled")
     await store.delete(spoiled)
     await store.set(spoiled, "no hash")
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    await other.sessions.parts.reaper.reap()
+    await chat.lose_lease()
+    await other.reap()
     assert await running_turns_in_store(store) == 1
     for _ in range(2):
-        await other.sessions.parts.reaper.reap()
+        await other.reap()
     assert await running_turns_in_store(store) == 0
     chat.engine.step(20)

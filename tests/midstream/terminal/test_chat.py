@@ -12,12 +12,12 @@ import pytest
 
 import midstream
 from app.keys import add_key
-from connections.protocol.errors import Close, CloseCode
 from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving
+from tests.midstream.conftest import cut
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
@@ -300,11 +300,6 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
         terminal.types(CTRL_C)
         assert await terminal.exit_code() == 0
         assert "Bye." in terminal.text
-
-
-def cut(running: InProcessService) -> None:
-    (connection,) = running.service._lifecycle._manager.connections()
-    connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
 
 
 async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService, tmp_path: Path) -> None:

@@ -84,29 +84,25 @@ async def test_what_is_sent_behind_a_resume_is_told_behind_it(
     assert continuous(returned.events)
 
 
-async def test_whole_turns_and_removals_are_told_again(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_whole_turns_and_removals_are_told_again(chat: Chat, witness: Recorder) -> None:
     """With what was asked; and nothing missed is told as nothing."""
     chat.leave()
     await chat.exchange("Hello?", "Hello.", reader=witness)
     await chat.exchange("And now?", "Now.", reader=witness)
     done = await chat.exchange("And then?", "Then.", reader=witness)
-    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
-    returned = await back(chat, reader)
+    await chat.take_back(done.turn_id)
+    returned = await back(chat, chat.reader)
     assert [event.content for event in returned.of(Accepted)] == ["Hello?", "And now?", "And then?"]
     assert returned.of(Resumed)[0].live is None
     assert returned.of(Removed)[0].turn_id == done.turn_id
-    assert continuous(all_of(reader, returned))
+    assert continuous(all_of(chat.reader, returned))
     assert len(returned.of(Done)) == 3
     again = await back(chat, returned)
     assert [type(event) for event in again.events] == [Resumed]
     assert again.of(Resumed)[0].replayed == 0
 
 
-async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(chat: Chat, witness: Recorder) -> None:
     """What the cancel took back is not told; the end covers its seqs. One who saw more learns where the cut is."""
     saw_more = Recorder()
     await chat.history(saw_more)
@@ -116,11 +112,11 @@ async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
     chat.cancel(seen_off=7)
     await witness.next(Done)
     await chat.wait_idle()
-    returned = await back(chat, reader)
+    returned = await back(chat, chat.reader)
     done = returned.of(Done)[0]
     assert returned.text(accepted.turn_id) == "This re"
     assert (done.chars, done.first_seq) == (7, done.seq - 1)
-    assert continuous(all_of(reader, returned))
+    assert continuous(all_of(chat.reader, returned))
     events = all_of(saw_more, await back(chat, saw_more))
     assert continuous(events)
     assert digest(text(events, accepted.turn_id)[: done.chars]) == done.text_sha256
@@ -138,9 +134,7 @@ async def test_a_wait_without_text_is_told_again(chat: Chat, reader: Recorder, w
     await returned.next(Done)
 
 
-async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_resume_just_behind_a_cancel_waits_for_the_end(chat: Chat, witness: Recorder) -> None:
     """Else it would be told text that the cut took back."""
     chat.engine.hold_cancels = True
     accepted = await chat.running("Hello?", "This reply")
@@ -156,9 +150,7 @@ async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
     assert returned.of(Resumed)[0].live is None
 
 
-async def test_a_delta_that_is_journalled_but_not_published_comes_once(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_delta_that_is_journalled_but_not_published_comes_once(chat: Chat, witness: Recorder) -> None:
     """Whoever comes back between the two finds it in the journal, and must not be given it again."""
     accepted = await chat.running("Hello?", "This")
     chat.leave()
@@ -211,9 +203,7 @@ async def test_a_reader_that_leaves_while_it_comes_back_is_not_attached(chat: Ch
     assert await store.hget(chat.keys.conversation, "watchers") == b""
 
 
-async def test_the_snapshot_of_a_running_reply_goes_on_live(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_the_snapshot_of_a_running_reply_goes_on_live(chat: Chat, witness: Recorder) -> None:
     accepted = await chat.running("Hello?", "This reply")
     returned = Recorder()
     await chat.resume(returned, 1, epoch="another")
@@ -238,9 +228,7 @@ async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     assert [event.seq for event in kept.of(Accepted)] == [4]
 
 
-async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
+async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(chat: Chat, store: Redis) -> None:
     """Nor read there beyond the bound: a resume from the oldest seq costs no more, however long the conversation is."""
     await chat.exchange("Hello?")
     await _lengthen_beginning(store, chat.keys.journal, rows=1000)

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions.errors import NotFound
 from sessions.events import Accepted, Deleted
 from sessions.records import Owner
@@ -78,22 +77,20 @@ async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store
     assert await store.zrevrank(listed, CONVERSATION_ID) == 0
 
 
-async def test_a_message_that_waits_is_refused_by_a_deletion(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine, store: Redis
-) -> None:
+async def test_a_message_that_waits_is_refused_by_a_deletion(chat: Chat, store: Redis) -> None:
     """It does not bring the conversation back."""
-    engine.hold_cancels = True
+    chat.engine.hold_cancels = True
     await chat.running("Hello?", "This")
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
     await eventually(lambda: len(chat.live_conversation.turns) == 2)
     deleting = asyncio.ensure_future(
-        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
+        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=chat.reader)
     )
     await eventually(lambda: chat.live_conversation.turns[-1].revoked)
-    engine.step()
+    chat.engine.step()
     assert isinstance(await waiting, NotFound)
     await deleting
-    assert len(reader.of(Accepted)) == 1
+    assert len(chat.reader.of(Accepted)) == 1
     assert await content_of(store) == []
     assert await running_turns_in_store(store) == 0
 

@@ -58,13 +58,11 @@ async def _store_output_bytes(store: Redis) -> int:
     return int((await store.info("stats"))["total_net_output_bytes"])
 
 
-async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
+async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(chat: Chat) -> None:
     """Whatever is written to the store meanwhile, a page and the events behind its `seq` make one whole."""
     for turns in range(30):
         await chat.running(f"Hello {turns}?", "This reply", max_new_tokens=3)
-        engine.step()
+        chat.engine.step()
         for _ in range(turns):
             await (chat.sessions.parts.client.ping() if turns % 3 == 0 else asyncio.sleep(0))
         late = Recorder()

@@ -44,16 +44,14 @@ async def cancelled_there(
 
 
 @pytest.mark.parametrize("by", ["its conversation", "its message", "its id"])
-async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
-    chat: Chat, other: Chat, reader: Recorder, by: str
-) -> None:
+async def test_a_cancel_reaches_the_replica_that_runs_the_turn(chat: Chat, other: Chat, by: str) -> None:
     """And ends no other, nor somebody else's."""
     accepted = await chat.running("Hello?", "This", client_msg_id="hello")
     assert await cancelled_there(other, turn_id="turn_x") == Cancelled("turn_x", already=True)
     assert (await cancelled_there(other, message="unheard")).already
     owner, other.owner = other.owner, Owner("anonymous", "bob")
     assert (await cancelled_there(other, turn_id=accepted.turn_id)).already
-    assert reader.of(Done) == []
+    assert chat.reader.of(Done) == []
     other.owner = owner
     named: dict[str, Any] = {
         "its conversation": {},
@@ -61,7 +59,7 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
         "its id": {"turn_id": accepted.turn_id},
     }[by]
     assert await cancelled_there(other, **named) == Cancelled(accepted.turn_id, already=False)
-    done = await reader.next(Done)
+    done = await chat.reader.next(Done)
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
     assert await cancelled_there(other) == Cancelled(None, already=True)
 
@@ -101,17 +99,15 @@ async def test_a_box_that_is_read_twice_in_the_same_words_loses_and_repeats_noth
     assert await read([b"c", b"d"]) == await read([b"c", b"d"]) == []
 
 
-async def test_what_was_published_counts_as_seen_where_others_watch(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_what_was_published_counts_as_seen_where_others_watch(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     await other.history()
     await chat.step()
-    reader.set_sent(accepted.turn_id, 0)
+    chat.reader.set_sent(accepted.turn_id, 0)
     await other.reader.until(lambda: bool(other.reader.of(Delta)))
     chat.cancel()
-    done = await reader.next(Done)
-    assert done.chars == len(reader.text(accepted.turn_id)) > len("This")
+    done = await chat.reader.next(Done)
+    assert done.chars == len(chat.reader.text(accepted.turn_id)) > len("This")
     assert continuous(other.reader.events)
     other.reader.closed = True
 
@@ -179,11 +175,11 @@ async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ende
 
 
 async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
-    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
     monkeypatch.setattr(chat.sessions.parts.rpc, "_open", lambda *message: None)
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    await chat.lose_lease()
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
     ends = [(message.role, message.status) for message in (await other.history()).messages]
@@ -211,7 +207,7 @@ async def test_a_replica_that_was_only_away_for_a_moment_keeps_its_turns(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica=chats.replica
     )
     assert others.relist([left])
-    assert await other.sessions.parts.reaper.reap() == 0
+    assert await other.reap() == 0
     assert others.relist([left])
     assert [message.status for message in (await chat.history()).messages] == ["complete", "running"]
     chat.cancel()
@@ -254,7 +250,7 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
     with pytest.raises(Conflict):
         await other.send("Something else.", client_msg_id="one")
     assert other.reader.of(Accepted) == []
-    await chat.sessions.parts.reaper.reap()
+    await chat.reap()
     again = await other.send("Hello?", client_msg_id="one")
     assert not again.duplicate
     await eventually(lambda: len(other.engine.requests) == 1)
@@ -264,12 +260,11 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
 
 
 async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refused(
-    chat: Chat, other: Chat, store: Redis
+    chat: Chat, other: Chat
 ) -> None:
     """The queue has it, and nobody was told of it; that it leaves is still to be written."""
     await chat.running("Hello?", "This")
-    chat.begin_send("And now?", on_busy="enqueue", client_msg_id="two")
-    queued = await chat.reader.next(Accepted, count=2)
+    queued = await chat.enqueue("And now?", client_msg_id="two")
     assert (await other.send("And now?", on_busy="enqueue", client_msg_id="two")).duplicate
     waiting = chat.live_conversation.turns.pop()
     chat.sessions.parts.storage.unsettled.add(queued.turn_id)

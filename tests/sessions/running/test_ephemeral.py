@@ -399,7 +399,7 @@ async def test_each_takes_a_place_and_a_request_that_is_refused_leaves_nothing_o
     store: Redis, engine: ScriptedEngine
 ) -> None:
     large = EphemeralRequest((Message("user", "word " * 200),), replies=1)
-    async with serving(store, engine) as chat:
+    async with serving(store, engine, max_turns=10) as chat:
         for requests, refusal in (
             ([EphemeralRequest(MESSAGES, replies=11)], Overloaded),
             ([HELLO, large], ContextOverflow),
