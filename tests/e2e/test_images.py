@@ -17,7 +17,6 @@ from websockets.asyncio.client import connect
 from engine.messages import Message
 from engine.vision.image import Image
 from tests.app.in_process_service import Socket
-from tests.app.responses_client import checked
 from tests.app.test_images import IMAGE_REQUESTS
 from tests.engine.vision_models import _alone, environ_of, folder_of, generated, image
 from tests.sample_images import png
@@ -85,27 +84,6 @@ async def test_a_reply_to_an_image_is_that_of_generate(
     assert answered.status_code == 200, answered.text
     expected = reference_reply(folder, Message("user", QUESTION, images=(shown.moved(len(QUESTION)),)))
     assert TEXTS[endpoint](answered.json()) == expected
-
-
-def ending(folder: Path) -> Image:
-    """Return an image whose reply ends soon by itself: with random weights that is luck."""
-    end = _alone(folder)[1].eos_token_id
-    requested = (
-        (one, Message("user", QUESTION, images=(one.moved(len(QUESTION)),))) for one in map(image, range(60))
-    )
-    return next(one for one, message in requested if end in generated(folder, [message], 60))
-
-
-async def test_the_statement_of_open_responses_about_images_holds(
-    server: ServerProcess, folder: Path
-) -> None:
-    async with client_of(server) as client:
-        model = (await model_of(client))["id"]
-        body = IMAGE_REQUESTS["responses"].request_body(QUESTION, ending(folder).url, model=model) | {
-            "temperature": 0
-        }
-        answered = await client.post(IMAGE_REQUESTS["responses"].path, json=body)
-    checked(answered.json())
 
 
 @asynccontextmanager

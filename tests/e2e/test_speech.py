@@ -346,24 +346,6 @@ async def test_what_nobody_waits_for_is_recognised_no_further(recognizer: Recogn
     assert cpu_s(recognizer) - before < 0.3
 
 
-async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognizer, sdk: OpenAI) -> None:
-    recording = await asyncio.to_thread(long_recording, sdk, 12)
-    first = recognizer.transcribe(recording, owner="a")
-    await anext(first)
-    waiting = asyncio.ensure_future(anext(recognizer.transcribe(recording, owner="a")))
-    while len(recognizer._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
-        await asyncio.sleep(0)
-    assert recognizer._child is not None
-    recognizer._child.kill()
-    with pytest.raises(RecognizerLost):
-        async for _ in first:
-            pass
-    with pytest.raises(RecognizerLost):
-        await waiting
-    async with aclosing(recognizer.transcribe(recording, owner="a")) as again:
-        assert (await anext(again)).text
-
-
 async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:
     recognizer = Recognizer(POCKETSPHINX, PocketSphinx(), stall_s=0.5)
     async with recognizer.running():
