@@ -27,6 +27,13 @@ CHORES = 6
 """Connections that a replica's own chores take."""
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than anybody waits for a connection that does not come."""
+    for module in (runner, journal):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.9)
+
+
 def in_use(client: Redis) -> int:
     pool = client.connection_pool
     assert isinstance(pool, ConnectionPool)
@@ -58,13 +65,6 @@ async def test_messages_that_come_together_leave_connections_for_others(store: R
 
 
 TURNS = 40
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Less than anybody waits for a connection that does not come."""
-    for module in (runner, journal):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.9)
 
 
 @asynccontextmanager

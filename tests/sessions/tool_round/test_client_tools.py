@@ -35,6 +35,12 @@ from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEA
 from tests.store_faults import refusing_writes
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused is tried again soon."""
+    monkeypatch.setattr(tool_round, "AGAIN_S", 0.02)
+
+
 def calls_of(message: ShownMessage) -> tuple[ShownCall, ...]:
     assert message.calls is not msgspec.UNSET
     return message.calls
@@ -485,12 +491,6 @@ async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(
                 await chat.result(call.call_id, "Late.")
         assert len(chat.reader.of(Done)) == 2
         assert continuous(chat.reader.events)
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was refused is tried again soon."""
-    monkeypatch.setattr(tool_round, "AGAIN_S", 0.02)
 
 
 async def stored_state(chat: Chat, call_id: str) -> CallState | None:

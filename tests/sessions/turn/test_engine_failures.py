@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.api import Streamer
@@ -109,3 +111,13 @@ async def test_a_timeout_of_something_else_is_not_taken_for_an_unconfirmed_stop(
 
     with pytest.raises(TimeoutError):
         await EngineWait().in_time(late())
+
+
+async def test_a_second_stop_gives_the_engine_no_more_time_to_confirm() -> None:
+    wait = EngineWait()
+    wait.stop()
+    until = wait._until
+    await asyncio.sleep(0)
+    wait.stop()
+    assert until is not None
+    assert wait._until == until
