@@ -55,8 +55,7 @@ async def test_replies_whose_journals_are_spoiled_end_as_internal_and_free_their
     assert set(ends) == set(spoiled)
     for done in ends.values():
         assert (done.reason, done.saved) == (Reason.ERROR, True)
-        assert done.error is not None
-        assert done.error.code == "internal"
+        assert (done.error and done.error.code) == "internal"
         assert digest(reader.text(done.turn_id)) == done.text_sha256
     chat.engine.step(150)
     assert (await reader.next(Done, count=4)).reason is Reason.STOP
@@ -76,8 +75,7 @@ async def test_an_end_that_can_not_be_kept_is_told_as_internal_and_given_up(chat
         await store.ping()
     done = chat.reader.of(Done)[0]
     assert (done.turn_id, done.reason, done.saved) == (accepted.turn_id, Reason.ERROR, False)
-    assert done.error is not None
-    assert done.error.code == "internal"
+    assert (done.error and done.error.code) == "internal"
     await chat.wait_idle()
     assert await running_turns_in_store(store) == 0
     with pytest.raises(StoreFault) as refused:

@@ -134,8 +134,7 @@ async def test_a_rollback_restores_what_stood_before(chat: Chat, script: tuple[S
         await chat.step()
     done = await chat.stop(rollback=True)
     assert (done.chars, done.removed, done.text_sha256) == (7, False, digest("One two"))
-    assert done.cancel is not None
-    assert done.cancel.cause is Cause.ROLLBACK
+    assert (done.cancel and done.cancel.cause) is Cause.ROLLBACK
     assert (await chat.history()).messages == before
     assert (await continue_reply(chat, before[1].message_id)).reason is Reason.STOP
     assert (await chat.messages())[1] == ("assistant", "One two three four")
@@ -229,8 +228,7 @@ async def test_a_running_one_is_shown_whole_and_its_wait_is_told_before_its_firs
     await eventually(lambda: len(chat.engine.requests) == 2)
     await chat.step()
     wait = (await chat.shown(Recorder())).wait
-    assert wait is not None
-    assert wait.state == "prefill"
+    assert (wait and wait.state) == "prefill"
     while chat.reader.text(accepted.turn_id) != " three":
         await chat.step()
     late, gapped = Recorder(), Recorder()
