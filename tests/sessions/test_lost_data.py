@@ -229,16 +229,14 @@ async def test_an_end_that_keeps_less_than_was_told_comes_behind_a_gap(
     assert continuous(reader.events[reader.events.index(snapshot) + 1 :])
 
 
-async def test_an_end_that_keeps_what_was_withdrawn_comes_behind_a_gap(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_an_end_that_keeps_what_was_withdrawn_comes_behind_a_gap(chat: Chat, other: Chat) -> None:
     """The user stopped it further up, but another replica had closed it."""
     accepted = await chat.running("Hello?", "This reply")
     await close_all(chat, other)
     chat.cancel(seen_off=4)
-    done = await reader.next(Done)
+    done = await chat.reader.next(Done)
     await chat.wait_idle()
-    assert reader.withdrawn == {accepted.turn_id: 4}
-    assert [type(event) for event in reader.events[-3:]] == [Gap, Snapshot, Done]
-    assert digest(str(reader.of(Snapshot)[0].text)) == done.text_sha256
-    assert reader.of(Snapshot)[0].epoch != accepted.epoch
+    assert chat.reader.withdrawn == {accepted.turn_id: 4}
+    assert [type(event) for event in chat.reader.events[-3:]] == [Gap, Snapshot, Done]
+    assert digest(str(chat.reader.of(Snapshot)[0].text)) == done.text_sha256
+    assert chat.reader.of(Snapshot)[0].epoch != accepted.epoch

@@ -40,16 +40,6 @@ async def test_an_exchange_taken_back_on_two_replicas_leaves_once(chat: Chat, ot
     assert await chat.messages() == []
 
 
-async def test_a_message_that_waits_on_another_replica_is_answered_at_once(chat: Chat, other: Chat) -> None:
-    """Not when its turn comes: its sender would be told by then that nobody answered."""
-    await chat.running("Hello?", "This")
-    accepted = await other.send("And now?", client_msg_id="two", on_busy="enqueue")
-    assert accepted.queue_position == 1
-    chat.cancel()
-    await other.reader.next(Done, count=2)
-    assert continuous(other.reader.events)
-
-
 async def test_one_who_comes_on_another_replica_in_the_moment_of_the_last_ones_leaving_keeps_the_turn(
     chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,21 +46,6 @@ async def until_watched_remotely(live_conversation: Conversation) -> None:
     await eventually(lambda: live_conversation.others.watched)
 
 
-async def test_every_event_reaches_the_other_replicas_connections(chat: Chat, followed: Chat) -> None:
-    requested = len(chat.reader.events)
-    accepted = await chat.running("Hello?", "This")
-    chat.engine.step(20)
-    done = await followed.reader.next(Done)
-    await chat.reader.next(Done, count=2)
-    assert followed.reader.of(Accepted)[0].content == "Hello?"
-    assert plain(followed.reader.events) == plain(chat.reader.events[requested:])
-    assert digest(followed.reader.text(accepted.turn_id)) == done.text_sha256
-    await chat.wait_idle()
-    await chat.take_back(done.turn_id)
-    assert (await followed.reader.next(Removed)).turn_id == done.turn_id
-    assert continuous(followed.reader.events)
-
-
 async def test_the_other_replica_shows_the_running_reply_and_follows_it(chat: Chat, other: Chat) -> None:
     """In its history, in a snapshot, and to a duplicate."""
     accepted = await chat.running("Hello?", "This reply", client_msg_id="one")

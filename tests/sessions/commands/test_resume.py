@@ -203,20 +203,6 @@ async def test_a_reader_that_leaves_while_it_comes_back_is_not_attached(chat: Ch
     assert await store.hget(chat.keys.conversation, "watchers") == b""
 
 
-async def test_the_snapshot_of_a_running_reply_goes_on_live(chat: Chat, witness: Recorder) -> None:
-    accepted = await chat.running("Hello?", "This reply")
-    returned = Recorder()
-    await chat.resume(returned, 1, epoch="another")
-    assert [type(event) for event in returned.events] == [Gap, Snapshot]
-    gap, snapshot = returned.of(Gap)[0], returned.of(Snapshot)[0]
-    assert (gap.ref, gap.epoch, gap.min_seq) == ("back", accepted.epoch, 1)
-    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
-    chat.engine.step(20)
-    done = await returned.next(Done)
-    assert returned.of(Delta)[0].first_seq == snapshot.seq + 1
-    assert digest(f"{snapshot.text}{returned.text(accepted.turn_id)}") == done.text_sha256
-
-
 async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:

@@ -132,27 +132,6 @@ async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
     chat.cancel()
 
 
-async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
-    first = await chat.running("Hello?", "This")
-    chat.engine.script("Now.")
-    sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
-    done = await reader.next(Done)
-    assert (done.turn_id, done.cancel and done.cancel.cause) == (first.turn_id, Cause.INTERRUPT)
-    assert await sending is None
-    accepted = await other.reader.next(Accepted)
-    assert (accepted.client_msg_id, accepted.ref, accepted.content) == ("two", "ref", None)
-    seen_here = await reader.next(Accepted, count=2)
-    assert (seen_here.turn_id, seen_here.content, seen_here.ref) == (accepted.turn_id, "And now?", None)
-    await eventually(lambda: len(chat.engine.requests) == 2)
-    chat.engine.step(20)
-    assert (await other.reader.next(Done, count=2)).turn_id == accepted.turn_id
-    assert other.reader.text(accepted.turn_id) == "Now."
-    assert continuous(other.reader.events)
-    assert continuous(reader.events)
-
-
 async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
     chat: Chat, other: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

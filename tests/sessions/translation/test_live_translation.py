@@ -253,21 +253,6 @@ async def test_a_death_loses_and_doubles_nothing(chat: Chat, other: Chat) -> Non
     await chat.reader.next(Done)
 
 
-async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> None:
-    accepted = await start_translation(chat, policy="segment")
-    chat.engine.script("Eins.")
-    await follow(chat, 1, 0, "One. ")
-    await reader.wait_for_text("Eins.")
-    late = Recorder()
-    await chat.resume(late, accepted.seq - 1)
-    assert "".join(event.text for event in late.of(SourceText)) == "One. "
-    assert late.text(accepted.turn_id) == "Eins."
-    assert late.of(Delta)[-1].src_off == 4
-    chat.leave(late)
-    chat.cancel()
-    await reader.next(Done)
-
-
 async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -> None:
     await start_translation(chat, policy="segment")
     chat.engine.script("Eins zwei.")

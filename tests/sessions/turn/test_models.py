@@ -73,16 +73,6 @@ async def test_who_stands_in_is_asked_again_as_any_model(two_models: TwoModels, 
     assert [status.state for status in reader.of(Status)] == ["fallback", "retrying"]
 
 
-async def test_a_model_that_died_after_its_first_word_is_not_stood_in_for(
-    two_models: TwoModels, reader: Recorder
-) -> None:
-    await two_models.chat.running("Hello?", "This")
-    two_models.big.die()
-    done = await reader.next(Done)
-    assert (done.reason, done.model, done.requested_model) == (Reason.INTERRUPTED, "big", None)
-    assert not two_models.small.requests
-
-
 async def test_an_engine_that_dies_is_stood_in_for_and_it_is_kept_who_wrote(
     two_models: TwoModels, store: Redis, reader: Recorder
 ) -> None:

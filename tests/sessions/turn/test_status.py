@@ -8,7 +8,7 @@ from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Done, Status
 from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import Chat, eventually
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.recorder import Recorder
 
 
 @pytest.fixture
@@ -30,27 +30,6 @@ async def queued_message(chat: Chat, *others: str) -> Accepted:
     accepted = await chat.send("one two three four", client_msg_id="mine")
     await chat.reader.next(Status)
     return accepted
-
-
-async def test_the_place_in_the_queue_then_the_prefill_then_text(chat: Chat) -> None:
-    """A status takes no seq and is not kept. How much of the prompt the engine had is told with the end."""
-    accepted = await queued_message(chat, "ann", "bob")
-    for name in ("ann", "bob"):
-        chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id=name))
-    await chat.reader.until(lambda: status_fields(chat.reader)[-1] == ("queued", 1, None))
-    done = await chat.finish(accepted.turn_id)
-    assert [status_fields(chat.reader)[0], status_fields(chat.reader)[-1]] == [
-        ("queued", 2, None),
-        ("prefill", None, 0.5),
-    ]
-    assert {status.turn_id for status in chat.reader.of(Status)} == {accepted.turn_id}
-    assert continuous(chat.reader.events)
-    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
-    assert journal[1:] == [event for event in chat.reader.events if not isinstance(event, Accepted | Status)]
-    chat.engine.cached_tokens = 5
-    next_done = await chat.exchange("five six")
-    assert (done.usage.cached_tokens, next_done.usage.cached_tokens) == (0, 5)
-    assert (await chat.history()).messages[-1].usage == next_done.usage
 
 
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
