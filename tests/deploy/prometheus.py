@@ -51,12 +51,6 @@ class Prometheus:
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
-    def query_range(self, expression: str, begin: float, end: float, step_s: float) -> list[dict[str, Any]]:
-        """What an expression gave between two moments (Unix seconds), each `step_s`."""
-        query = urllib.parse.urlencode({"query": expression, "start": begin, "end": end, "step": step_s})
-        found: list[dict[str, Any]] = self._get(f"/api/v1/query_range?{query}")["data"]["result"]
-        return found
-
     def alerts(self) -> set[str]:
         """The names of those that fire."""
         alerts = self._get("/api/v1/alerts")["data"]["alerts"]

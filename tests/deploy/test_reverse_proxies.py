@@ -5,59 +5,39 @@ from __future__ import annotations
 import gzip
 import http.client
 import http.server
-import json
 import re
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
-from hashlib import sha256
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.deploy.nginx_site import NginxSite
 from tests.deploy.reverse_proxy import ReverseProxy
+from tests.e2e.websocket_client import WebSocketClient, connect_client
 from tests.server_process import free_port
 
 LOGGED_S = 10.0
 
 
-@asynccontextmanager
-async def chat(
+def chat(
     reverse_proxy: ReverseProxy, client_id: str, *, origin: str | None = None
-) -> AsyncIterator[ClientConnection]:
+) -> AbstractAsyncContextManager[WebSocketClient]:
     """A connection that was greeted."""
-    url = f"wss://localhost:{reverse_proxy.https_port}/v1/ws"
-    headers = {"Origin": origin} if origin else {}
-    subprotocols = [Subprotocol("midstream.v1")]
-    async with connect(
-        url, ssl=reverse_proxy.tls, additional_headers=headers, subprotocols=subprotocols
-    ) as socket:
-        await send_frame(socket, type="hello", client_id=client_id)
-        await until(socket, "ready")
-        yield socket
-
-
-async def send_frame(socket: ClientConnection, **fields: Any) -> None:
-    await socket.send(json.dumps(fields))
-
-
-async def until(socket: ClientConnection, kind: str) -> list[dict[str, Any]]:
-    """The frames up to and with the next one of that type; an error on the way fails."""
-    frames: list[dict[str, Any]] = []
-    async for text in socket:
-        frames.append(json.loads(text))
-        assert frames[-1]["type"] != "error", frames[-1]
-        if frames[-1]["type"] == kind:
-            return frames
-    raise AssertionError(socket.close_reason)
+    return connect_client(
+        f"wss://localhost:{reverse_proxy.https_port}/v1/ws",
+        client_id,
+        ssl=reverse_proxy.tls,
+        additional_headers={"Origin": origin} if origin else {},
+        subprotocols=[Subprotocol("midstream.v1")],
+    )
 
 
 def get(
@@ -74,31 +54,25 @@ def https(reverse_proxy: ReverseProxy) -> http.client.HTTPSConnection:
 
 
 async def test_a_turn_comes_whole(reverse_proxy: ReverseProxy, client_id: str) -> None:
-    async with chat(reverse_proxy, client_id) as socket:
-        await send_frame(
-            socket, type="send", client_msg_id="m1", content="Hello!", params={"max_new_tokens": 12}
-        )
-        frames = await until(socket, "done")
-    text = "".join(frame["text"] for frame in frames if frame["type"] == "delta")
-    assert text
-    assert sha256(text.encode()).hexdigest() == frames[-1]["text_sha256"]
+    async with chat(reverse_proxy, client_id) as client:
+        text, done = await client.chat("Hello!", params={"max_new_tokens": 12})
+    assert (len(text), text != "") == (done["chars"], True)
 
 
 async def test_deltas_leave_while_the_turn_still_runs(reverse_proxy: ReverseProxy, client_id: str) -> None:
-    async with chat(reverse_proxy, client_id) as socket:
-        await send_frame(socket, type="send", client_msg_id="m1", content="Count from 1 to 300.")
+    async with chat(reverse_proxy, client_id) as client:
+        await client.put(type="send", client_msg_id="m1", content="Count from 1 to 300.")
         for _ in range(5):
-            await until(socket, "delta")
-        await send_frame(socket, type="cancel")
-        done = (await until(socket, "done"))[-1]
+            await client.until("delta")
+        await client.put(type="cancel")
+        done = await client.until("done")
     assert (done["reason"], done["cancel"]["cause"]) == ("cancelled", "client")
 
 
 async def test_the_page_of_the_same_name_may_connect(reverse_proxy: ReverseProxy, client_id: str) -> None:
-    async with chat(
-        reverse_proxy, client_id, origin=f"https://localhost:{reverse_proxy.https_port}"
-    ) as socket:
-        assert socket.subprotocol == "midstream.v1"
+    origin = f"https://localhost:{reverse_proxy.https_port}"
+    async with chat(reverse_proxy, client_id, origin=origin) as client:
+        assert client.socket.subprotocol == "midstream.v1"
 
 
 async def test_a_page_of_another_name_is_refused(reverse_proxy: ReverseProxy, client_id: str) -> None:
@@ -248,3 +222,20 @@ def test_a_handshake_that_a_stopping_replica_refuses_goes_to_another(
     with replica(ports[0], stops=True), replica(ports[1]):
         handshakes = [get(https(site), "/v1/ws", {"Upgrade": "websocket"})[0].status for _ in range(4)]
     assert handshakes == [200] * 4
+
+
+def seconds(value: str) -> int:
+    return int(value[:-1]) * {"s": 1, "m": 60, "h": 3600}[value[-1]]
+
+
+def test_nginx_accepts_the_site_without_a_warning(nginx_site: Callable[[int], NginxSite]) -> None:
+    checked = subprocess.run(nginx_site(9).command_with("-t"), capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert "[warn]" not in checked.stderr
+
+
+def test_a_socket_may_be_quiet_for_an_hour_and_nothing_is_buffered(deploy: Path) -> None:
+    snippet = (deploy / "nginx/midstream-proxy.conf").read_text()
+    directives = dict(re.findall(r"^(\w+)\s+([^;#]+);", snippet, re.MULTILINE))
+    assert seconds(directives["proxy_read_timeout"]) >= 3600
+    assert directives["proxy_buffering"] == "off"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from tests.e2e.websocket_client import (
@@ -84,29 +82,3 @@ async def test_a_count_that_is_stopped_at_12_ends_as_one_that_is_not(
     going = [frame for frame in alice.seen if frame.get("turn_id") == done["turn_id"]]
     assert next(frame["off"] for frame in going if frame["type"] == "delta") == off
     assert_no_hole(alice.seen)
-
-
-async def test_a_reply_that_a_killed_service_left_goes_on(own_server: ServerProcess, client_id: str) -> None:
-    text, _ = await whole(own_server, client_id, LONG)
-    async with connect_client(own_server.ws_url, client_id) as alice:
-        accepted = await alice.send_message(LONG, params=GREEDY)
-        await alice.until(has_text(accepted["turn_id"], 20))
-        assert own_server.process is not None
-        own_server.process.send_signal(signal.SIGKILL)
-        await alice.socket.wait_closed()
-    own_server.process.wait(timeout=30)
-    own_server.start()
-    async with connect_client(own_server.ws_url, client_id) as again:
-        history = await again.history()
-        if history[-1]["status"] == "running":
-            await again.until("done")
-            history = await again.history()
-        assert history[-1]["status"] == "interrupted"
-        first = history[-1]
-        done = await continue_reply(again, first["message_id"], client_msg_id="more")
-        repeated = await again.send_message(
-            "", type="continue", message_id=first["message_id"], client_msg_id="more"
-        )
-        history = await again.history()
-    assert history[-1]["content"] == text
-    assert (repeated["duplicate"], repeated["turn_id"]) == (True, done["turn_id"])

@@ -17,7 +17,6 @@ from websockets.asyncio.client import connect
 from engine.messages import Message
 from engine.vision.image import Image
 from tests.app.in_process_service import Socket
-from tests.app.responses_client import checked
 from tests.app.test_images import IMAGE_REQUESTS
 from tests.engine.vision_models import _alone, environ_of, folder_of, generated, image
 from tests.sample_images import png
@@ -87,27 +86,6 @@ async def test_a_reply_to_an_image_is_that_of_generate(
     assert TEXTS[endpoint](answered.json()) == expected
 
 
-def ending(folder: Path) -> Image:
-    """Return an image whose reply ends soon by itself: with random weights that is luck."""
-    end = _alone(folder)[1].eos_token_id
-    requested = (
-        (one, Message("user", QUESTION, images=(one.moved(len(QUESTION)),))) for one in map(image, range(60))
-    )
-    return next(one for one, message in requested if end in generated(folder, [message], 60))
-
-
-async def test_the_statement_of_open_responses_about_images_holds(
-    server: ServerProcess, folder: Path
-) -> None:
-    async with client_of(server) as client:
-        model = (await model_of(client))["id"]
-        body = IMAGE_REQUESTS["responses"].request_body(QUESTION, ending(folder).url, model=model) | {
-            "temperature": 0
-        }
-        answered = await client.post(IMAGE_REQUESTS["responses"].path, json=body)
-    checked(answered.json())
-
-
 @asynccontextmanager
 async def socket_of(server: ServerProcess) -> AsyncIterator[Socket]:
     async with connect(server.ws_url, max_queue=None) as opened:
@@ -173,19 +151,6 @@ async def test_broken_images_end_their_turns_alone(server: ServerProcess) -> Non
     assert {one["reason"] for one in (swollen, plain)} <= {"stop", "length"}
     later = await next_turn("bad")
     assert later.get("reason") in ("stop", "length"), later
-
-
-async def test_images_that_do_not_fit_are_refused_before_anything_is_accepted(server: ServerProcess) -> None:
-    ids = [await upload(server, image(20 + number, 30, 30)) for number in range(8)]
-    async with socket_of(server) as socket:
-        _, refused = await run_turn(socket, "many", "Look! " * 40, *ids, place="many")
-        assert (refused["type"], refused["code"]) == ("error", "context_overflow"), refused
-    async with client_of(server) as client:
-        model = (await model_of(client))["id"]
-        shown = [image(40 + number, 30, 30).url for number in range(12)]
-        answered = await client.post(IMAGE_REQUESTS["chat"].path, json=request_body("chat", model, *shown))
-        assert answered.status_code == 400, answered.text
-        assert "tokens" in answered.text
 
 
 async def test_a_stop_while_an_image_is_looked_at_is_a_stop(server: ServerProcess) -> None:

@@ -21,7 +21,6 @@ import pytest
 import soxr
 from openai import AsyncOpenAI, OpenAI
 
-from connections.api.requests import VOICES
 from speech.errors import RecognizerLost
 from speech.espeak import Espeak
 from speech.interfaces import Coding, Recording
@@ -195,22 +194,6 @@ def test_each_compression_is_heard_again(sdk: OpenAI, format_: str) -> None:
     assert "lighthouse" in reported.text
 
 
-@pytest.mark.parametrize("suffix", ["mp3", "webm", "ogg", "flac", "m4a"])
-def test_recordings_of_phones_and_browsers_are_heard(sdk: OpenAI, suffix: str) -> None:
-    samples = mono(recording_of(synthesize(sdk, SPOKEN), is_raw=False), 48_000)
-    file = compressed(samples.tobytes(), suffix)
-    assert recognize(sdk, file, f"a.{suffix}") == "tell me a story about a lighthouse"
-
-
-@pytest.mark.parametrize("voice", sorted(VOICES))
-def test_openais_voices_are_the_default_voice(sdk: OpenAI, voice: str) -> None:
-    spoken = [
-        sdk.audio.speech.create(model="tts-1-hd", voice=name, input="Hello!", response_format="wav").content
-        for name in (voice, "en-us")
-    ]
-    assert spoken[0] == spoken[1]
-
-
 @pytest.mark.parametrize("format_", ["mp3", "wav"])
 def test_sound_comes_as_events(speaking: ServerProcess, sdk: OpenAI, format_: str) -> None:
     params = {"model": "tts-1", "voice": "echo", "input": SPOKEN, "response_format": format_, "speed": 0.8}
@@ -238,22 +221,6 @@ def test_a_recording_is_too_long_by_what_it_decodes_to(sdk: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="at most 300 seconds") as refused:
         recognize(sdk, compressed(bytes(2 * 8_000 * 301), "flac", rate=8_000), "a.flac")
     assert refused.value.code == "content_too_long"
-
-
-@pytest.mark.parametrize("coding", [Coding.MULAW, Coding.ALAW])
-def test_sound_of_telephones_is_heard(sdk: OpenAI, coding: Coding) -> None:
-    narrow = mono(recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False), 8_000)
-    values = mono(Recording(coding, 16_000, 1, bytes(range(256))), 16_000).astype(int)
-    codes = np.abs(values[None, :] - narrow[:, None].astype(int)).argmin(axis=1).astype(np.uint8)
-    tag = 7 if coding is Coding.MULAW else 6
-    assert "story about a lighthouse" in recognize(sdk, wav(codes.tobytes(), tag=tag, rate=8_000, bits=8))
-
-
-def test_stereo_at_another_rate_is_heard(sdk: OpenAI) -> None:
-    recording = recording_of(synthesize(sdk, SENTENCES[3]), is_raw=False)
-    wide = soxr.resample(np.frombuffer(recording.samples, "<i2"), recording.rate, 44_100)
-    file = wav(np.repeat(wide[:, None], 2, axis=1).astype("<i2").tobytes(), channels=2, rate=44_100)
-    assert recognize(sdk, file) == "tell me a story about a lighthouse"
 
 
 def test_minutes_of_silence_and_noise_have_few_words(sdk: OpenAI) -> None:
@@ -377,24 +344,6 @@ async def test_what_nobody_waits_for_is_recognised_no_further(recognizer: Recogn
     for _ in range(5):
         assert [one async for one in recognizer.transcribe(silence, owner="b")] == []
     assert cpu_s(recognizer) - before < 0.3
-
-
-async def test_all_who_wait_are_told_when_the_process_ends(recognizer: Recognizer, sdk: OpenAI) -> None:
-    recording = await asyncio.to_thread(long_recording, sdk, 12)
-    first = recognizer.transcribe(recording, owner="a")
-    await anext(first)
-    waiting = asyncio.ensure_future(anext(recognizer.transcribe(recording, owner="a")))
-    while len(recognizer._waiting) < 2:  # noqa: ASYNC110 - it takes one turn of the loop
-        await asyncio.sleep(0)
-    assert recognizer._child is not None
-    recognizer._child.kill()
-    with pytest.raises(RecognizerLost):
-        async for _ in first:
-            pass
-    with pytest.raises(RecognizerLost):
-        await waiting
-    async with aclosing(recognizer.transcribe(recording, owner="a")) as again:
-        assert (await anext(again)).text
 
 
 async def test_a_process_that_stands_still_is_ended(sdk: OpenAI) -> None:

@@ -12,10 +12,11 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import midstream
 from app.keys import add_key
-from connections.protocol.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
+from midstream.server_connection import origin_of, socket_url
 from tests.app.in_process_service import InProcessService, serving
 from tests.chaos.proxy import proxy
+from tests.midstream.conftest import connections_of, cut
 from tests.sessions.chat_driver import eventually
 
 LONG = "word " * 20_000
@@ -118,12 +119,6 @@ async def test_a_client_id_that_is_none_is_refused_by_name(running: InProcessSer
             pass
 
 
-def cut(running: InProcessService) -> None:
-    """The server loses its one connection, and says so."""
-    (connection,) = running.service._lifecycle._manager.connections()
-    connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
-
-
 async def test_a_reply_outlives_its_connection(running: InProcessService) -> None:
     """What was missed comes once, and the rest behind it."""
     running.engine._pace_s = 0.002
@@ -205,28 +200,6 @@ async def test_a_slow_reply_is_no_silence(tmp_path: Path, monkeypatch: pytest.Mo
         assert reported == []
 
 
-async def test_what_a_server_that_stops_refuses_is_sent_to_the_next_one(
-    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.service.DRAIN_NOTICE_S", 0.0)  # it refuses at once
-    drained = ScriptedEngine(by_hand=True)
-    async with (
-        serving(tmp_path / "old", drained, redis_url=store_url, drain_timeout=30.0) as old,
-        serving(tmp_path / "new", redis_url=store_url) as new,
-        proxy(old.port) as between,
-        midstream.connect(old.ws_url, client_id="other") as other,
-        midstream.connect(f"127.0.0.1:{between.port}") as client,
-    ):
-        await other.send("This reply keeps the old server from stopping.")
-        old.service.stop()
-        await eventually(lambda: old.service._sessions.parts.admission.draining)
-        between.lead_to(new.port)
-        reply = await client.send("Anybody there?")
-        assert (await reply.wait())["reason"] == "stop"
-        assert len(new.engine.requests) == 1
-        old.service.stop()
-
-
 async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(
     running: InProcessService,
 ) -> None:
@@ -245,16 +218,14 @@ async def test_where_the_journal_is_gone_the_reply_is_told_from_its_beginning(
 async def test_a_conversation_that_is_gone_ends_its_replies(running: InProcessService) -> None:
     running.engine._pace_s = 0.002
     running.engine.script(LONG)
-    manager = running.service._lifecycle._manager
     away = asyncio.Event()
     watching = midstream.Reconnecting(watch=lambda _: away.set())
     async with midstream.connect(running.ws_url, client_id="ann") as other:
-        (others,) = manager.connections()
+        others = connections_of(running)
         async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as client:
             reply = await client.send("Go on.")
             await anext(aiter(reply))
-            (connection,) = set(manager.connections()) - {others}
-            connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+            cut(running, but=others)
             await away.wait()
             await other.delete("default")
             with pytest.raises(midstream.Refused, match="not_found"):
@@ -423,3 +394,42 @@ async def test_what_a_server_that_stops_refuses_is_asked_of_the_next_one(timeout
                 return
             assert list(await client.conversations()) == []
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("ws://127.0.0.1:8000/v1/ws", "ws://127.0.0.1:8000/v1/ws"),
+        ("http://127.0.0.1:8000", "ws://127.0.0.1:8000/v1/ws"),
+        ("http://127.0.0.1:8000/", "ws://127.0.0.1:8000/v1/ws"),
+        ("https://chat.example/#c=trees", "wss://chat.example/v1/ws"),
+        ("https://example.org/chat/v1/ws", "wss://example.org/chat/v1/ws"),
+        ("https://example.org/chat/", "wss://example.org/chat/v1/ws"),
+        ("http://example.org/chat#c=trees", "ws://example.org/chat/v1/ws"),
+        ("wss://example.org/socket", "wss://example.org/socket"),
+        ("localhost:8000", "ws://localhost:8000/v1/ws"),
+        ("[::1]:8000", "ws://[::1]:8000/v1/ws"),
+        ("127.1.2.3:8000", "ws://127.1.2.3:8000/v1/ws"),
+        ("chat.example:443/v1/ws", "wss://chat.example:443/v1/ws"),
+        ("192.168.0.7:8000", "wss://192.168.0.7:8000/v1/ws"),
+        ("localhost.example:8000", "wss://localhost.example:8000/v1/ws"),
+        ("http://192.168.0.7:8000", "ws://192.168.0.7:8000/v1/ws"),
+        ("not-a-url", "not-a-url"),
+        ("ftp://chat.example", "ftp://chat.example"),
+    ],
+)
+def test_what_people_write_becomes_the_url_of_the_socket(written: str, url: str) -> None:
+    assert socket_url(written) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("ws://127.0.0.1:8000/v1/ws", "ws://localhost:8000"),
+        ("ws://[::1]:8000/v1/ws", "ws://localhost:8000"),
+        ("wss://Chat.Example/a/v1/ws", "wss://chat.example:443"),
+        ("ws://chat.example/v1/ws", "ws://chat.example:80"),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(url: str, origin: str) -> None:
+    assert origin_of(url) == origin

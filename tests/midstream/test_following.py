@@ -1,13 +1,14 @@
-"""Who follows a conversation is told each event once and in order, on however many connections it comes."""
+"""Who follows a conversation is told each event once and in order, on however many connections it comes, and after which pauses."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from midstream import Refused
-from midstream.client import Follower
+from midstream.client import Follower, Position, delays
 
 HISTORY = {"type": "history", "ref": "own", "epoch": "e", "seq": 4, "messages": []}
 
@@ -65,8 +66,20 @@ def test_answers_to_others_are_not_told_but_another_branch_is() -> None:
     assert pending_events(follower) == ["history", "history"]
 
 
-async def test_what_ends_it_is_raised() -> None:
-    follower = Follower("c", "own")
-    follower.fail(Refused({"code": "not_found", "message": "Gone."}))
-    with pytest.raises(Refused, match="Gone"):
-        await follower.next()
+@given(chance=st.floats(0, 1))
+def test_each_pause_is_random_between_half_and_whole_of_a_growing_bound(chance: float) -> None:
+    pauses = list(islice(delays(base_s=1, cap_s=5, chance=lambda: chance), 5))
+    for pause, whole in zip(pauses, (1, 2, 4, 5, 5), strict=True):
+        assert whole / 2 <= pause <= whole
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8, unique=True).map(sorted), st.integers(0, 8))
+def test_a_hole_in_the_journal_is_noticed(ends: list[int], lost: int) -> None:
+    spans = list(zip([0, *ends], ends, strict=False))
+    if missing := lost < len(spans) - 1:
+        del spans[lost]
+    position = Position("e", 0)
+    for before, seq in spans:
+        position.take({"first_seq": before + 1, "seq": seq})
+    assert position.holed == missing
+    assert position.seq == ends[-1]

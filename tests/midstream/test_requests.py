@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import midstream
-from connections.protocol.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
+from tests.midstream.conftest import connections_of, cut
 
 LONG = "word " * 20_000
 
@@ -148,12 +148,11 @@ async def test_a_follower_misses_nothing_while_the_connection_is_lost(running: I
     watching = midstream.Reconnecting(watch=lambda lost: back.set() if lost is None else None)
     async with midstream.connect(running.ws_url, client_id="ann") as there:
         await (await there.send("First.", conversation_id="c")).wait()
-        (others,) = running.service._lifecycle._manager.connections()
+        others = connections_of(running)
         async with midstream.connect(running.ws_url, client_id="ann", reconnecting=watching) as here:
             frames = here.follow("c")
             await anext(frames)
-            (connection,) = set(running.service._lifecycle._manager.connections()) - {others}
-            connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+            cut(running, but=others)
             await (await there.send("Second.", conversation_id="c")).wait()
             await back.wait()
             await (await there.send("Third.", conversation_id="c")).wait()
@@ -189,8 +188,7 @@ async def test_whoever_follows_is_told_that_the_connection_is_gone(tmp_path: Pat
         await (await client.send("First.", conversation_id="c")).wait()
         frames = client.follow("c")
         await anext(frames)
-        (connection,) = running.service._lifecycle._manager.connections()
-        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+        cut(running)
         with pytest.raises(midstream.Disconnected, match="1012"):
             await anext(frames)
 

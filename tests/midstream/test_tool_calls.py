@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import midstream
-from connections.protocol.errors import Close, CloseCode
 from engine.scripted import Call, ScriptedEngine, Thought
 from tests.app.in_process_service import InProcessService, serving
+from tests.midstream.conftest import cut
 
 ALL = ("reasoning", "tools")
 WEATHER = {"name": "weather", "parameters": {"type": "object"}}
@@ -86,8 +86,7 @@ async def test_open_calls_outlive_a_lost_connection(running: InProcessService) -
     async with midstream.connect(running.ws_url, features=ALL, reconnecting=watching) as client:
         reply = await client.send("Weather?", tools=[WEATHER])
         await reply.wait()
-        (connection,) = running.service._lifecycle._manager.connections()
-        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+        cut(running)
         await back.wait()
         await client.tool_result(reply.calls[0].call_id, content="Rain.", conversation_id="default")
         following = await reply.following()
@@ -116,7 +115,7 @@ async def test_a_client_that_comes_later_goes_on_with_the_calls_of_another(runni
         assert await second.rejoin() is None
 
 
-async def test_a_reply_that_runs_is_rejoined_in_its_middle(tmp_path: Path) -> None:
+async def test_a_reply_that_runs_is_rejoined_in_its_middle_whatever_waits_behind_it(tmp_path: Path) -> None:
     engine = ScriptedEngine(by_hand=True)
     engine.script([Thought("Hm."), "One", " two", " three."])
     async with (
@@ -127,29 +126,11 @@ async def test_a_reply_that_runs_is_rejoined_in_its_middle(tmp_path: Path) -> No
         started = await first.send("Count.")
         engine.step(2)
         assert await anext(aiter(started)) == "One"
-        reply = await second.rejoin()
-        assert reply is not None
-        assert (reply.text, reply.reasoning) == ("One", "Hm.")
-        engine.step(4)
-        assert "".join([text async for text in reply]) == " two three."
-        assert reply.text == "One two three."
-
-
-async def test_a_reply_is_rejoined_with_messages_waiting_behind_it(tmp_path: Path) -> None:
-    engine = ScriptedEngine(by_hand=True)
-    engine.script(["One", " two."])
-    async with (
-        serving(tmp_path, engine) as running,
-        midstream.connect(running.ws_url, client_id="ann", features=ALL) as first,
-        midstream.connect(running.ws_url, client_id="ann", features=ALL) as second,
-    ):
-        started = await first.send("Count.")
-        engine.step()
-        assert await anext(aiter(started)) == "One"
         for content in ("And?", "So?"):
             await first.send(content, on_busy="enqueue")
         reply = await second.rejoin()
         assert reply is not None
-        assert (reply.turn_id, reply.text) == (started.turn_id, "One")
-        engine.step(2)
-        assert "".join([text async for text in reply]) == " two."
+        assert (reply.turn_id, reply.text, reply.reasoning) == (started.turn_id, "One", "Hm.")
+        engine.step(4)
+        assert "".join([text async for text in reply]) == " two three."
+        assert reply.text == "One two three."

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 import midstream
-from connections.protocol.errors import Close, CloseCode
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.voice_client import GRAMMAR, RATE, SILENCE, synthesize
+from tests.midstream.conftest import connections_of, cut
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -175,10 +175,7 @@ async def test_a_reply_goes_on_over_a_lost_connection_from_what_was_played(runni
         reply = await next_reply(conversation)
         await reply.played(300)
         await client.ping()
-        connection = next(
-            one for one in running.service._lifecycle._manager.connections() if one.client.client_id == "lost"
-        )
-        connection.shut(Close(CloseCode.DRAIN, "The server is shutting down; reconnect."))
+        cut(running, but=[one for one in connections_of(running) if one.client.client_id != "lost"])
         events = []
         async for event in conversation:
             events.append(event)

@@ -129,6 +129,12 @@ class Chat:
         self.engine.step()
         return await self._settled(await reader.next(Done, count=ended + 1))
 
+    async def enqueue(self, content: str, **options: Unpack[Options]) -> Accepted:
+        """Sends behind the running reply, and waits until the message is accepted there."""
+        count = len(self.reader.of(Accepted)) + 1
+        self.begin_send(content, **(options | {"on_busy": "enqueue"}))
+        return await self.reader.next(Accepted, count=count)
+
     async def play(self, content: str, *script: Step, **options: Unpack[Options]) -> Done:
         """One message and its whole reply, whatever pieces that has."""
         self.engine.script(script)
@@ -278,6 +284,30 @@ class Chat:
         self.sessions.disconnect(reader)
         return [(message.role, message.content) for message in page.messages]
 
+    async def texts(self) -> list[str]:
+        """What was said, as the history has it."""
+        return [content for _, content in await self.messages()]
+
+    def prompt(self) -> list[str]:
+        """What the engine was given to read last."""
+        return [message.content for message in self.engine.requests[-1].messages]
+
+    async def another_device(self) -> Chat:
+        """The same owner on one more connection, which is attached."""
+        await self.history(reader := Recorder())
+        return Chat(self.sessions, self.engine, self.owner, reader)
+
+    async def take_back(self, turn_id: str) -> None:
+        await self.sessions.take_back(self.owner, CONVERSATION_ID, turn_id)
+
+    async def lose_lease(self) -> None:
+        """As after the time in which this replica could not renew its lease: to all others it is dead."""
+        await self.sessions.parts.client.delete(f"ms:replica:{self.sessions.parts.storage.ownership.replica}")
+
+    async def reap(self) -> int:
+        """Closes dead replicas' turns; how many."""
+        return await self.sessions.parts.reaper.reap()
+
     async def wait_idle(self) -> None:
         """Waits until no turn is left."""
         await eventually(lambda: self.sessions.statistics().turns == 0)
@@ -286,16 +316,26 @@ class Chat:
 @asynccontextmanager
 async def serving(
     store: Redis,
-    engine: ScriptedEngine,
+    engine: ScriptedEngine | None = None,
     *,
     alone: bool = True,
     observer: Observer | None = None,
     registry: ToolRegistry | None = None,
+    replica: str | None = None,
+    priority_client: Redis | None = None,
     **policy: Any,
 ) -> AsyncIterator[Chat]:
-    """A chat of alice on a replica with a policy of its own."""
-    rules = Policy(**({"ttl_s": 60, "max_turns": 10} | policy))
-    sessions = Sessions(client=store, engine=engine, policy=rules, observer=observer, tools=registry)
+    """A chat of alice on a replica with a policy of its own. Without an engine, one that the test moves."""
+    engine = engine or ScriptedEngine(by_hand=True, context_tokens=200)
+    sessions = Sessions(
+        client=store,
+        engine=engine,
+        policy=Policy(**({"ttl_s": 3600, "max_turns": 100} | policy)),
+        observer=observer,
+        tools=registry,
+        replica=replica,
+        priority_client=priority_client,
+    )
     async with sessions.running(alone=alone):
         yield Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
     assert sessions.statistics().turns == 0

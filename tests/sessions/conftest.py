@@ -14,7 +14,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually, serving
 from tests.sessions.recorder import Recorder
 
 
@@ -65,13 +65,9 @@ def chat(sessions: Sessions, engine: ScriptedEngine, owner: Owner, reader: Recor
 
 
 @pytest.fixture
-async def other(store: Redis, owner: Owner, sessions: Sessions) -> AsyncIterator[Chat]:
+async def other(store: Redis, sessions: Sessions) -> AsyncIterator[Chat]:
     """The same owner on a second replica; nothing is left there at the end."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    second = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
-    reader = Recorder()
-    async with second.running(alone=False):
-        yield Chat(second, engine, owner, reader)
-        reader.closed = True
-        second.disconnect(reader)
-        await eventually(lambda: second.statistics().conversations == 0)
+    async with serving(store, alone=False) as second:
+        yield second
+        second.leave()
+        await eventually(lambda: second.sessions.statistics().conversations == 0)

@@ -15,13 +15,11 @@ from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import RedisError
 
-from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Delta, Done, Resumed
 from sessions.records import Owner, digest
 from sessions.replicas.relay import ShardChannels
-from sessions.service import Sessions
-from sessions.store.client import connect, replica_name
+from sessions.store.client import Durability, connect, replica_name
 from sessions.store.codec import Keys
 from sessions.store.history import History
 from sessions.store.images import Images
@@ -29,18 +27,17 @@ from sessions.store.ledger import Ledger, Memory, StoreFull
 from sessions.store.owner_data import begin_epochs
 from sessions.store.ownership import Ownership
 from sessions.store.pool import FairPool
+from sessions.store.server_config import WriteProbe, WritesRefused, config_warnings, server_configs
 from sessions.turn.message_request import GenerationConfig, MessageRequest
-from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel, Cancelled
 from tests.sample_images import JPEG, PNG
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import Node, cluster, happened, watched_by_sentinel
 from tests.sessions.store.storage_quotas import counted_bytes, of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-POLICY = Policy(ttl_s=3600, max_turns=100)
 ROOMS = [f"room-{number}" for number in range(9)]
 """So many that each of three servers has some of them."""
 
@@ -48,11 +45,8 @@ ROOMS = [f"room-{number}" for number in range(9)]
 @asynccontextmanager
 async def chatting(store: Redis, *, alone: bool = False, classic: bool = False) -> AsyncIterator[Chat]:
     """A replica of its own, with one connection. `classic`: as replicas listen in clusters before Redis 7."""
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
     name = None if classic else await replica_name(store)
-    sessions = Sessions(client=store, engine=engine, policy=POLICY, replica=name)
-    chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
-    async with sessions.running(alone=alone):
+    async with serving(store, alone=alone, replica=name) as chat:
         yield chat
         chat.leave()
 
@@ -323,6 +317,31 @@ async def test_leases_are_found_on_all_nodes(clustered: Redis) -> None:
         assert not any([await clustered.exists(f"ms:replica:{name}") for name in ROOMS])
 
 
+async def test_the_probe_writes_once_to_each_master_and_finds_one_that_takes_no_writes(
+    nodes: list[Node], clustered: Redis
+) -> None:
+    """As `/readyz` asks."""
+    writable = WriteProbe(clustered, Durability.MEMORY)
+    await writable.check()
+    probes = [await one.ask("KEYS", "ms:probe:*") for one in nodes]
+    assert [len(keys) for keys in probes] == [1, 1, 1]
+    for one in nodes:
+        await one.ask("CONFIG", "SET", "min-replicas-to-write", 1)
+        with pytest.raises(WritesRefused, match="takes no writes on one of its 3 masters"):
+            await writable.check()
+        await one.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+        await writable.check()
+
+
+async def test_the_setup_of_every_master_is_read(nodes: list[Node], clustered: Redis) -> None:
+    for one in nodes:
+        await one.ask("CONFIG", "SET", "appendonly", "yes")
+    await nodes[2].ask("CONFIG", "SET", "appendfsync", "no")
+    configs = await server_configs(clustered)
+    assert len(configs) == len(nodes)
+    assert "lose the last half minute" in " ".join(config_warnings(configs, Durability.MEMORY))
+
+
 async def test_a_node_that_goes_down_takes_only_its_conversations_along(
     clustered: Redis, nodes: list[Node]
 ) -> None:
@@ -332,7 +351,11 @@ async def test_a_node_that_goes_down_takes_only_its_conversations_along(
         for room in ROOMS:
             await chat.exchange("Hi!", "Hi.", conversation_id=room)
         served = [room for room in ROOMS if await _node_of(clustered, chat, room) != down.port]
+        writable = WriteProbe(clustered, Durability.MEMORY)
+        await writable.check()
         down.kill()
+        with pytest.raises(StoreDown):
+            await writable.check()
         lost = next(room for room in ROOMS if room not in served)
         with pytest.raises(StoreDown):
             await chat.sessions.history(chat.owner, Recorder(), lost, limit=50)
@@ -355,25 +378,6 @@ async def _node_of(store: Redis, chat: Chat, room: str) -> int:
 
 def _key_of(chat: Chat, room: str) -> str:
     return chat.keys.conversation.replace("room", room)
-
-
-async def test_behind_a_failover_the_new_master_is_written_to(tmp_path: Path) -> None:
-    async with watched_by_sentinel(tmp_path / "group") as group:
-        url = f"redis+sentinel://127.0.0.1:{group.sentinel.port}/mymaster"
-        async with connect(url) as store, chatting(store) as chat:
-            await chat.exchange("Hello?", "Hello.")
-            await store.wait(1, 1000)
-            await group.fail_over()
-            await happened(lambda: _writes(store))
-            await chat.exchange("And now?", "Now.")
-            assert continuous(chat.reader.events)
-            assert [content for _, content in await chat.messages()] == [
-                "Hello?",
-                "Hello.",
-                "And now?",
-                "Now.",
-            ]
-            assert await group.replica.ask("EXISTS", chat.keys.conversation) == 1
 
 
 async def test_a_connection_that_was_in_use_during_a_failover_is_not_used_again(tmp_path: Path) -> None:

@@ -9,55 +9,22 @@ from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine
 from sessions.commands import turn_manager
-from sessions.events import Accepted, Cause, Done, Reason
+from sessions.events import Accepted, Done, Reason
 from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.store.codec import Keys
 from sessions.store.history import History
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, running_turns_in_store, serving
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
 
 
-async def test_a_drain_waits_for_running_replies(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    await chat.running("Hello?", "This")
-    draining = asyncio.ensure_future(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions.parts.admission.draining)
-    engine.step(20)
-    await draining
-    assert [done.reason for done in reader.of(Done)] == [Reason.STOP]
-
-
-async def test_when_the_time_is_up_replies_end_as_interrupted(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This")
-    await chat.sessions.drain(0.01)
-    done = reader.of(Done)[0]
-    assert (done.reason, done.chars, done.error) == (Reason.INTERRUPTED, 4, None)
-    assert done.cancel is not None
-    assert done.cancel.cause is Cause.DRAIN
-    page = await chat.history()
-    assert page.messages[-1].status == "interrupted"
-
-
-async def test_a_message_that_is_just_coming_in_is_ended_too(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
+async def test_a_message_that_is_just_coming_in_is_ended_too(chat: Chat) -> None:
     sending = chat.begin_send("Hello?")
     await chat.sessions.drain(0)
     assert await sending is None
-    assert len(reader.of(Accepted)) == len(reader.of(Done)) == 1
-    assert engine.requests == []
-
-
-async def test_a_second_drain_may_hurry_the_first(chat: Chat, reader: Recorder) -> None:
-    await chat.running("Hello?", "This")
-    draining = asyncio.create_task(chat.sessions.drain(60))
-    await eventually(lambda: chat.sessions.parts.admission.draining)
-    draining.cancel()
-    await chat.sessions.drain(0)
-    assert reader.of(Done)[0].reason is Reason.INTERRUPTED
+    assert len(chat.reader.of(Accepted)) == len(chat.reader.of(Done)) == 1
+    assert chat.engine.requests == []
 
 
 async def test_a_reply_whose_end_does_not_come_holds_up_no_drain(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,9 @@ from redis.exceptions import RedisError
 from engine.scripted import ScriptedEngine
 from sessions.errors import Busy, StoreDown
 from sessions.events import Done, Reason
-from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.store.client import Durability, WriteConfirmer, connect
 from sessions.store.pool import FairPool, Sentinels
-from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import Chat
-from tests.sessions.recorder import Recorder
+from tests.sessions.chat_driver import Chat, serving
 from tests.sessions.server_group import MASTER, Watched, happened, watched_by_sentinel
 from tests.store_faults import stalled
 
@@ -42,16 +38,6 @@ async def store(group: Watched) -> AsyncIterator[Redis]:
     """A client that knows one of the Sentinels, which is not the one that fails over."""
     async with connect(f"redis+sentinel://127.0.0.1:{group.sentinel.port}/{MASTER}") as store:
         yield store
-
-
-@asynccontextmanager
-async def chatting(store: Redis) -> AsyncIterator[Chat]:
-    engine = ScriptedEngine(by_hand=True, context_tokens=20_000)
-    sessions = Sessions(client=store, engine=engine, policy=Policy(ttl_s=3600, max_turns=100))
-    chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
-    async with sessions.running(alone=False):
-        yield chat
-        chat.leave()
 
 
 class Talking:
@@ -130,7 +116,7 @@ async def test_a_command_to_a_sentinel_ends_when_it_is_cancelled(group: Watched,
 async def test_a_planned_failover_loses_no_acknowledged_message_and_replies_continue(
     group: Watched, store: Redis
 ) -> None:
-    async with chatting(store) as chat:
+    async with serving(store, ScriptedEngine(by_hand=True, context_tokens=20_000), alone=False) as chat:
         await listens_to(store, 3)
         chat.engine.script("word " * 5000)
         await chat.running("Hello?", "word", conversation_id="another")

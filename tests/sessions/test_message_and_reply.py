@@ -1,4 +1,4 @@
-"""A message, its reply, and what stays of them."""
+"""A message, its reply, what stays of them, and what the engine is told of who asks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from redis.asyncio import Redis
 from engine.errors import PromptRejected
 from engine.messages import PLAIN, Message, ReplySpec
 from engine.scripted import ScriptedEngine
-from sessions import replica
-from sessions.errors import BadParams, Overloaded
-from sessions.events import Accepted, Delta, Done, Reason
-from sessions.records import Owner
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
+from sessions.errors import BadParams, ContextOverflow
+from sessions.events import Done, Reason
+from sessions.turn.prompt import OPERATOR_SALT
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder
 
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a connection that leaves leaves behind is looked for often."""
-    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+pytestmark = pytest.mark.usefixtures("often")
 
 
 class Counting(ScriptedEngine):
@@ -48,42 +43,7 @@ async def test_an_engine_that_refuses_a_prompt_after_all_ends_the_turn_with_its_
     assert "longer than the model's window" in done.error.message
 
 
-async def test_other_connections_are_told_the_question_too(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    second = Recorder()
-    await chat.history(second)
-    await chat.exchange("And again?")
-    assert (await second.next(Accepted)).content == "And again?"
-    assert reader.of(Accepted)[-1].content is None
-    assert reader.of(Accepted)[-1].ref == "ref"
-    assert second.of(Delta) == reader.of(Delta)[-len(second.of(Delta)) :]
-    chat.sessions.disconnect(second)
-
-
-async def test_the_model_reads_what_was_said_and_the_system_prompt(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
-    """An empty system prompt removes it."""
-
-    def prompt() -> list[tuple[str, str]]:
-        return [(message.role, message.content) for message in engine.requests[-1].messages]
-
-    await chat.exchange("I am Ada.", "Hello, Ada.", system="Be kind.")
-    await chat.exchange("Who am I?", "Ada.")
-    asked = [("user", "I am Ada."), ("assistant", "Hello, Ada."), ("user", "Who am I?")]
-    assert prompt() == [("system", "Be kind."), *asked]
-    await chat.exchange("And now?", "Ada.", system="")
-    await chat.exchange("Still?")
-    assert prompt() == [
-        *asked,
-        ("assistant", "Ada."),
-        ("user", "And now?"),
-        ("assistant", "Ada."),
-        ("user", "Still?"),
-    ]
-
-
-async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, owner: Owner) -> None:
+async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?")
     await chat.sessions.parts.storage.ledger.settle()
     assert await running_turns_in_store(store) == 0
@@ -93,32 +53,12 @@ async def test_every_key_of_a_conversation_expires(chat: Chat, store: Redis, own
         assert 0 < await store.pttl(key) <= 3_600_000 * 9 / 8
 
 
-async def test_a_server_with_all_its_turns_refuses_one_more(store: Redis, engine: ScriptedEngine) -> None:
-    async with serving(store, engine, max_turns=1) as chat:
-        await chat.running("Hello?")
-        with pytest.raises(Overloaded):
-            chat.begin_send("Hello!", conversation_id="other")
-        chat.cancel()
-
-
-async def test_nothing_is_left_in_memory_when_turns_ended_and_connections_left(
-    chat: Chat, reader: Recorder
-) -> None:
-    await chat.exchange("Hello?")
-    chat.sessions.disconnect(reader)
-    await eventually(lambda: chat.sessions.statistics().conversations == 0)
-    assert chat.sessions.statistics().turns == 0
-    assert not chat.sessions.parts.turns._by_turn
-    assert not chat.sessions.parts.directory._attached
-
-
-async def test_a_defect_is_told_to_its_sender_alone(chat: Chat, engine: ScriptedEngine) -> None:
+async def test_a_defect_is_told_to_its_sender_alone(chat: Chat) -> None:
     """What no one foresaw ends one request with a number that the log has."""
     await chat.exchange("Hello?")
     await chat.sessions.parts.client.hset(chat.keys.conversation, "seq", "seven")
     refusal = await chat.begin_send("Hello again?")
-    assert refusal is not None
-    assert refusal.code == "internal"
+    assert (refusal and refusal.code) == "internal"
     await chat.exchange("Hello elsewhere?", conversation_id="other")
 
 
@@ -129,3 +69,79 @@ async def test_messages_that_the_template_refuses_are_the_senders_fault(store: R
         with pytest.raises(BadParams, match="unspeakable"):
             await chat.send("Hello?")
     assert [key async for key in store.scan_iter("ms:{*")] == []
+
+
+async def test_a_request_names_its_owner_and_its_conversation(chat: Chat) -> None:
+    """So that nobody else's kept keys and values are matched, and its own are found again."""
+    await chat.exchange("Hello?")
+    await chat.exchange("Again?")
+    await chat.exchange("Hello?", conversation_id="another room")
+    owner = str(chat.owner)
+    reported = [(one.cache_salt, one.client, one.conversation) for one in chat.engine.requests]
+    assert reported == [(owner, owner, name) for name in (CONVERSATION_ID, CONVERSATION_ID, "another room")]
+
+
+async def test_the_operators_system_prompt_is_used_where_nobody_names_one_and_shared_by_all(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    """Under a salt of its own: guesses of it must not match what the same client said under it. It is kept with no conversation."""
+    for number, system in enumerate(("Be brief.", "Be long.")):
+        async with serving(store, engine, system_prompt=system) as chat:
+            await chat.exchange("Hello?", client_msg_id=f"message-{number}")
+            request = engine.requests[-1]
+            assert request.messages[0] == Message("system", system)
+            assert request.shares_system
+            assert request.client == str(chat.owner)
+            assert request.cache_salt == request.client + OPERATOR_SALT
+
+
+@pytest.mark.parametrize("named", ["I am your poet.", "Be brief."])
+async def test_a_client_that_names_a_system_prompt_gets_its_own_until_it_removes_it(
+    named: str, store: Redis, engine: ScriptedEngine
+) -> None:
+    """Also where it is the operator's, word for word: whether it was guessed must not be told."""
+    async with serving(store, engine, system_prompt="Be brief.") as chat:
+        await chat.exchange("Hello?", system=named)
+        await chat.exchange("And now?")
+        await chat.exchange("And without it?", system="")
+    own, kept, back = engine.requests
+    assert [one.messages[0].content for one in (own, kept, back)] == [named, named, "Be brief."]
+    assert [one.shares_system for one in (own, kept, back)] == [False, False, True]
+    assert own.cache_salt == kept.cache_salt == str(chat.owner)
+
+
+async def test_the_operators_system_prompt_counts_for_the_window(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    async with serving(store, engine, system_prompt="word " * 200) as chat:
+        with pytest.raises(ContextOverflow):
+            await chat.send("Hello?")
+
+
+MAX = 2**53
+
+
+@pytest.mark.parametrize(
+    ("acks", "acked"),
+    [((), None), ((2, 1), 2), ((0,), 0), ((-1, 4, MAX), None)],
+    ids=["none", "the furthest counts", "of the message alone", "of what was never told"],
+)
+async def test_the_tokens_up_to_the_furthest_ack_are_told(
+    chat: Chat, acks: tuple[int, ...], acked: int | None
+) -> None:
+    accepted = await chat.running("Hello?", "This reply was")
+    for place in acks:
+        chat.sessions.ack(chat.owner, CONVERSATION_ID, accepted.seq + place)
+    chat.sessions.ack(chat.owner, "nowhere", 1)
+    usage = (await chat.finish(accepted.turn_id)).usage
+    assert (usage.acked_tokens, usage.sent_tokens) == (acked, 9)
+    chat.sessions.ack(chat.owner, CONVERSATION_ID, accepted.seq)  # nothing runs there any more
+    assert chat.sessions.statistics().conversations == 1
+
+
+async def test_no_more_is_acked_than_was_handed_to_a_transport(chat: Chat, reader: Recorder) -> None:
+    accepted = await chat.running("Hello?", "This reply")
+    reader.set_sent(accepted.turn_id, 4)
+    chat.sessions.ack(chat.owner, CONVERSATION_ID, accepted.seq + 2)
+    usage = (await chat.stop()).usage
+    assert (usage.acked_tokens, usage.sent_tokens) == (1, 1)

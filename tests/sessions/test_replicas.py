@@ -7,20 +7,15 @@ from functools import partial
 import pytest
 from redis.asyncio import Redis
 
-from sessions import replica
 from sessions.conversation.conversation import Conversation
 from sessions.conversation.history_page import HistoryPage
 from sessions.events import Accepted, Delta, Done, Event, Gap, Reason, Removed, Resumed, Snapshot
 from sessions.records import digest
 from sessions.turn.message_request import Continue
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
+from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
 
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is looked at now and then is looked at often."""
-    monkeypatch.setattr(replica, "RENEW_S", 0.02)
+pytestmark = pytest.mark.usefixtures("often")
 
 
 @pytest.fixture
@@ -49,23 +44,6 @@ async def watchers(chat: Chat, store: Redis) -> int:
 async def until_watched_remotely(live_conversation: Conversation) -> None:
     """Until the owner knows that the other replica watches."""
     await eventually(lambda: live_conversation.others.watched)
-
-
-async def test_every_event_reaches_the_other_replicas_connections(
-    chat: Chat, followed: Chat, reader: Recorder
-) -> None:
-    requested = len(reader.events)
-    accepted = await chat.running("Hello?", "This")
-    chat.engine.step(20)
-    done = await followed.reader.next(Done)
-    await reader.next(Done, count=2)
-    assert followed.reader.of(Accepted)[0].content == "Hello?"
-    assert plain(followed.reader.events) == plain(reader.events[requested:])
-    assert digest(followed.reader.text(accepted.turn_id)) == done.text_sha256
-    await chat.wait_idle()
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-    assert (await followed.reader.next(Removed)).turn_id == done.turn_id
-    assert continuous(followed.reader.events)
 
 
 async def test_the_other_replica_shows_the_running_reply_and_follows_it(chat: Chat, other: Chat) -> None:
@@ -132,7 +110,7 @@ async def test_it_is_cancelled_when_that_one_leaves_or_its_replica_dies(
     await until_watched_remotely(chat.live_conversation)
     chat.leave()
     if dies:
-        await store.delete(f"ms:replica:{followed.sessions.parts.storage.ownership.replica}")
+        await followed.lose_lease()
     else:
         followed.leave()
     await chat.wait_idle()
@@ -222,18 +200,7 @@ async def test_a_store_that_lost_events_begins_another_epoch(
         gap = await one.next(Gap)
         assert gap.epoch != reader.of(Accepted)[0].epoch
         await one.until(partial(has_seen, one, reader.of(Done)[-1].seq))
-    assert [content for _, content in await chat.messages()] == ["Hi!", "Hi.", "And now?", "Now."]
-
-
-async def test_one_who_saw_more_than_the_store_has_begins_another_epoch(chat: Chat, reader: Recorder) -> None:
-    await chat.exchange("Hello?")
-    epoch = reader.of(Accepted)[0].epoch
-    returned = Recorder()
-    await chat.resume(returned, 1000, epoch=epoch)
-    assert returned.of(Gap)[0].epoch != epoch
-    await chat.exchange("And now?")
-    assert reader.of(Gap)[0].epoch == returned.of(Gap)[0].epoch
-    chat.leave(returned)
+    assert await chat.texts() == ["Hi!", "Hi.", "And now?", "Now."]
 
 
 async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
@@ -242,7 +209,7 @@ async def test_a_duplicate_of_an_ended_turn_attaches_to_what_happens_elsewhere(
     """Whoever sends is attached, whatever the answer is."""
     done = await chat.exchange("Hi!", "Hi.", client_msg_id="one")
     await other.send("Hi!", client_msg_id="one")
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+    await chat.take_back(done.turn_id)
     assert (await other.reader.next(Removed)).turn_id == done.turn_id
     await chat.exchange("And now?", "Now.")
     assert (await other.reader.next(Accepted, count=2)).content == "And now?"
@@ -258,9 +225,7 @@ async def cut(chat: Chat) -> Done:
     return done
 
 
-async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(chat: Chat, other: Chat) -> None:
     first = await cut(chat)
     other.engine.script(" three four")
     going = await other.running("", " three", place=Continue(first.message_id), client_msg_id="more")
@@ -275,24 +240,22 @@ async def test_a_reply_that_was_cut_here_goes_on_on_the_other_replica(
     await chat.send("", place=Continue(first.message_id), client_msg_id="more", reader=again)
     assert [(delta.off, delta.text) for delta in again.of(Delta)] == [(7, " three")]
     other.engine.step(3)
-    done = await reader.next(Done, count=2)
+    done = await chat.reader.next(Done, count=2)
     assert (done.message_id, done.text_sha256) == (first.message_id, digest("One two three four"))
-    assert continuous(reader.events)
+    assert continuous(chat.reader.events)
     for each in (late, gapped, again):
         chat.leave(each)
 
 
-async def test_what_the_other_replica_added_is_taken_back_here(
-    chat: Chat, followed: Chat, reader: Recorder
-) -> None:
+async def test_what_the_other_replica_added_is_taken_back_here(chat: Chat, followed: Chat) -> None:
     first = await cut(chat)
     chat.engine.script(" three four")
     going = await chat.running("", " three four", place=Continue(first.message_id))
     done = await chat.finish(going.turn_id)
     await followed.reader.until(lambda: followed.reader.of(Done)[-1:] == [done])
     await chat.wait_idle()
-    await followed.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
-    for each in (reader, followed.reader):
+    await followed.take_back(done.turn_id)
+    for each in (chat.reader, followed.reader):
         page = await each.next(HistoryPage)
         assert (await each.next(Removed)).turn_id == done.turn_id
         assert [message.content for message in page.messages][-1] == "One two"
@@ -300,14 +263,14 @@ async def test_what_the_other_replica_added_is_taken_back_here(
 
 @pytest.mark.parametrize("shown", ["", " three"])
 async def test_a_reply_that_goes_on_where_its_replica_dies_keeps_what_came(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder, shown: str
+    chat: Chat, other: Chat, reader: Recorder, shown: str
 ) -> None:
     first = await cut(chat)
     before = (await chat.history()).messages
     chat.engine.script(" three four")
     going = await chat.running("", shown, place=Continue(first.message_id), client_msg_id="more")
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    assert await other.sessions.parts.reaper.reap() == 1
+    await chat.lose_lease()
+    assert await other.reap() == 1
     assert (other.sessions.statistics().reaped, chat.sessions.statistics().reaped) == (1, 0)
     chat.engine.step()
     done = await reader.next(Done, count=2)

@@ -22,15 +22,13 @@ from sessions.commands.acceptance import MAX_CONCURRENT
 from sessions.errors import Busy, StoreDown
 from sessions.events import Accepted, Delta, Done, Journalled, Reason, Removed, Status
 from sessions.observer import Observer
-from sessions.records import Client, Owner
+from sessions.records import Client
 from sessions.replicas import reaper
 from sessions.running import runner
-from sessions.service import Sessions
 from sessions.store import journal
 from sessions.store.journal import TurnJournal
 from sessions.store.pool import CALL_S
 from sessions.turn.message_request import Continue, Regenerate
-from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.sessions.server_group import happened, node
@@ -113,13 +111,11 @@ async def test_a_store_that_hangs_is_an_outage_after_seconds_however_many_wait_f
     await chat.wait_idle()
 
 
-async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
-    chat: Chat, reader: Recorder, store: Redis, pid: int
-) -> None:
+async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(chat: Chat, store: Redis, pid: int) -> None:
     accepted = await chat.running("Hello?", "This")
     with stalled(pid):
         chat.engine.step(20)
-        done = await reader.next(Done)
+        done = await chat.reader.next(Done)
         assert (done.saved, done.reason) == (False, Reason.STOP)
     await chat.wait_idle()
     record = await chat.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
@@ -127,7 +123,7 @@ async def test_an_end_in_a_stall_is_told_at_once_and_saved_later(
     assert record.done is not None
     assert (record.done.saved, record.done.text_sha256) == (True, done.text_sha256)
     assert await journal_is_whole(chat)
-    assert len(reader.of(Done)) == 1
+    assert len(chat.reader.of(Done)) == 1
     assert await running_turns_in_store(store) == 0
 
 
@@ -173,7 +169,7 @@ async def test_a_queued_message_that_the_store_does_not_take_in_time_is_refused_
     assert continuous([event for event in reader.events if not isinstance(event, Status)])
     assert await journal_is_whole(chat)
     reply = chat.engine._reply
-    assert [content for _, content in await chat.messages()] == ["One?", reply, "Two?", reply]
+    assert await chat.texts() == ["One?", reply, "Two?", reply]
     back = Recorder()
     await chat.resume(back, 0)
     assert continuous(back.events)
@@ -268,27 +264,17 @@ def stalling(pid: int, begin: Callable[..., Awaitable[bool]]) -> Callable[..., A
     return begun
 
 
-async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR0917 - fixtures
-    store_url: str,
-    store: Redis,
-    pid: int,
-    owner: Owner,
-    engine: ScriptedEngine,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(
+    store_url: str, store: Redis, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store carried out what its client had given up on. The conversation must not stay busy for ever."""
     monkeypatch.setattr(reaper, "REAP_S", 3600.0)  # it reaps when it is told to
     impatient = Redis.from_url(store_url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
-    sessions = Sessions(client=impatient, engine=engine, policy=Policy(ttl_s=60, max_turns=10))
-    async with impatient, sessions.running(alone=True):
-        chat = Chat(sessions, engine, owner, Recorder())
+    async with impatient, serving(impatient) as chat:
+        history, reap = chat.sessions.parts.storage.history, chat.sessions.parts.reaper.reap
         await chat.exchange("Hello?", "Hello.")
         with monkeypatch.context() as patched:
-            patched.setattr(
-                sessions.parts.storage.history,
-                "begin",
-                stalling(pid, sessions.parts.storage.history.begin),
-            )
+            patched.setattr(history, "begin", stalling(pid, history.begin))
             assert isinstance(await chat.begin_send("And now?", client_msg_id="lost"), StoreDown)
         os.kill(pid, signal.SIGCONT)
         while not await store.hget(chat.keys.conversation, "running"):
@@ -297,12 +283,12 @@ async def test_an_acceptance_that_nobody_learned_of_is_withdrawn(  # noqa: PLR09
             await chat.send("And now?", client_msg_id="lost")
         with pytest.raises(Busy):
             await chat.send("Something else.")
-        assert await sessions.parts.reaper.reap() == 1
+        assert await reap() == 1
         assert [type(event) for event in chat.reader.events[-2:]] == [Accepted, Removed]
         await chat.exchange("And now?", "Now.", client_msg_id="lost")
         assert continuous(chat.reader.events)
-        assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
-        assert await chat.sessions.parts.reaper.reap() == 0
+        assert await chat.texts() == ["Hello?", "Hello.", "And now?", "Now."]
+        assert await reap() == 0
 
 
 async def test_the_reaper_outlives_all_trouble(
@@ -350,8 +336,8 @@ async def test_a_defect_at_an_end_costs_nobody_else_anything(store: Redis, engin
     async with serving(store, engine, observer=AbruptEngine()) as chat:
         await chat.exchange("Hello?", "Hello.")
         await chat.exchange("And now?", "Now.")
-        assert await chat.sessions.parts.reaper.reap() == 0
-        assert [content for _, content in await chat.messages()] == ["Hello?", "Hello.", "And now?", "Now."]
+        assert await chat.reap() == 0
+        assert await chat.texts() == ["Hello?", "Hello.", "And now?", "Now."]
 
 
 async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_saved(
@@ -361,8 +347,7 @@ async def test_a_server_stops_though_messages_wait_behind_an_end_that_is_not_sav
     monkeypatch.setattr(turn_manager, "DRAIN_CANCEL_S", 0.1)
     async with serving(store, engine) as chat:
         await chat.running("One?", "This")
-        chat.begin_send("Two?", on_busy="enqueue")
-        await chat.reader.next(Accepted, count=2)
+        await chat.enqueue("Two?")
         os.kill(pid, signal.SIGKILL)
         chat.engine.step(20)
         assert not (await chat.reader.next(Done)).saved

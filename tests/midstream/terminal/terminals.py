@@ -75,6 +75,11 @@ class Terminal:
     def enters(self, line: str) -> None:
         self.types(line + ENTER)
 
+    async def says(self, line: str) -> None:
+        """Enters a line at the next prompt."""
+        await self.prompts()
+        self.enters(line)
+
     def interrupts(self) -> None:
         """Sends the signal that the system makes of Ctrl-C, where no program reads the keys."""
         self._process.send_signal(signal.SIGINT)

@@ -12,12 +12,12 @@ import pytest
 
 import midstream
 from app.keys import add_key
-from connections.protocol.errors import Close, CloseCode
 from engine.api import Streamer
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
 from sessions.errors import NotFound, StoreDown
 from tests.app.in_process_service import InProcessService, serving
+from tests.midstream.conftest import cut
 from tests.midstream.terminal.terminals import CTRL_C, CTRL_D, ENTER, UP, Terminal, chatting, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
@@ -61,8 +61,7 @@ async def test_a_reply_is_shown_as_markdown_whose_words_are_whole(
 ) -> None:
     running.engine.script([f"# Sorting\n\n{'Mergesort is stable. ' * 9}\n\n", TABLE, "\n```py\nx = 1\n```\n"])
     async with chatting(running.url, tmp_path, columns=40) as terminal:
-        await terminal.prompts()
-        terminal.enters("How?")
+        await terminal.says("How?")
         await terminal.prompts()
         rows = [row.strip() for row in terminal.rows]
         started = rows.index("> How?")
@@ -82,8 +81,7 @@ async def test_a_reply_is_shown_once_however_it_comes(tmp_path: Path) -> None:
         serving(tmp_path / "s", engine) as running,
         chatting(running.url, tmp_path, columns=30, lines=12) as terminal,
     ):
-        await terminal.prompts()
-        terminal.enters("List them.")
+        await terminal.says("List them.")
         await terminal.shows("item59")
         await terminal.prompts()
         assert [terminal.text.count(f"item{number} with") for number in range(60)] == [1] * 60
@@ -96,8 +94,7 @@ async def test_a_stopped_reply_keeps_what_is_on_the_screen_and_goes_on(
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
     async with chatting(running.url, tmp_path, "--client-id", "ann") as terminal:
-        await terminal.prompts()
-        terminal.enters("Go on.")
+        await terminal.says("Go on.")
         await terminal.shows("word word")
         terminal.types(CTRL_C)
         await terminal.shows(STOPPED)
@@ -118,8 +115,7 @@ async def test_the_wait_is_shown_until_text_comes(tmp_path: Path) -> None:
     async with serving(tmp_path / "s", engine) as running, midstream.connect(running.ws_url) as other:
         await other.send("I was first.")
         async with chatting(running.url, tmp_path) as terminal:
-            await terminal.prompts()
-            terminal.enters("And I?")
+            await terminal.says("And I?")
             await terminal.shows("Waiting, you are next")
             engine.step(8)
             await terminal.shows("Here I am.")
@@ -131,17 +127,14 @@ async def test_lines_are_edited_and_found_again_in_a_later_chat(
     running: InProcessService, tmp_path: Path
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Helo.\x1b[D\x1b[Dl")
+        await terminal.says("Helo.\x1b[D\x1b[Dl")
         await terminal.prompts()
         await leaves(terminal)
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types(UP + ENTER)
-        await terminal.prompts()
-        terminal.enters("first\x1b\rsecond")
-        await terminal.prompts()
-        terminal.enters("Not this\x03That.")
+        await terminal.says("first\x1b\rsecond")
+        await terminal.says("Not this\x03That.")
         await leaves(terminal)
     requested = [request.messages[-1].content for request in running.engine.requests]
     assert requested == ["Hello.", "Hello.", "first\nsecond", "That."]
@@ -152,8 +145,7 @@ async def test_what_is_typed_is_not_kept_where_that_is_not_wanted(
     running: InProcessService, tmp_path: Path
 ) -> None:
     async with chatting(running.url, tmp_path, "--no-history") as terminal:
-        await terminal.prompts()
-        terminal.enters("Hello.")
+        await terminal.says("Hello.")
         await leaves(terminal)
     assert not (tmp_path / "midstream" / "chat-history").exists()
 
@@ -162,8 +154,7 @@ async def test_what_is_typed_while_a_reply_is_written_waits_for_the_prompt(tmp_p
     engine = ByHand()
     engine.script(["One,", " two."])
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Count.")
+        await terminal.says("Count.")
         await engine.requested.wait()
         engine.step()
         await terminal.shows("One,")
@@ -181,8 +172,7 @@ async def test_the_conversation_that_is_open_is_named_and_shown(
     running.engine.script("It is **noted**.")
     async with chatting(running.url, tmp_path) as terminal:
         await terminal.shows("This is a new conversation.")
-        await terminal.prompts()
-        terminal.enters("My name is Ann.")
+        await terminal.says("My name is Ann.")
         await leaves(terminal)
         assert "kept as terminal." in terminal.text
     async with chatting(running.url, tmp_path) as terminal:
@@ -192,8 +182,7 @@ async def test_the_conversation_that_is_open_is_named_and_shown(
         assert "> My name is Ann.\nIt is noted.\n>" in terminal.text
         terminal.enters("/new")
         await terminal.shows("This is a new conversation.")
-        await terminal.prompts()
-        terminal.enters("Who am I?")
+        await terminal.says("Who am I?")
         await leaves(terminal)
     assert len(running.engine.requests[-1].messages) == 1
 
@@ -202,8 +191,7 @@ async def test_a_conversation_is_deleted_only_when_that_is_confirmed(
     running: InProcessService, tmp_path: Path
 ) -> None:
     async with chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("About trees.")
+        await terminal.says("About trees.")
         await terminal.prompts()
         for answer, times in (("n", 0), ("y", 1)):
             terminal.enters("/delete")
@@ -216,8 +204,7 @@ async def test_a_conversation_is_deleted_only_when_that_is_confirmed(
 
 async def test_an_unknown_command_is_answered_here(running: InProcessService, tmp_path: Path) -> None:
     async with chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("/hlep")
+        await terminal.says("/hlep")
         await terminal.shows("did you mean /help?")
         await terminal.prompts()
         terminal.types("/re\t\t")
@@ -232,8 +219,7 @@ async def test_replies_are_shown_as_they_are_where_that_is_wanted(
 ) -> None:
     running.engine.script("# Good *day*.\x1b[31m\n")
     async with chatting(running.url, tmp_path, "--plain") as terminal:
-        await terminal.prompts()
-        terminal.enters("Hello.")
+        await terminal.says("Hello.")
         await terminal.shows("# Good *day*.\\x1b[31m")
         await leaves(terminal)
 
@@ -243,11 +229,9 @@ async def test_a_terminal_that_can_do_little_is_written_to_plainly(
 ) -> None:
     running.engine.script("# Good *day*.")
     async with chatting(running.url, tmp_path, TERM="dumb") as terminal:
-        await terminal.prompts()
-        terminal.enters("Hello.")
+        await terminal.says("Hello.")
         await terminal.shows("# Good *day*.")
-        await terminal.prompts()
-        terminal.enters(
+        await terminal.says(
             "/quit"
         )  # such a prompt is shown before its keys are read one by one: Ctrl-D may come too early
         assert await terminal.exit_code() == 0
@@ -257,8 +241,7 @@ async def test_a_terminal_may_change_its_size_while_a_reply_is_written(tmp_path:
     engine = ByHand()
     engine.script(["Some words that are", " shown in a row,", " and more."])
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Speak.")
+        await terminal.says("Speak.")
         await engine.requested.wait()
         engine.step()
         await terminal.shows("that are")
@@ -292,8 +275,7 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
     engine = Deaf()
     engine.script(LONG)
     async with serving(tmp_path / "s", engine) as running, chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Go on.")
+        await terminal.says("Go on.")
         await terminal.shows("word")
         terminal.types(CTRL_C)
         await engine.cancel_requested.wait()
@@ -302,17 +284,11 @@ async def test_a_second_ctrl_c_leaves_where_the_first_is_not_confirmed(tmp_path:
         assert "Bye." in terminal.text
 
 
-def cut(running: InProcessService) -> None:
-    (connection,) = running.service._lifecycle._manager.connections()
-    connection.shut(Close(CloseCode.DRAIN, "The server stops; reconnect."))
-
-
 async def test_a_reply_goes_on_over_a_lost_connection(running: InProcessService, tmp_path: Path) -> None:
     running.engine._pace_s = 0.005
     running.engine.script(f"{'word ' * 200}The end.")
     async with chatting(running.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Go on.")
+        await terminal.says("Go on.")
         await terminal.shows("word")
         cut(running)
         await terminal.shows("disconnected (1012): The server stops; reconnect.; trying again]")
@@ -338,8 +314,7 @@ async def test_a_service_that_does_not_come_back_is_told(running: InProcessServi
     running.engine._pace_s = 0.005
     running.engine.script(LONG)
     async with chatting(running.url, tmp_path, "--reconnect-s", "0") as terminal:
-        await terminal.prompts()
-        terminal.enters("Go on.")
+        await terminal.says("Go on.")
         await terminal.shows("word")
         cut(running)
         await terminal.shows("[the connection is lost]")
@@ -373,8 +348,7 @@ async def test_thoughts_are_a_line_and_calls_are_told_with_their_arguments_and_r
     tooled.engine.script([Thought("Secret"), Thought(" thought."), "I pay.", Call("pay", '{"sum": 5}')])
     tooled.engine.script(["All paid."])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Pay.")
+        await terminal.says("Pay.")
         await terminal.shows("All paid.")
         await terminal.prompts()
         rows = [
@@ -398,8 +372,7 @@ async def test_a_call_that_asks_is_allowed_or_denied_at_the_terminal(
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Pay.")
+        await terminal.says("Pay.")
         await terminal.shows_question("Allow ask_pay {}? [y/n] ")
         terminal.enters("perhaps")
         await terminal.shows("Allow ask_pay {}? [y/n]", times=2)
@@ -416,8 +389,7 @@ async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
     tooled.engine.script([Call("order")])
     tooled.engine.script(["It comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Tea.")
+        await terminal.says("Tea.")
         await terminal.shows("order: Which tea? (! declines)")
         await terminal.shows_question("Size (small / large): ")
         terminal.enters("huge")  # is asked again
@@ -449,8 +421,7 @@ async def test_a_question_of_a_tool_may_be_declined(tooled: InProcessService, tm
     tooled.engine.script([Call("order")])
     tooled.engine.script(["Nothing comes."])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Tea.")
+        await terminal.says("Tea.")
         await terminal.shows_question("Size (small / large): ")
         terminal.enters("!")
         await terminal.shows("Nothing comes.")
@@ -464,8 +435,7 @@ async def test_a_decision_that_the_store_can_not_take_is_asked_for_again(
     refuse_answers(monkeypatch, StoreDown("Not now."), NotFound("No more."))
     tooled.engine.script([Call("ask_pay")])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Pay.")
+        await terminal.says("Pay.")
         await terminal.shows_question("Allow ask_pay {}? [y/n] ")
         terminal.enters("y")
         await terminal.shows("store_unavailable: Not now.")
@@ -500,8 +470,7 @@ async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up
 ) -> None:
     tooled.engine.script(["I ask.", Call("ask_pay")])
     async with chatting(tooled.url, tmp_path) as terminal:
-        await terminal.prompts()
-        terminal.enters("Pay.")
+        await terminal.says("Pay.")
         await terminal.shows_question("[y/n] ")
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.shows("I ask.")
@@ -522,8 +491,7 @@ async def test_where_another_device_decides_first_the_terminal_shows_that(
         chatting(tooled.url, tmp_path, *options) as terminal,
         midstream.connect(tooled.ws_url, client_id="ann", features=("tools",)) as other,
     ):
-        await terminal.prompts()
-        terminal.enters("Pay.")
+        await terminal.says("Pay.")
         await terminal.shows_question("[y/n] ")
         reply = await other.rejoin()
         assert reply is not None

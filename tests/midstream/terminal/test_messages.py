@@ -1,10 +1,24 @@
-"""What the terminal says of replies and conversations."""
+"""What the terminal says of replies, conversations and a start that fails, and which lines are commands."""
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
+
 import pytest
 
-from midstream import Status
+from midstream import Disconnected, NotConnected, Status
+from midstream.terminal.session import (
+    HELP,
+    NAMES,
+    Command,
+    Message,
+    UnknownCommand,
+    error_message,
+    help_lines,
+    read,
+)
 from midstream.terminal.texts import (
     ago,
     end_text,
@@ -76,3 +90,75 @@ def test_tools_are_offered_to_the_model_that_is_asked_next_by_whatever_name() ->
     requested = requested_model({"model": "small", "requested_model": "big"})
     names = (requested, requested_model({"model": "small"}), "best", None)
     assert [bool(offered_tools(ready, name)) for name in names] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning"),
+    [
+        ("Hello.\n", Message("Hello.")),
+        ("  two\nlines ", Message("two\nlines")),
+        (" \n", None),
+        ("/new", Command("new", "")),
+        ("/rename  A good title \n", Command("rename", "A good title")),
+        ("/regenerate", Command("retry", "")),
+        ("/again", Command("retry", "")),
+        ("/exit", Command("quit", "")),
+        ("//etc/hosts has what?", Message("/etc/hosts has what?")),
+        ("/hlep me", UnknownCommand("hlep")),
+        ("/", UnknownCommand("")),
+    ],
+)
+def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
+    assert read(line) == meaning
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("hlep", "did you mean /help?"), ("LIST", "did you mean /list?"), ("xyzzy", "/help lists")],
+)
+def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, hint: str) -> None:
+    assert hint in str(UnknownCommand(name))
+    assert "type two" in str(UnknownCommand(name))
+
+
+def test_the_help_names_every_command_and_fits_a_terminal() -> None:
+    assert [usage for usage in HELP if not any(line.startswith(usage) for line in help_lines())] == []
+    assert max(map(len, help_lines())) <= 100
+    assert all(isinstance(read(f"/{name}"), Command) for name in NAMES)
+
+
+REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "message"),
+    [
+        (
+            "ws://127.0.0.1:1/v1/ws",
+            REFUSED,
+            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
+        ),
+        ("ws://chat.example/v1/ws", REFUSED, "Nothing listens at chat.example; is the service running?"),
+        (
+            "ws://localhost:1/v1/ws",
+            OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] …"),
+            "Nothing listens at localhost:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
+        ),
+        ("ws://no.example/v1/ws", socket.gaierror(-2, "?"), "Unknown host: no.example."),
+        (
+            "wss://a.example/v1/ws",
+            ssl.SSLError("bad"),
+            "a.example can't be reached by TLS: ('bad',). If it has no TLS, write ws://a.example.",
+        ),
+        ("ws://a.example/v1/ws", TimeoutError(), "a.example does not answer."),
+        ("ws://a.example/v1/ws", Disconnected(1013, "Full."), "a.example: disconnected (1013): Full."),
+        ("ws://a.example/v1/ws", OSError(5, "Broken"), "a.example: [Errno 5] Broken"),
+        (
+            "ws://a.example/x",
+            NotConnected("HTTP 404"),
+            "ws://a.example/x is not a chat service, or denied access: HTTP 404",
+        ),
+    ],
+)
+def test_a_service_that_is_not_reached_is_told_in_a_sentence(url: str, error: OSError, message: str) -> None:
+    assert error_message(url, error) == message

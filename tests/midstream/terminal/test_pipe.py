@@ -15,10 +15,9 @@ from websockets.asyncio.server import ServerConnection, serve
 import midstream
 from app.keys import add_key
 from engine.scripted import Call, ScriptedEngine
-from sessions.errors import StoreDown
 from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import client_id_of, command, environment, piped
-from tests.midstream.terminal.tools import TOOLS, refuse_answers
+from tests.midstream.terminal.tools import TOOLS
 
 LONG = "word " * 20_000
 
@@ -157,10 +156,6 @@ async def test_a_wrong_key_is_told(tmp_path: Path) -> None:
     ("address", "message"),
     [
         (
-            "127.0.0.1:1",
-            "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
-        ),
-        (
             "http://127.0.0.1:1",
             "Nothing listens at 127.0.0.1:1; start it with `midstream serve`, or name another place: `midstream chat HOST:PORT`.",
         ),
@@ -254,18 +249,6 @@ async def test_a_call_that_asks_is_denied_and_said_so(tmp_path: Path) -> None:
     assert (code, out) == (0, "I ask.\nNot paid.\n")
     assert err == ("midstream: ask_pay needs approval, but the input is not a terminal: denied.\n")
     assert running.engine.requests[1].messages[-1].content.startswith("The user did not allow this call.")
-
-
-async def test_a_denial_that_the_store_can_not_take_is_said_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse_answers(monkeypatch, StoreDown("Not now."))
-    async with serving(tmp_path / "service", tools=TOOLS) as running:
-        running.engine.script(["I ask.", Call("ask_pay")])
-        running.engine.script(["Not paid."])
-        _, out, err = await piped(running.ws_url, tmp_path, "Pay.\n")
-    assert out == "I ask.\nNot paid.\n"
-    assert "midstream: store_unavailable: Not now.\n" in err
 
 
 async def test_the_tools_are_listed_and_offered_unless_they_are_switched_off(tmp_path: Path) -> None:

@@ -9,13 +9,10 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.messages import PLAIN, Message, ReplySpec
-from engine.scripted import ScriptedEngine
 from sessions.commands.branches import MAX_CHILDREN
 from sessions.conversation.history_page import HistoryPage
 from sessions.errors import BadParams, Busy, Conflict, NotFound
 from sessions.events import Accepted, Done, Reason, Removed, Status
-from sessions.service import Sessions
-from sessions.store.ownership import RunningTurn
 from sessions.turn.message_request import Append, Edit, Regenerate
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder, continuous
@@ -29,7 +26,7 @@ async def ids(chat: Chat) -> list[str]:
 
 async def history_texts(chat: Chat) -> list[str]:
     await chat.wait_idle()
-    return [content for _, content in await chat.messages()]
+    return await chat.texts()
 
 
 async def count(chat: Chat) -> int:
@@ -37,25 +34,21 @@ async def count(chat: Chat) -> int:
     return page.conversations[0].messages
 
 
-def prompt(engine: ScriptedEngine) -> list[str]:
-    return [message.content for message in engine.requests[-1].messages]
-
-
 async def regenerate(chat: Chat, reply_id: str, reply: str) -> Done:
     return await chat.exchange("", reply, place=Regenerate(reply_id))
 
 
-async def test_an_edit_and_another_reply_stand_beside_the_old_ones(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
+async def test_an_edit_and_another_reply_stand_beside_the_old_ones(chat: Chat) -> None:
     """For another reply no message of the user's is written; the prompt ends with the one that is answered again."""
     first = await chat.exchange("Hello?", "Hello.")
     await chat.exchange("One?", "One.")
     _, answer, one, old = await ids(chat)
+    await chat.history(second := Recorder())
     await regenerate(chat, old, "Uno.")
     accepted = chat.reader.of(Accepted)[-1]
-    assert (accepted.message_id, accepted.parent_id) == (one, answer)
-    assert prompt(engine) == ["Hello?", "Hello.", "One?"]
+    assert (accepted.message_id, accepted.parent_id, accepted.content) == (one, answer, None)
+    assert second.of(Accepted)[-1].content == "One?"  # others are told which message is answered again
+    assert chat.prompt() == ["Hello?", "Hello.", "One?"]
     assert await history_texts(chat) == ["Hello?", "Hello.", "One?", "Uno."]
     new = (await chat.history()).messages[-1]
     assert (new.siblings, new.parent_id) == ([old, new.message_id], one)
@@ -64,12 +57,12 @@ async def test_an_edit_and_another_reply_stand_beside_the_old_ones(
     assert chat.reader.of(Accepted)[-1].parent_id == answer
     two = (await chat.history()).messages[2]
     assert two.siblings == [one, two.message_id]
-    assert prompt(engine) == ["Hello?", "Hello.", "Two?"]
+    assert chat.prompt() == ["Hello?", "Hello.", "Two?"]
     assert await count(chat) == 7
     await regenerate(chat, first.message_id, "Hi.")  # further up
     await chat.exchange("And now?", "Now.")
     assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
-    assert prompt(engine) == ["Hello?", "Hi.", "And now?"]
+    assert chat.prompt() == ["Hello?", "Hi.", "And now?"]
     page = await chat.history(leaf=one)  # down to its newest reply
     assert [message.content for message in page.messages] == ["Hello?", "Hello.", "One?", "Uno."]
     await chat.exchange("Go on.", "On.")
@@ -96,17 +89,6 @@ async def test_a_running_reply_is_shown_with_its_siblings(chat: Chat) -> None:
     assert [message.message_id for message in older.messages] == [question.message_id]
 
 
-async def test_others_are_told_which_message_is_answered_again(chat: Chat) -> None:
-    second = Recorder()
-    done = await chat.exchange("Hello?", "Hello.")
-    question, _ = await ids(chat)
-    await chat.history(second)
-    await regenerate(chat, done.message_id, "Hi.")
-    accepted = second.of(Accepted)[-1]
-    assert (accepted.message_id, accepted.content) == (question, "Hello?")
-    assert chat.reader.of(Accepted)[-1].content is None
-
-
 async def test_another_reply_that_is_stopped_is_kept_and_one_that_is_rolled_back_goes_alone(
     chat: Chat, reader: Recorder
 ) -> None:
@@ -131,7 +113,7 @@ async def test_an_ended_reply_is_taken_back_alone_and_the_message_with_the_last_
     second = await regenerate(chat, first.message_id, "Hi.")
     third = await regenerate(chat, first.message_id, "Hey.")
     for done, left in ((third, ["Hello?", "Hi."]), (first, ["Hello?", "Hi."]), (second, [])):
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+        await chat.take_back(done.turn_id)
         assert await history_texts(chat) == left
     assert await count(chat) == 0
     assert len(chat.reader.of(Removed)) == 3
@@ -142,8 +124,8 @@ async def test_a_reply_that_was_followed_stays_and_its_sibling_may_go(chat: Chat
     second = await regenerate(chat, first.message_id, "Hi.")
     await chat.exchange("And now?", "Now.")
     with pytest.raises(Conflict):
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
+        await chat.take_back(second.turn_id)
+    await chat.take_back(first.turn_id)
     assert await history_texts(chat) == ["Hello?", "Hi.", "And now?", "Now."]
 
 
@@ -178,6 +160,8 @@ async def test_the_same_request_makes_one_turn_and_another_one_under_its_id_is_a
 
 
 async def test_a_place_must_be_a_message_of_the_right_kind(chat: Chat) -> None:
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
     await chat.exchange("Hello?", "Hello.")
     question, answer = await ids(chat)
     for place in (Regenerate(question), Edit(answer)):
@@ -186,26 +170,9 @@ async def test_a_place_must_be_a_message_of_the_right_kind(chat: Chat) -> None:
     for place in (Regenerate("msg_x"), Edit("msg_x")):
         with pytest.raises(NotFound):
             await chat.send("x", place=place)
+    with pytest.raises(NotFound):
+        await chat.history(leaf="msg_x")
     assert await history_texts(chat) == ["Hello?", "Hello."]
-
-
-async def test_a_reaper_closes_another_reply_and_keeps_the_old_one(
-    chat: Chat, store: Redis, engine: ScriptedEngine, sessions: Sessions
-) -> None:
-    """Its replica is dead; what was journalled of it is what was seen."""
-    done = await chat.exchange("Hello?", "Hello.")
-    accepted = await chat.running("", "This", place=Regenerate(done.message_id))
-    live = chat.live_conversation.turns[0]
-    record = live.record
-    sessions.parts.priority_client.journal._waiting.clear()
-    orphan = RunningTurn(
-        owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica="another, dead"
-    )
-    await sessions.parts.reaper._close(orphan)
-    chat.cancel()
-    assert await history_texts(chat) == ["Hello?", "This"]
-    reply = (await chat.history()).messages[-1]
-    assert (reply.status, reply.siblings) == ("interrupted", [done.message_id, record.reply_id])
 
 
 async def test_others_who_are_attached_are_told_of_another_branch_once(chat: Chat, reader: Recorder) -> None:
@@ -237,32 +204,22 @@ async def test_whoever_is_told_of_another_branch_learns_what_a_new_reply_waits_f
     assert [type(event) for event in chat.reader.events[-2:]] == [HistoryPage, Status]
 
 
-async def test_no_other_branch_becomes_active_under_a_running_reply(
-    chat: Chat, store: Redis, engine: ScriptedEngine
-) -> None:
+async def test_no_other_branch_becomes_active_under_a_running_reply(chat: Chat, store: Redis) -> None:
     """Be it written here or on another replica; one that is just ending is waited for."""
-    engine.hold_cancels = True
+    chat.engine.hold_cancels = True
     done = await chat.exchange("Hello?", "Hello.")
     await chat.running("One?", "This")
     with pytest.raises(Busy):
         await chat.history(leaf=done.message_id)
     chat.cancel()
     pending = asyncio.ensure_future(chat.history(leaf=done.message_id))
-    engine.step()
+    chat.engine.step()
     assert (await pending).messages[-1].content == "This"
     await chat.wait_idle()
     await store.hset(chat.keys.conversation, "running", "a turn elsewhere")
     with pytest.raises(Busy):
         await chat.history(leaf=done.message_id)
     await store.hset(chat.keys.conversation, "running", "")
-
-
-async def test_a_leaf_must_be_a_message_of_the_conversation(chat: Chat) -> None:
-    with pytest.raises(NotFound):
-        await chat.history(leaf="msg_x")
-    await chat.exchange("Hello?")
-    with pytest.raises(NotFound):
-        await chat.history(leaf="msg_x")
 
 
 async def test_a_message_that_comes_with_another_branch_goes_behind_that(chat: Chat, store: Redis) -> None:

@@ -25,11 +25,9 @@ from sessions.events import (
 )
 from sessions.records import digest
 from sessions.turn.message_request import (
-    Append,
     Continue,
     GenerationConfig,
     MessageRequest,
-    Placement,
     Regenerate,
 )
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, Options, eventually, filtering, serving
@@ -62,17 +60,6 @@ async def running_rest(
     return await chat.running("", shown, **options)
 
 
-async def queued(chat: Chat, content: str = "", *, place: Placement) -> Accepted:
-    """Sends behind the running reply, and waits until it is accepted there."""
-    count = len(chat.reader.of(Accepted)) + 1
-    chat.begin_send(content, place=place, on_busy="enqueue")
-    return await chat.reader.next(Accepted, count=count)
-
-
-def prompt(engine: ScriptedEngine) -> list[str]:
-    return [message.content for message in engine.requests[-1].messages]
-
-
 async def test_a_stopped_reply_goes_on_as_the_same_message(chat: Chat, engine: ScriptedEngine) -> None:
     first = await cut(chat)
     before = (await chat.history()).messages
@@ -85,7 +72,7 @@ async def test_a_stopped_reply_goes_on_as_the_same_message(chat: Chat, engine: S
     deltas = [delta for delta in chat.reader.of(Delta) if delta.turn_id == done.turn_id]
     assert deltas[0].off == len("One two")
     assert engine.requests[-1].spec.continues
-    assert prompt(engine) == ["Be brief.", "Count!", "One two"]  # the system prompt of now counts
+    assert chat.prompt() == ["Be brief.", "Count!", "One two"]  # the system prompt of now counts
     after = (await chat.history()).messages
     assert [one.message_id for one in after] == [one.message_id for one in before]
     assert (after[1].content, after[1].status, after[1].turn_id) == (
@@ -99,7 +86,7 @@ async def test_a_stopped_reply_goes_on_as_the_same_message(chat: Chat, engine: S
     assert page.conversations[0].messages == 2
     assert continuous(chat.reader.events)
     await chat.exchange("And now?")
-    assert prompt(engine)[1:] == ["Count!", "One two three four", "And now?"]
+    assert chat.prompt()[1:] == ["Count!", "One two three four", "And now?"]
 
 
 async def test_a_repeat_is_answered_as_the_first(chat: Chat) -> None:
@@ -147,22 +134,11 @@ async def test_a_rollback_restores_what_stood_before(chat: Chat, script: tuple[S
         await chat.step()
     done = await chat.stop(rollback=True)
     assert (done.chars, done.removed, done.text_sha256) == (7, False, digest("One two"))
-    assert done.cancel is not None
-    assert done.cancel.cause is Cause.ROLLBACK
+    assert (done.cancel and done.cancel.cause) is Cause.ROLLBACK
     assert (await chat.history()).messages == before
     assert (await continue_reply(chat, before[1].message_id)).reason is Reason.STOP
     assert (await chat.messages())[1] == ("assistant", "One two three four")
     assert continuous(chat.reader.events)
-
-
-async def test_a_message_that_rolls_it_back_stands_behind_what_stood_before(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
-    first = await cut(chat)
-    await running_rest(chat, first.message_id)
-    await chat.exchange("And now?", "Now.", on_busy="rollback", parent_id=first.message_id)
-    assert [content for _, content in await chat.messages()] == ["Count!", "One two", "And now?", "Now."]
-    assert prompt(engine) == ["Count!", "One two", "And now?"]
 
 
 async def test_one_that_was_cancelled_before_it_was_accepted_takes_nothing(chat: Chat) -> None:
@@ -186,7 +162,7 @@ async def test_what_it_added_can_be_taken_back_and_all_are_told(chat: Chat) -> N
     second, late = Recorder(), Recorder()
     await chat.history(second)
     for _ in range(2):  # the second time, nothing is left of it
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+        await chat.take_back(done.turn_id)
         assert (await chat.history()).messages == shown
         assert await history.message(chat.keys, first.message_id) == before
     assert [removed.turn_id for removed in second.of(Removed)] == [done.turn_id]
@@ -198,9 +174,9 @@ async def test_the_first_part_is_not_taken_back_from_under_the_second(chat: Chat
     first = await cut(chat)
     second = await continue_reply(chat, first.message_id)
     with pytest.raises(Conflict, match="continued this reply"):
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, first.turn_id)
+        await chat.take_back(first.turn_id)
     for done in (second, first):
-        await chat.sessions.take_back(chat.owner, CONVERSATION_ID, done.turn_id)
+        await chat.take_back(done.turn_id)
     assert await chat.messages() == []
 
 
@@ -232,7 +208,7 @@ async def test_who_comes_back_to_one_that_was_taken_back_is_told_what_is_left(
 ) -> None:
     first = await cut(chat)
     second = await continue_reply(chat, first.message_id)
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
+    await chat.take_back(second.turn_id)
     third = await continue_reply(chat, first.message_id, " 3 4")
     await store.delete(chat.keys.journal)
     late = Recorder()
@@ -252,8 +228,7 @@ async def test_a_running_one_is_shown_whole_and_its_wait_is_told_before_its_firs
     await eventually(lambda: len(chat.engine.requests) == 2)
     await chat.step()
     wait = (await chat.shown(Recorder())).wait
-    assert wait is not None
-    assert wait.state == "prefill"
+    assert (wait and wait.state) == "prefill"
     while chat.reader.text(accepted.turn_id) != " three":
         await chat.step()
     late, gapped = Recorder(), Recorder()
@@ -265,9 +240,7 @@ async def test_a_running_one_is_shown_whole_and_its_wait_is_told_before_its_firs
     assert gapped.of(Snapshot)[0].text == "One two three four"
 
 
-async def test_only_replies_that_were_cut_and_that_nothing_follows_go_on(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
+async def test_only_replies_that_were_cut_and_that_nothing_follows_go_on(chat: Chat) -> None:
     """The rest of a reply has neither a format nor a call that it must make."""
     empty = await chat.send("Hello?")
     done = await chat.stop(empty.turn_id)
@@ -289,8 +262,8 @@ async def test_only_replies_that_were_cut_and_that_nothing_follows_go_on(
         refused = await chat.sessions.turns.send(chat.owner, chat.reader, send, generation)
         assert isinstance(refused, BadParams)
         assert refused.field == field
-    assert engine.facts is not None
-    engine._life.loaded(msgspec.structs.replace(engine.facts, features=("tools",)))
+    assert chat.engine.facts is not None
+    chat.engine._life.loaded(msgspec.structs.replace(chat.engine.facts, features=("tools",)))
     with pytest.raises(BadParams, match="`continue` can't be followed") as unable:
         await chat.send("", place=Continue(first.message_id))
     assert unable.value.field == "continue"
@@ -342,7 +315,7 @@ async def test_it_waits_behind_a_reply_on_another_branch(chat: Chat) -> None:
     chat.engine.script("Uno dos")
     await chat.running("", "Uno", place=Regenerate(first.message_id))
     chat.engine.script(" three four")
-    accepted = await queued(chat, place=Continue(first.message_id))
+    accepted = await chat.enqueue("", place=Continue(first.message_id))
     assert (accepted.queue_position, accepted.continues) == (1, first.message_id)
     with pytest.raises(NotFound, match="being written"):
         await chat.send("", place=Continue(first.message_id), on_busy="enqueue")
@@ -357,7 +330,7 @@ async def test_one_that_waits_and_is_cancelled_takes_nothing(chat: Chat, *, roll
     first = await cut(chat)
     chat.engine.script("Uno dos")
     await chat.running("", "Uno", place=Regenerate(first.message_id))
-    accepted = await queued(chat, place=Continue(first.message_id))
+    accepted = await chat.enqueue("", place=Continue(first.message_id))
     done = await chat.stop(accepted.turn_id, rollback=rollback)
     assert (done.turn_id, done.chars, done.removed) == (accepted.turn_id, 7, False)
     await chat.stop()
@@ -369,24 +342,14 @@ async def test_messages_wait_behind_it(chat: Chat, engine: ScriptedEngine, *, ro
     """Where it is rolled back, they stay behind the reply as it was."""
     first = await cut(chat)
     going = await running_rest(chat, first.message_id)
-    accepted = await queued(chat, "And now?", place=Append())
+    accepted = await chat.enqueue("And now?")
     assert accepted.parent_id == first.message_id
     await (chat.stop(going.turn_id, rollback=True) if rollback else chat.finish(going.turn_id))
     await eventually(lambda: len(engine.requests) == 3)
     contents = ["Count!", "One two" if rollback else "One two three four", "And now?"]
-    assert prompt(engine) == contents
+    assert chat.prompt() == contents
     await chat.stop()
-    assert [content for _, content in await chat.messages()][:3] == contents
-
-
-async def test_an_engine_that_is_lost_leaves_what_came(chat: Chat, engine: ScriptedEngine) -> None:
-    first = await cut(chat)
-    accepted = await running_rest(chat, first.message_id)
-    engine.die()
-    done = await chat.finish(accepted.turn_id)
-    assert (done.reason, done.chars) == (Reason.INTERRUPTED, 13)
-    await continue_reply(chat, first.message_id, " four")
-    assert (await chat.messages())[1] == ("assistant", "One two three four")
+    assert (await chat.texts())[:3] == contents
 
 
 async def test_what_was_thought_goes_on(chat: Chat, engine: ScriptedEngine) -> None:
@@ -417,23 +380,8 @@ async def test_a_reply_to_results_goes_on(chat: Chat, engine: ScriptedEngine) ->
     roles = [message.role for message in engine.requests[-1].messages]
     assert roles == ["user", "assistant", "tool", "assistant"]
     assert (await chat.messages())[-1] == ("assistant", "It rains.")
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, second.turn_id)
+    await chat.take_back(second.turn_id)
     assert (await chat.messages())[-1] == ("assistant", "It")
-
-
-async def test_calls_that_it_added_are_taken_back_with_it(chat: Chat, engine: ScriptedEngine) -> None:
-    first = await cut(chat)
-    engine.script([" three", BERN, " and"])
-    accepted = await chat.running("", " three", place=Continue(first.message_id), tools=TOOLS)
-    await chat.step()
-    await chat.step()
-    await chat.stop()
-    reply = (await chat.history()).messages[1]
-    assert isinstance(reply.calls, tuple)
-    await chat.sessions.take_back(chat.owner, CONVERSATION_ID, accepted.turn_id)
-    reply = (await chat.history()).messages[1]
-    assert (reply.content, reply.calls) == ("One two", msgspec.UNSET)
-    assert (await continue_reply(chat, first.message_id)).reason is Reason.STOP
 
 
 async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine) -> None:
@@ -443,7 +391,7 @@ async def test_a_reply_that_goes_on_may_call(chat: Chat, engine: ScriptedEngine)
     await chat.result(done.open[0], "Rain.")
     end = await chat.follow("It rains.")
     assert not engine.requests[-1].spec.continues
-    assert prompt(engine) == ["Weather?", "I look.", "Rain."]
+    assert chat.prompt() == ["Weather?", "I look.", "Rain."]
     page = await chat.history()
     assert [message.content for message in page.messages] == ["Weather?", "I look.", "It rains."]
     assert page.messages[-1].message_id == end.message_id
@@ -463,17 +411,15 @@ async def test_filters_read_both_sides_of_the_seam_as_one(store: Redis, engine: 
         assert (good.chars, good.text_sha256) == (7, digest("Oh day."))
 
 
-async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
+async def test_one_that_nobody_knows_of_leaves_the_reply_as_it_stood(chat: Chat, other: Chat) -> None:
     """The store took it in, and its sender was told that it did not answer. The branch that was active is so still."""
     first = await cut(chat)
     await chat.exchange("", "Uno.", place=Regenerate(first.message_id))
     before = (await chat.history()).messages
     going = await running_rest(chat, first.message_id, "", client_msg_id="more")
     other.sessions.parts.storage.unsettled.add(going.turn_id)
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    await other.sessions.parts.reaper.reap()
+    await chat.lose_lease()
+    await other.reap()
     assert (await other.history()).messages == before
     other.engine.script(" three four")
     again = await other.send("", place=Continue(first.message_id), client_msg_id="more")

@@ -11,7 +11,6 @@ from sessions.errors import NotFound
 from sessions.events import Accepted, Delta, Done, Event, Gap, Removed, Resumed, Snapshot, Status
 from sessions.records import Owner, digest
 from sessions.service import Sessions
-from sessions.store import journal
 from sessions.store.codec import Keys
 from sessions.store.history import Since
 from sessions.store.journal import READ_BYTES
@@ -85,29 +84,25 @@ async def test_what_is_sent_behind_a_resume_is_told_behind_it(
     assert continuous(returned.events)
 
 
-async def test_whole_turns_and_removals_are_told_again(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_whole_turns_and_removals_are_told_again(chat: Chat, witness: Recorder) -> None:
     """With what was asked; and nothing missed is told as nothing."""
     chat.leave()
     await chat.exchange("Hello?", "Hello.", reader=witness)
     await chat.exchange("And now?", "Now.", reader=witness)
     done = await chat.exchange("And then?", "Then.", reader=witness)
-    await chat.sessions.take_back(chat.owner, "room", done.turn_id)
-    returned = await back(chat, reader)
+    await chat.take_back(done.turn_id)
+    returned = await back(chat, chat.reader)
     assert [event.content for event in returned.of(Accepted)] == ["Hello?", "And now?", "And then?"]
     assert returned.of(Resumed)[0].live is None
     assert returned.of(Removed)[0].turn_id == done.turn_id
-    assert continuous(all_of(reader, returned))
+    assert continuous(all_of(chat.reader, returned))
     assert len(returned.of(Done)) == 3
     again = await back(chat, returned)
     assert [type(event) for event in again.events] == [Resumed]
     assert again.of(Resumed)[0].replayed == 0
 
 
-async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(chat: Chat, witness: Recorder) -> None:
     """What the cancel took back is not told; the end covers its seqs. One who saw more learns where the cut is."""
     saw_more = Recorder()
     await chat.history(saw_more)
@@ -117,11 +112,11 @@ async def test_a_replay_of_a_cancelled_reply_ends_at_the_cut(
     chat.cancel(seen_off=7)
     await witness.next(Done)
     await chat.wait_idle()
-    returned = await back(chat, reader)
+    returned = await back(chat, chat.reader)
     done = returned.of(Done)[0]
     assert returned.text(accepted.turn_id) == "This re"
     assert (done.chars, done.first_seq) == (7, done.seq - 1)
-    assert continuous(all_of(reader, returned))
+    assert continuous(all_of(chat.reader, returned))
     events = all_of(saw_more, await back(chat, saw_more))
     assert continuous(events)
     assert digest(text(events, accepted.turn_id)[: done.chars]) == done.text_sha256
@@ -139,9 +134,7 @@ async def test_a_wait_without_text_is_told_again(chat: Chat, reader: Recorder, w
     await returned.next(Done)
 
 
-async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_resume_just_behind_a_cancel_waits_for_the_end(chat: Chat, witness: Recorder) -> None:
     """Else it would be told text that the cut took back."""
     chat.engine.hold_cancels = True
     accepted = await chat.running("Hello?", "This reply")
@@ -157,9 +150,7 @@ async def test_a_resume_just_behind_a_cancel_waits_for_the_end(
     assert returned.of(Resumed)[0].live is None
 
 
-async def test_a_delta_that_is_journalled_but_not_published_comes_once(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
+async def test_a_delta_that_is_journalled_but_not_published_comes_once(chat: Chat, witness: Recorder) -> None:
     """Whoever comes back between the two finds it in the journal, and must not be given it again."""
     accepted = await chat.running("Hello?", "This")
     chat.leave()
@@ -212,22 +203,6 @@ async def test_a_reader_that_leaves_while_it_comes_back_is_not_attached(chat: Ch
     assert await store.hget(chat.keys.conversation, "watchers") == b""
 
 
-async def test_the_snapshot_of_a_running_reply_goes_on_live(
-    chat: Chat, reader: Recorder, witness: Recorder
-) -> None:
-    accepted = await chat.running("Hello?", "This reply")
-    returned = Recorder()
-    await chat.resume(returned, 1, epoch="another")
-    assert [type(event) for event in returned.events] == [Gap, Snapshot]
-    gap, snapshot = returned.of(Gap)[0], returned.of(Snapshot)[0]
-    assert (gap.ref, gap.epoch, gap.min_seq) == ("back", accepted.epoch, 1)
-    assert (snapshot.turn_id, snapshot.text) == (accepted.turn_id, "This reply")
-    chat.engine.step(20)
-    done = await returned.next(Done)
-    assert returned.of(Delta)[0].first_seq == snapshot.seq + 1
-    assert digest(f"{snapshot.text}{returned.text(accepted.turn_id)}") == done.text_sha256
-
-
 async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     chat: Chat, reader: Recorder, store: Redis
 ) -> None:
@@ -239,23 +214,7 @@ async def test_a_journal_that_was_trimmed_within_a_reply_is_a_gap_there_alone(
     assert [event.seq for event in kept.of(Accepted)] == [4]
 
 
-async def test_more_than_a_connection_can_take_at_once_is_a_gap(
-    chat: Chat, reader: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would be cut off as too slow, come back, and be cut off again."""
-    await chat.exchange("Hello?")
-    await chat.exchange("And now?")
-    monkeypatch.setattr(journal, "REPLAY_BYTES", 2000)
-    lost, reported = Recorder(), Recorder()
-    await chat.resume(lost, 0)
-    await chat.resume(reported, 3)
-    assert [type(event) for event in lost.events] == [Gap, Snapshot]
-    assert isinstance(reported.events[0], Resumed)
-
-
-async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
+async def test_what_is_too_long_to_tell_is_not_fetched_from_the_store(chat: Chat, store: Redis) -> None:
     """Nor read there beyond the bound: a resume from the oldest seq costs no more, however long the conversation is."""
     await chat.exchange("Hello?")
     await _lengthen_beginning(store, chat.keys.journal, rows=1000)
@@ -285,18 +244,6 @@ async def _net_output(store: Redis) -> int:
 
 async def _xrange_calls(store: Redis) -> int:
     return int((await store.info("commandstats"))["cmdstat_xrange"]["calls"])
-
-
-async def test_a_journal_without_events_is_told_from_the_history(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
-    await chat.exchange("Hello?")
-    await store.xtrim(chat.keys.journal, maxlen=0, approximate=False)
-    behind, level = Recorder(), Recorder()
-    await chat.resume(behind, 1)
-    await chat.resume(level, last_seq(reader))
-    assert [type(event) for event in behind.events] == [Resumed, Delta, Done]
-    assert [type(event) for event in level.events] == [Resumed]
 
 
 async def test_someone_elses_conversation_is_not_found_nor_one_that_is_not_there(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions.errors import NotFound
-from sessions.events import Accepted, Deleted, Done, Reason
+from sessions.events import Accepted, Deleted
 from sessions.records import Owner
 from sessions.store.codec import now_ms
 from sessions.store.index import MAX_LISTED, SLACK_MS
@@ -79,46 +77,20 @@ async def test_a_list_has_so_many_rows_and_the_oldest_leave_it(chat: Chat, store
     assert await store.zrevrank(listed, CONVERSATION_ID) == 0
 
 
-async def test_a_deleted_one_is_gone_and_all_attached_are_told(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
-    """It ends the running turn first, and may begin anew."""
-    first = await chat.running("Hello?", "This", client_msg_id="one")
-    second = Recorder()
-    await chat.history(second)
-    await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
-    assert [type(event) for event in reader.events[-2:]] == [Done, Deleted]
-    assert reader.of(Done)[0].reason is Reason.CANCELLED
-    assert (reader.of(Deleted)[0].ref, second.of(Deleted)[0].ref) == ("r", None)
-    await chat.wait_idle()
-    assert await content_of(store) == []
-    assert await running_turns_in_store(store) == 0
-    with pytest.raises(NotFound):
-        await chat.history()
-    with pytest.raises(NotFound):
-        await chat.sessions.delete(chat.owner, CONVERSATION_ID, ref="r", subscriber=reader)
-    again = await chat.exchange("Hello?", "Hello again.", client_msg_id="one")
-    assert again.turn_id != first.turn_id
-    assert reader.of(Accepted)[-1].epoch != first.epoch
-    assert await chat.messages() == [("user", "Hello?"), ("assistant", "Hello again.")]
-
-
-async def test_a_message_that_waits_is_refused_by_a_deletion(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine, store: Redis
-) -> None:
+async def test_a_message_that_waits_is_refused_by_a_deletion(chat: Chat, store: Redis) -> None:
     """It does not bring the conversation back."""
-    engine.hold_cancels = True
+    chat.engine.hold_cancels = True
     await chat.running("Hello?", "This")
     waiting = chat.begin_send("No, wait!", on_busy="interrupt")
     await eventually(lambda: len(chat.live_conversation.turns) == 2)
     deleting = asyncio.ensure_future(
-        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=reader)
+        chat.sessions.delete(chat.owner, CONVERSATION_ID, ref=None, subscriber=chat.reader)
     )
     await eventually(lambda: chat.live_conversation.turns[-1].revoked)
-    engine.step()
+    chat.engine.step()
     assert isinstance(await waiting, NotFound)
     await deleting
-    assert len(reader.of(Accepted)) == 1
+    assert len(chat.reader.of(Accepted)) == 1
     assert await content_of(store) == []
     assert await running_turns_in_store(store) == 0
 
@@ -132,12 +104,3 @@ async def test_a_deletion_goes_on_when_its_sender_leaves(chat: Chat, reader: Rec
     deletion.cancel()
     await reader.next(Deleted)
     assert await content_of(store) == []
-
-
-async def test_a_connection_that_deletes_twice_at_once_is_answered_twice(
-    chat: Chat, reader: Recorder
-) -> None:
-    await chat.exchange("Hello?")
-    delete = partial(chat.sessions.delete, chat.owner, CONVERSATION_ID, subscriber=reader)
-    await asyncio.gather(delete(ref="a"), delete(ref="b"))
-    assert [event.ref for event in reader.of(Deleted)] == ["a", "b"]

@@ -12,19 +12,8 @@ from engine.scripted import ScriptedEngine
 from sessions.conversation.history_page import MAX_PAGE_BYTES
 from sessions.errors import BadParams, NotFound
 from sessions.events import Delta, Done
-from sessions.records import Owner
 from tests.sessions.chat_driver import Chat, eventually
 from tests.sessions.recorder import Recorder
-
-
-async def test_someone_elses_is_not_found_nor_what_nobody_began(chat: Chat) -> None:
-    with pytest.raises(NotFound):
-        await chat.history()
-    assert chat.sessions.statistics().conversations == 0
-    await chat.exchange("Hello?")
-    mallory = Chat(chat.sessions, chat.engine, Owner("anonymous", "mallory"), Recorder())
-    with pytest.raises(NotFound):
-        await mallory.history()
 
 
 async def test_pages_go_back_to_the_beginning(chat: Chat) -> None:
@@ -69,26 +58,11 @@ async def _store_output_bytes(store: Redis) -> int:
     return int((await store.info("stats"))["total_net_output_bytes"])
 
 
-async def test_the_running_reply_is_the_last_message_and_goes_on_from_there(chat: Chat) -> None:
-    await chat.running("Hello?", "This")
-    late = Recorder()
-    page = await chat.history(late)
-    assert (page.messages[-1].content, page.messages[-1].status) == ("This", "running")
-    await chat.step(late)
-    first = late.of(Delta)[0]
-    assert (first.off, first.first_seq) == (len("This"), page.seq + 1)
-    again = await chat.send("Hello?", client_msg_id="msg-1", reader=late)
-    assert again.duplicate
-    assert len(late.of(Delta)) == 1
-
-
-async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
+async def test_pages_read_at_any_moment_of_an_end_have_the_whole_reply_or_go_on(chat: Chat) -> None:
     """Whatever is written to the store meanwhile, a page and the events behind its `seq` make one whole."""
     for turns in range(30):
         await chat.running(f"Hello {turns}?", "This reply", max_new_tokens=3)
-        engine.step()
+        chat.engine.step()
         for _ in range(turns):
             await (chat.sessions.parts.client.ping() if turns % 3 == 0 else asyncio.sleep(0))
         late = Recorder()

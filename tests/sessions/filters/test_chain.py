@@ -146,15 +146,6 @@ def test_text_that_is_held_back_holds_its_logprobs_back() -> None:
     assert names(reply.feed("s fine", 1)) == [" darn", " i"]
 
 
-def test_a_token_that_a_filter_cuts_is_not_told() -> None:
-    """Its name would show what the filter keeps."""
-    reply = Filters([listed(outgoing=["darn"])]).reply()
-    whole = [ChosenToken(TokenLogprob("ohdarn", 0.0, b"ohdarn"), (), 7)]
-    released = reply.feed("oh darn", 1, whole)
-    assert (released.text, released.logprobs) == ("oh ", ())
-    assert reply.finish() == ReleasedText("", 0, filtered=True)
-
-
 @given(st.lists(st.sampled_from(["a", " ca", "t", " s", "猫", " do", "g"])))
 def test_tokens_are_told_with_the_last_of_their_text(pieces: list[str]) -> None:
     reply = Filters([listed(outgoing=["cats dogs a", "a"]), listed(outgoing=["cat cat"])]).reply()

@@ -9,20 +9,15 @@ from contextvars import ContextVar
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Deleted
-from sessions.records import Owner
 from sessions.replicas.rpc import DeleteRequest, RpcRequest, encode_message
 from sessions.service import Sessions
 from sessions.store.client import POST, run_script
-from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel, Cancelled
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
-from tests.sessions.recorder import Recorder
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually, serving
 
 OFF: ContextVar[float] = ContextVar("OFF", default=0.0)
 """How far the clock is off for all tasks of one replica, in seconds."""
-POLICY = Policy(ttl_s=3600, max_turns=100)
 
 
 @pytest.fixture(autouse=True)
@@ -34,24 +29,17 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=[-30.0, 30.0], ids=["behind", "ahead"])
-async def skewed(
-    request: pytest.FixtureRequest, sessions: Sessions, store: Redis, owner: Owner
-) -> AsyncIterator[Chat]:
+async def skewed(request: pytest.FixtureRequest, sessions: Sessions, store: Redis) -> AsyncIterator[Chat]:
     """The same owner on a second replica, whose clock is off; the test's own requests to it are so too."""
     OFF.set(request.param)
-    engine, reader = ScriptedEngine(by_hand=True, context_tokens=200), Recorder()
-    second = Sessions(client=store, engine=engine, policy=POLICY)
-    async with second.running(alone=False):
-        yield Chat(second, engine, owner, reader)
-        reader.closed = True
-        second.disconnect(reader)
-        await eventually(lambda: second.statistics().conversations == 0)
+    async with serving(store, alone=False) as second:
+        yield second
+        second.leave()
+        await eventually(lambda: second.sessions.statistics().conversations == 0)
     OFF.set(0.0)
 
 
-async def test_messages_cancels_and_deletions_reach_the_turn(
-    chat: Chat, skewed: Chat, reader: Recorder
-) -> None:
+async def test_messages_cancels_and_deletions_reach_the_turn(chat: Chat, skewed: Chat) -> None:
     await chat.running("Hello?", "This")
     chat.engine.script("Now.")
     assert await skewed.begin_send("And now?", on_busy="interrupt", client_msg_id="two") is None
@@ -61,12 +49,12 @@ async def test_messages_cancels_and_deletions_reach_the_turn(
     assert met == Cancelled(accepted.turn_id, already=False)
     await chat.running("Hello again?", "This")
     await skewed.sessions.delete(chat.owner, CONVERSATION_ID, ref="gone", subscriber=skewed.reader)
-    await reader.next(Deleted)
+    await chat.reader.next(Deleted)
 
 
 async def test_its_own_turns_are_left_alone_and_take_orders(chat: Chat, skewed: Chat) -> None:
     await skewed.running("Hello?", "This")
-    assert await chat.sessions.parts.reaper.reap() == 0
+    assert await chat.reap() == 0
     offset = OFF.get()
     OFF.set(0.0)
     met = await chat.sessions.cancel_elsewhere(chat.owner, Cancel(conversation_id=CONVERSATION_ID))

@@ -44,16 +44,14 @@ async def cancelled_there(
 
 
 @pytest.mark.parametrize("by", ["its conversation", "its message", "its id"])
-async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
-    chat: Chat, other: Chat, reader: Recorder, by: str
-) -> None:
+async def test_a_cancel_reaches_the_replica_that_runs_the_turn(chat: Chat, other: Chat, by: str) -> None:
     """And ends no other, nor somebody else's."""
     accepted = await chat.running("Hello?", "This", client_msg_id="hello")
     assert await cancelled_there(other, turn_id="turn_x") == Cancelled("turn_x", already=True)
     assert (await cancelled_there(other, message="unheard")).already
     owner, other.owner = other.owner, Owner("anonymous", "bob")
     assert (await cancelled_there(other, turn_id=accepted.turn_id)).already
-    assert reader.of(Done) == []
+    assert chat.reader.of(Done) == []
     other.owner = owner
     named: dict[str, Any] = {
         "its conversation": {},
@@ -61,7 +59,7 @@ async def test_a_cancel_reaches_the_replica_that_runs_the_turn(
         "its id": {"turn_id": accepted.turn_id},
     }[by]
     assert await cancelled_there(other, **named) == Cancelled(accepted.turn_id, already=False)
-    done = await reader.next(Done)
+    done = await chat.reader.next(Done)
     assert (done.reason, done.cancel and done.cancel.cause) == (Reason.CANCELLED, Cause.CLIENT)
     assert await cancelled_there(other) == Cancelled(None, already=True)
 
@@ -101,27 +99,17 @@ async def test_a_box_that_is_read_twice_in_the_same_words_loses_and_repeats_noth
     assert await read([b"c", b"d"]) == await read([b"c", b"d"]) == []
 
 
-async def test_what_was_published_counts_as_seen_where_others_watch(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_what_was_published_counts_as_seen_where_others_watch(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
     await other.history()
     await chat.step()
-    reader.set_sent(accepted.turn_id, 0)
+    chat.reader.set_sent(accepted.turn_id, 0)
     await other.reader.until(lambda: bool(other.reader.of(Delta)))
     chat.cancel()
-    done = await reader.next(Done)
-    assert done.chars == len(reader.text(accepted.turn_id)) > len("This")
+    done = await chat.reader.next(Done)
+    assert done.chars == len(chat.reader.text(accepted.turn_id)) > len("This")
     assert continuous(other.reader.events)
     other.reader.closed = True
-
-
-async def test_a_message_into_a_reply_that_runs_elsewhere_is_refused(chat: Chat, other: Chat) -> None:
-    await chat.running("Hello?", "This")
-    with pytest.raises(RefusedElsewhere) as refused:
-        await other.send("And now?", client_msg_id="two")
-    assert (refused.value.code, refused.value.retryable) == ("busy", True)
-    chat.cancel()
 
 
 async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
@@ -142,27 +130,6 @@ async def test_a_message_from_elsewhere_is_of_a_crowd_if_it_was_there(
         assert await sending is None
     assert [is_crowd for is_crowd, _ in groupby(seen)] == [False, True, False]
     chat.cancel()
-
-
-async def test_an_interrupt_from_elsewhere_ends_the_reply_and_begins_the_next(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
-    first = await chat.running("Hello?", "This")
-    chat.engine.script("Now.")
-    sending = other.begin_send("And now?", on_busy="interrupt", client_msg_id="two")
-    done = await reader.next(Done)
-    assert (done.turn_id, done.cancel and done.cancel.cause) == (first.turn_id, Cause.INTERRUPT)
-    assert await sending is None
-    accepted = await other.reader.next(Accepted)
-    assert (accepted.client_msg_id, accepted.ref, accepted.content) == ("two", "ref", None)
-    seen_here = await reader.next(Accepted, count=2)
-    assert (seen_here.turn_id, seen_here.content, seen_here.ref) == (accepted.turn_id, "And now?", None)
-    await eventually(lambda: len(chat.engine.requests) == 2)
-    chat.engine.step(20)
-    assert (await other.reader.next(Done, count=2)).turn_id == accepted.turn_id
-    assert other.reader.text(accepted.turn_id) == "Now."
-    assert continuous(other.reader.events)
-    assert continuous(reader.events)
 
 
 async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ended_and_its_own(
@@ -186,24 +153,12 @@ async def test_a_cancel_finds_a_forwarded_message_between_the_reply_that_it_ende
     assert not cancelled.already
 
 
-async def test_a_message_that_its_turn_has_already_is_answered_as_a_duplicate(
-    chat: Chat, other: Chat
-) -> None:
-    await chat.running("Hello?", "This", client_msg_id="one")
-    again = await other.send("Hello?", client_msg_id="one", on_busy="interrupt")
-    assert again.duplicate
-    assert other.reader.text(again.turn_id) == "This"
-    await chat.step()
-    await other.reader.until(lambda: len(other.reader.of(Delta)) == 2)
-    chat.cancel()
-
-
 async def test_a_message_for_a_dead_replica_is_taken_in_here_and_cancelled_here(
-    chat: Chat, other: Chat, store: Redis, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, other: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chat.running("Hello?", "This")
     monkeypatch.setattr(chat.sessions.parts.rpc, "_open", lambda *message: None)
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
+    await chat.lose_lease()
     other.engine.script("Now.")
     accepted = await other.running("And now?", on_busy="interrupt", client_msg_id="two")
     ends = [(message.role, message.status) for message in (await other.history()).messages]
@@ -231,7 +186,7 @@ async def test_a_replica_that_was_only_away_for_a_moment_keeps_its_turns(
         owner=chat.owner, conversation_id=CONVERSATION_ID, turn_id=accepted.turn_id, replica=chats.replica
     )
     assert others.relist([left])
-    assert await other.sessions.parts.reaper.reap() == 0
+    assert await other.reap() == 0
     assert others.relist([left])
     assert [message.status for message in (await chat.history()).messages] == ["complete", "running"]
     chat.cancel()
@@ -274,7 +229,7 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
     with pytest.raises(Conflict):
         await other.send("Something else.", client_msg_id="one")
     assert other.reader.of(Accepted) == []
-    await chat.sessions.parts.reaper.reap()
+    await chat.reap()
     again = await other.send("Hello?", client_msg_id="one")
     assert not again.duplicate
     await eventually(lambda: len(other.engine.requests) == 1)
@@ -284,12 +239,11 @@ async def test_a_repeat_elsewhere_of_a_message_that_was_refused_is_refused_until
 
 
 async def test_a_repeat_elsewhere_of_a_queued_message_that_was_refused_is_refused(
-    chat: Chat, other: Chat, store: Redis
+    chat: Chat, other: Chat
 ) -> None:
     """The queue has it, and nobody was told of it; that it leaves is still to be written."""
     await chat.running("Hello?", "This")
-    chat.begin_send("And now?", on_busy="enqueue", client_msg_id="two")
-    queued = await chat.reader.next(Accepted, count=2)
+    queued = await chat.enqueue("And now?", client_msg_id="two")
     assert (await other.send("And now?", on_busy="enqueue", client_msg_id="two")).duplicate
     waiting = chat.live_conversation.turns.pop()
     chat.sessions.parts.storage.unsettled.add(queued.turn_id)

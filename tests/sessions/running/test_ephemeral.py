@@ -91,22 +91,6 @@ async def test_text_merges_while_the_reader_is_late_and_nothing_of_it_is_stored(
     assert set(await store.keys()) == before
 
 
-async def test_neighbours_of_one_kind_merge(sessions: Sessions, engine: ScriptedEngine) -> None:
-    call = Call("look", '{"at":1}', "c1")
-    script = (Thought("Let me"), Thought(" see."), "I", " look:", call, "Well.")
-    reply = await start_reply(sessions, engine, *script, spec=FREE)
-    engine.step(7)
-    await eventually(lambda: reply.done is not None)
-    assert [piece async for piece in reply] == [
-        ReasoningPiece("Let me see."),
-        TextPiece("I look:"),
-        ToolCall("c1", "look", '{"at":1}'),
-        TextPiece("Well."),
-    ]
-    assert (reply.ended.reason, reply.ended.chars) == (Reason.TOOLS, 12)
-    assert (reply.ended.usage.generated_tokens, reply.ended.usage.reasoning_tokens) == (7, 2)
-
-
 async def test_a_call_without_a_name_of_its_own_is_given_one(
     sessions: Sessions, engine: ScriptedEngine
 ) -> None:
@@ -116,16 +100,6 @@ async def test_a_call_without_a_name_of_its_own_is_given_one(
     ids = [piece.call_id async for piece in reply if isinstance(piece, ToolCall)]
     assert len(set(ids)) == 2
     assert all(re.fullmatch("call_[0-9a-f]{24}", one) for one in ids)
-
-
-async def test_a_long_prompt_is_waited_for(sessions: Sessions, engine: ScriptedEngine) -> None:
-    engine.prefill_tokens = 2
-    reply = await start_reply(sessions, engine, "One.")
-    for _ in range(5):
-        engine.step()
-        await asyncio.sleep(0)
-    assert [piece async for piece in reply] == [TextPiece("One.")]
-    assert reply.ended.timing.queued_ms is not None
 
 
 async def test_a_reader_that_leaves_stops_it(sessions: Sessions, engine: ScriptedEngine) -> None:
@@ -381,13 +355,6 @@ def _text_of(piece: Piece | None) -> str:
             return ""
 
 
-def test_a_million_small_thoughts_are_too_many() -> None:
-    waiting = ReplyBuffer()
-    while waiting.bytes <= MAX_WAITING_BYTES:
-        waiting.add_reasoning(ReleasedText("x", 1))
-    assert waiting.take() == ReasoningPiece("x" * (MAX_WAITING_BYTES // 50 + 1))
-
-
 # ---- several replies of one request, and what a request may ask
 
 
@@ -432,7 +399,7 @@ async def test_each_takes_a_place_and_a_request_that_is_refused_leaves_nothing_o
     store: Redis, engine: ScriptedEngine
 ) -> None:
     large = EphemeralRequest((Message("user", "word " * 200),), replies=1)
-    async with serving(store, engine) as chat:
+    async with serving(store, engine, max_turns=10) as chat:
         for requests, refusal in (
             ([EphemeralRequest(MESSAGES, replies=11)], Overloaded),
             ([HELLO, large], ContextOverflow),
@@ -440,13 +407,6 @@ async def test_each_takes_a_place_and_a_request_that_is_refused_leaves_nothing_o
             with pytest.raises(refusal):
                 await chat.sessions.ephemeral.answers(ALICE, requests)
             assert (chat.sessions.statistics().turns, engine.requests) == (0, [])
-
-
-async def test_a_raw_prompt_has_no_system_prompt(store: Redis, engine: ScriptedEngine) -> None:
-    async with serving(store, engine, system_prompt="Be kind.") as chat:
-        await start_replies(chat.sessions, engine, EphemeralRequest(MESSAGES, spec=ReplySpec(raw=True)))
-        (request,) = engine.requests
-    assert (request.messages, request.spec.raw, request.shares_system) == (MESSAGES, True, False)
 
 
 async def test_tools_that_a_model_can_not_be_shown_are_ignored_or_refused_as_the_operator_says(
@@ -497,20 +457,6 @@ async def test_a_loop_that_can_not_end_in_words_is_refused(
     assert (refused.value.field, engine.requests) == ("tools", [])
 
 
-async def test_results_of_tools_are_not_told_to_a_model_that_has_none(store: Redis) -> None:
-    engine = ScriptedEngine(features=())
-    called = Message("assistant", "", calls=(ToolCall("c1", "look", "{}"),))
-    async with serving(store, engine) as chat:
-        for messages, field in (
-            ((*MESSAGES, called), "tool_calls"),
-            ((*MESSAGES, Message("tool", "A tree.", call_id="c1")), "role"),
-        ):
-            with pytest.raises(BadParams) as refused:
-                await chat.sessions.ephemeral.answer(ALICE, EphemeralRequest(messages))
-            assert refused.value.field == field
-    assert engine.requests == []
-
-
 async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_window(
     store: Redis, engine: ScriptedEngine
 ) -> None:
@@ -533,17 +479,3 @@ async def test_what_a_client_has_the_model_read_passes_filters_and_fits_the_wind
             )
         assert refused.value.field == "format"
     assert engine.requests == []
-
-
-async def test_a_reply_that_calls_waits_for_its_tools_and_others_do_not(
-    sessions: Sessions, engine: ScriptedEngine
-) -> None:
-    engine.script([Call("look")])
-    engine.script("One.")
-    replies = await start_replies(
-        sessions, engine, EphemeralRequest(MESSAGES, spec=ReplySpec(tools=(LOOK,)), replies=2)
-    )
-    engine.step(3)
-    async for _ in replies:
-        pass
-    assert [replies[number].ended.reason for number in range(2)] == [Reason.TOOLS, Reason.STOP]

@@ -1,4 +1,4 @@
-"""The client's troubles are one error, scripts come back by themselves, and a cancellation is never lost."""
+"""The client's troubles are one error and counted, scripts come back by themselves, and a cancellation is never lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import pytest
 import uvloop
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ResponseError
 
 from sessions.errors import StoreDown
 from sessions.limits.slots import on_behalf_of, with_heaviness
 from sessions.store.client import REMOVE, connect, pipelined, run_script
 from sessions.store.ownership import Ownership
-from sessions.store.pool import AT_ONCE, HEAVY_SLOTS
+from sessions.store.pool import AT_ONCE, HEAVY_SLOTS, StoreStats
 from sessions.store_errors import store_errors
+from tests.store_faults import pid_of, stalled
 
 REMOVAL = '{"turn_id": "turn", "seq": 1, "message_id": "message", "reply_id": "reply"}'
 
@@ -31,9 +33,13 @@ async def test_a_script_that_the_server_forgot_runs_all_the_same(store: Redis) -
 
 
 async def test_a_store_that_is_not_there_is_down() -> None:
-    async with connect("unix:///nowhere.sock") as client:
+    """The wait that was in vain counts as a wait."""
+    tally = StoreStats()
+    async with connect("unix:///nowhere.sock", tally) as client:
         with pytest.raises(StoreDown, match="ConnectionError"):
             await run_script(client, REMOVE, ["a", "b"], [])
+    assert (tally.errors, tally.running) == ({"ConnectionError": 1}, 0)
+    assert sum(tally.waits.counts) > 0
 
 
 def test_a_connection_that_was_lost_a_moment_ago_is_a_store_that_is_down() -> None:
@@ -198,3 +204,36 @@ async def test_a_caller_that_is_cancelled_leaves_no_answer_for_the_next(
 
 def test_a_url_may_say_how_many_connections_there_are() -> None:
     assert connect("redis://127.0.0.1:6379?max_connections=3").connection_pool.max_connections == 3
+
+
+async def test_commands_and_pipelines_are_calls_and_their_errors_are_counted_by_type(store_url: str) -> None:
+    """Each waits for a connection. A script that the store does not know yet is no error."""
+    tally = StoreStats()
+    async with connect(store_url, tally) as client:
+        await client.set("name", "value")
+        pipeline = client.pipeline(transaction=False)
+        pipeline.incr("name")
+        pipeline.get("name")
+        await pipeline.execute(raise_on_error=False)
+        assert (sum(tally.calls.counts), sum(tally.waits.counts), tally.running) == (2, 2, 0)
+        assert 0 == tally.waits.seconds < tally.calls.seconds  # nobody was in the way
+        with pytest.raises(ResponseError):
+            await client.incr("name")
+        with pytest.raises(NoScriptError):
+            await client.evalsha("0" * 40, 0)
+    assert tally.errors == {"ResponseError": 2}
+
+
+async def test_calls_of_a_store_that_stalls_run_and_those_beyond_the_connections_wait(
+    store: Redis, store_url: str
+) -> None:
+    tally, more = StoreStats(), 3
+    async with connect(store_url, tally) as client:
+        with stalled(await pid_of(store)):
+            calls = [asyncio.create_task(client.ping()) for _ in range(AT_ONCE + more)]
+            await asyncio.sleep(0)  # each of them begins
+            assert tally.running == AT_ONCE + more
+        assert await asyncio.gather(*calls) == [True] * len(calls)
+    assert sum(tally.waits.counts) == len(calls)
+    assert tally.waits.seconds > 0
+    assert tally.running == 0

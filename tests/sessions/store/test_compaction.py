@@ -83,13 +83,10 @@ async def varied_history(chat: Chat, reader: Recorder) -> None:
     chat.cancel(taken.turn_id, rollback=True)
     await chat.wait_idle()
     later = await chat.exchange("Take me back later.", "So be it.")
-    await chat.sessions.take_back(chat.owner, "room", later.turn_id)
+    await chat.take_back(later.turn_id)
     await chat.running("Head?", "This reply")
-    accepted = len(reader.of(Accepted))
-    chat.begin_send("Waits.", on_busy="enqueue")
-    queued = await reader.next(Accepted, count=accepted + 1)
-    chat.begin_send("Leaves.", on_busy="enqueue")
-    leaves = await reader.next(Accepted, count=accepted + 2)
+    queued = await chat.enqueue("Waits.")
+    leaves = await chat.enqueue("Leaves.")
     await chat.step()
     chat.cancel(leaves.turn_id)
     await reader.until(lambda: any(done.turn_id == leaves.turn_id for done in reader.of(Done)))
@@ -141,9 +138,7 @@ async def test_each_event_is_told_once_and_in_order_before_and_behind_a_compacti
     assert await chat.messages() == history
 
 
-async def test_what_goes_on_behind_a_compaction_is_told_behind_it(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
+async def test_what_goes_on_behind_a_compaction_is_told_behind_it(chat: Chat, store: Redis) -> None:
     await chat.exchange("Hello?", "One two three.")
     await chat.running("And now?", "This reply")
     for name in await store.keys("ms:compaction:*"):

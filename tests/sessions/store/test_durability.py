@@ -16,19 +16,15 @@ import pytest_asyncio
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
-from engine.scripted import ScriptedEngine
 from sessions.errors import StoreDown
 from sessions.events import Accepted, Done
-from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.store import embedded, history
 from sessions.store.client import Durability, DurabilityUnsupported, WriteConfirmer, connect
 from sessions.store.embedded import embedded_store
-from sessions.store.server_config import checked_server_configs
-from sessions.turn.policy import Policy
+from sessions.store.server_config import WriteProbe, WritesRefused, checked_server_configs
 from tests.faulty_disk import disk
-from tests.sessions.chat_driver import Chat
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.chat_driver import Chat, serving
+from tests.sessions.recorder import continuous
 from tests.sessions.server_group import Node, cluster, happened, node, switch_roles, with_replicas
 from tests.store_faults import pid_of, stalled
 
@@ -37,14 +33,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @asynccontextmanager
 async def chatting(url: str, durability: Durability) -> AsyncIterator[Chat]:
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    policy = Policy(ttl_s=3600, max_turns=100, durability=durability)
-    async with connect(url) as store:
-        sessions = Sessions(client=store, engine=engine, policy=policy)
-        async with sessions.running(alone=False):
-            chat = Chat(sessions, engine, Owner("anonymous", "alice"), Recorder())
-            yield chat
-            chat.leave()
+    async with connect(url) as store, serving(store, alone=False, durability=durability) as chat:
+        yield chat
+        chat.leave()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -126,10 +117,10 @@ async def test_a_message_that_no_replica_takes_is_refused_and_leaves_nothing(
         async with chatting(f"redis://127.0.0.1:{master.port}", Durability.REPLICATED) as chat:
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
-            await chat.sessions.parts.reaper.reap()
+            await chat.reap()
             assert await chat.messages() == []
             await chat.exchange("Hello?", "Hello.", client_msg_id="one")
-            assert [content for _, content in await chat.messages()] == ["Hello?", "Hello."]
+            assert await chat.texts() == ["Hello?", "Hello."]
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Hello?", client_msg_id="one")
             assert (await chat.send("Hello?", client_msg_id="one")).duplicate
@@ -146,14 +137,13 @@ async def test_a_queued_message_that_no_replica_takes_is_refused_and_leaves_noth
             with stalled(replica.process.pid), pytest.raises(StoreDown, match="did not confirm"):
                 await chat.send("Two?", on_busy="enqueue", client_msg_id="two")
             assert len(chat.reader.of(Accepted)) == 1
-            chat.begin_send("Two?", on_busy="enqueue", client_msg_id="two")
-            accepted = await chat.reader.next(Accepted, count=2)
+            accepted = await chat.enqueue("Two?", client_msg_id="two")
             assert await replica.ask("HEXISTS", chat.keys.conversation, f"turn:{accepted.turn_id}")
             chat.cancel(accepted.turn_id)
             assert (await chat.reader.next(Done)).saved
             chat.engine.step(20)
             await chat.wait_idle()
-            contents = [content for _, content in await chat.messages()]
+            contents = await chat.texts()
             assert contents == ["One?", chat.engine._reply, "Two?", ""]
             assert continuous(chat.reader.events)
 
@@ -175,6 +165,21 @@ async def test_a_reply_waits_for_the_message_behind_it_so_long_at_most(
         assert (done.turn_id, done.saved) == (accepted.turn_id, True)
         await chat.wait_idle()
         assert continuous(chat.reader.events)
+
+
+async def test_a_write_that_no_replica_confirms_is_none(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where messages wait for a replica: `/readyz` says that there are no writes."""
+    master, replica = pair
+    async with connect(f"redis://127.0.0.1:{master.port}") as store:
+        writable = WriteProbe(store, Durability.REPLICATED)
+        await writable.check()
+        with stalled(replica.process.pid), hasty(monkeypatch):
+            with pytest.raises(WritesRefused, match="takes no writes"):
+                await writable.check()
+            await WriteProbe(store, Durability.MEMORY).check()
+        await writable.check()
 
 
 async def test_what_is_told_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from sessions.store.client import load_scripts
 from sessions.store.journal import AT_ONCE, Entry, Journal, TurnJournal
 from sessions.store.ledger import Ledger
 from tests.sessions.chat_driver import eventually
-from tests.store_faults import refusing_writes
 
 
 def keys(name: str) -> tuple[str, str]:
@@ -73,13 +72,6 @@ async def test_what_comes_during_a_pipeline_makes_the_next(store: Redis, journal
     assert await seqs(store, "a") == [b"2-0", b"3-0", b"4-0"]
 
 
-async def test_a_server_that_forgot_its_scripts_gets_them_again(store: Redis, journal: Journal) -> None:
-    await open_turns(store, "a")
-    await store.script_flush()
-    await journal.put_nowait(keys("a"), "a", [Entry(2, b"event")])
-    assert await seqs(store, "a") == [b"2-0"]
-
-
 async def test_a_server_that_forgets_its_scripts_again_at_once_is_down(
     store: Redis, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,29 +110,6 @@ async def test_a_writer_that_no_longer_waits_is_left_alone(store: Redis, journal
     journal.put_nowait(keys("a"), "a", [Entry(2, b"event")]).cancel()
     await journal.put_nowait(keys("a"), "a", [Entry(3, b"event")])
     assert await seqs(store, "a") == [b"2-0", b"3-0"]
-
-
-async def test_a_turn_whose_store_is_away_goes_on_and_catches_up(store: Redis, journal: Journal) -> None:
-    await open_turns(store, "a")
-    turn = turn_of(journal)
-    async with refusing_writes(store):
-        assert not await turn.write(event(2))
-        assert not await turn.write(event(3))
-    seq = 3
-    while not await turn.write(event(seq := seq + 1)):
-        await store.ping()
-    assert await seqs(store, "a") == [f"{number}-0".encode() for number in range(2, seq + 1)]
-
-
-async def test_the_rest_is_written_at_the_end_or_its_trouble_told(store: Redis, journal: Journal) -> None:
-    await open_turns(store, "a")
-    turn = turn_of(journal)
-    async with refusing_writes(store):
-        assert not await turn.write(event(2))
-        with pytest.raises(StoreDown):
-            await turn.write_rest()
-    await turn.write_rest()
-    assert await seqs(store, "a") == [b"2-0"]
 
 
 async def test_a_lost_turn_stays_lost_though_the_store_is_late(

@@ -9,41 +9,30 @@ from redis.asyncio import Redis
 from engine.scripted import ScriptedEngine
 from sessions import replica
 from sessions.errors import StoreDown
-from sessions.events import Cause, Deleted, Done, Reason
-from sessions.records import Owner, digest
+from sessions.events import Done, Reason
+from sessions.records import Owner
 from sessions.replicas import reaper
 from sessions.service import Sessions
 from sessions.store import ownership
 from sessions.store.ownership import Ownership, RunningTurn
 from sessions.turn.policy import Policy
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat, running_turns_in_store
+from tests.sessions.chat_driver import CONVERSATION_ID, Chat, running_turns_in_store, serving
 from tests.sessions.recorder import Recorder, continuous
 from tests.store_faults import refusing_writes
 
-POLICY = Policy(ttl_s=3600, max_turns=100)
-
-
-async def lose_lease(chat: Chat, store: Redis) -> None:
-    """As after the time in which this replica could not renew it."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-
 
 async def test_a_lease_that_expired_in_an_outage_is_no_sign_of_death(
-    store: Redis, owner: Owner, monkeypatch: pytest.MonkeyPatch
+    store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reaper that looks right after the outage waits until the living replicas have renewed their leases."""
     for module, name in ((ownership, "RENEW_S"), (replica, "RENEW_S"), (reaper, "REAP_S")):
         monkeypatch.setattr(module, name, 3600.0)  # they renew and look when the test says so
-    chats = [
-        Chat(Sessions(client=store, engine=engine, policy=POLICY), engine, owner, Recorder())
-        for engine in (ScriptedEngine(by_hand=True, context_tokens=200) for _ in range(2))
-    ]
-    async with chats[0].sessions.running(alone=False), chats[1].sessions.running(alone=False):
-        chat, other = chats[0], chats[1].sessions.parts.reaper
+    async with serving(store, alone=False) as chat, serving(store, alone=False) as second:
+        other = second.sessions.parts.reaper
         held = chat.sessions.parts.storage.ownership
         await chat.running("Hello?", "This")
         assert await other.reap() == 0
-        await lose_lease(chat, store)
+        await chat.lose_lease()
         async with refusing_writes(store):
             for failing in (held.renew(), other.reap()):
                 with pytest.raises(StoreDown):
@@ -65,35 +54,14 @@ async def test_nobody_is_dead_where_no_lease_can_be_renewed(store: Redis) -> Non
             await one.is_alive("two")
 
 
-async def test_a_dead_replicas_turn_is_closed_with_what_was_journalled(
-    chat: Chat, other: Chat, store: Redis
-) -> None:
-    await chat.exchange("Hello?", "Hello.")
-    await other.history()
-    accepted = await chat.running("And now?", "This reply")
-    await lose_lease(chat, store)
-    assert await other.sessions.parts.reaper.reap() == 1
-    done = await other.reader.next(Done)
-    assert (done.turn_id, done.reason, done.chars) == (accepted.turn_id, Reason.INTERRUPTED, 10)
-    assert (done.text_sha256, done.usage.generated_tokens) == (digest("This reply"), 2)
-    assert done.error is not None
-    page = await other.history()
-    assert (page.messages[-1].content, page.messages[-1].status) == ("This reply", "interrupted")
-    assert await other.sessions.parts.reaper.reap() == 0
-    (due,) = await store.keys("ms:compaction:*")
-    assert await store.zrange(due, 0, -1) == [chat.keys.conversation.encode()]
-    chat.cancel()
-    await chat.wait_idle()
-
-
 @pytest.mark.parametrize("ends", [False, True])
 async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder, *, ends: bool
+    chat: Chat, other: Chat, reader: Recorder, *, ends: bool
 ) -> None:
     """Also if it was just about to end it."""
     await chat.running("Hello?", "This")
-    await lose_lease(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await chat.lose_lease()
+    await other.reap()
     if ends:
         chat.cancel()
     else:
@@ -109,34 +77,20 @@ async def test_whoever_lost_a_turn_writes_no_more_and_tells_the_end_once(
     await other.exchange("And now?", "Now.", client_msg_id="two")
 
 
-async def test_an_end_that_was_told_unsaved_is_not_told_again(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
-) -> None:
+async def test_an_end_that_was_told_unsaved_is_not_told_again(chat: Chat, other: Chat, store: Redis) -> None:
     await chat.running("Hello?", "This")
     async with refusing_writes(store):
         chat.engine.step(20)
-        assert not (await reader.next(Done)).saved
-    await lose_lease(chat, store)
-    await other.sessions.parts.reaper.reap()
+        assert not (await chat.reader.next(Done)).saved
+    await chat.lose_lease()
+    await other.reap()
     await chat.wait_idle()
-    assert len(reader.of(Done)) == 1
-
-
-async def test_a_turn_whose_conversation_was_deleted_elsewhere_ends_first(
-    chat: Chat, other: Chat, reader: Recorder, store: Redis
-) -> None:
-    await chat.running("Hello?", "This")
-    await other.sessions.delete(chat.owner, "room", ref="gone", subscriber=other.reader)
-    await reader.next(Deleted)
-    assert [done.cancel.cause for done in reader.of(Done) if done.cancel] == [Cause.CLIENT]
-    assert [event.ref for event in other.reader.of(Deleted)] == ["gone"]
-    assert await running_turns_in_store(store) == 0
-    await chat.exchange("Hello?", "Hello again.")
+    assert len(chat.reader.of(Done)) == 1
 
 
 async def test_a_rollback_of_a_turn_on_another_replica_does_nothing(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
-    await other.sessions.take_back(chat.owner, "room", accepted.turn_id)
+    await other.take_back(accepted.turn_id)
     assert (await chat.messages())[0] == ("user", "Hello?")
     chat.cancel()
 
@@ -177,14 +131,14 @@ async def test_a_turn_that_was_named_but_never_accepted_is_forgotten(
     )
     await own.add(turn, queue_writes=lambda _: None)
     assert await store.hlen(here) == 2
-    assert await chat.sessions.parts.reaper.reap() == 1
+    assert await chat.reap() == 1
     assert await store.hkeys(here) == [accepted.turn_id.encode()]
     chat.cancel()
 
 
-async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat, store: Redis) -> None:
+async def test_two_reapers_close_a_turn_once(chat: Chat, other: Chat) -> None:
     accepted = await chat.running("Hello?", "This")
-    await lose_lease(chat, store)
+    await chat.lose_lease()
     orphan = (await other.sessions.parts.storage.ownership.orphans(lambda _: True))[0]
     record = await other.sessions.parts.storage.history.turn(chat.keys, accepted.turn_id)
     assert record is not None
@@ -212,11 +166,11 @@ async def store_output_bytes(store: Redis) -> int:
 async def test_a_living_replicas_turns_cost_a_reaper_nothing(chat: Chat, other: Chat, store: Redis) -> None:
     """However many they are: nobody reads what a lease stands for."""
     living = other.sessions.parts.storage.ownership.replica
-    await chat.sessions.parts.reaper.reap()
+    await chat.reap()
     rows = {f"turn_{number}": row(chat, f"turn_{number}", living) for number in range(20_000)}
     await store.hset(f"ms:running:{living}", mapping=rows)  # type: ignore[arg-type]
     before = await store_output_bytes(store)
-    assert await chat.sessions.parts.reaper.reap() == 0
+    assert await chat.reap() == 0
     assert await store_output_bytes(store) - before < 20_000
     await store.delete(f"ms:running:{living}")
 
@@ -226,15 +180,15 @@ async def test_a_replica_that_lost_its_lease_takes_it_before_it_names_a_turn(
 ) -> None:
     """Else its turn would be in no set that a reaper looks at, or closed at once."""
     own = chat.sessions.parts.storage.ownership
-    await lose_lease(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await chat.lose_lease()
+    await other.reap()
     assert not await store.sismember("ms:runners", own.replica)
     own._held_until = 0.0
     accepted = await chat.running("Hello?", "This")
     assert await store.sismember("ms:runners", own.replica)
-    assert await other.sessions.parts.reaper.reap() == 0
-    await lose_lease(chat, store)
-    assert await other.sessions.parts.reaper.reap() == 1
+    assert await other.reap() == 0
+    await chat.lose_lease()
+    assert await other.reap() == 1
     assert accepted.turn_id not in await store.hkeys(f"ms:running:{own.replica}")
     chat.cancel()
 
@@ -247,7 +201,7 @@ async def test_rows_that_can_not_be_read_keep_no_other_turn_open(
     await store.hset(f"ms:running:{chat.sessions.parts.storage.ownership.replica}", "odd", "{}")
     await store.sadd("ms:runners", "spoiled")
     await store.set("ms:running:spoiled", "no hash")
-    await lose_lease(chat, store)
-    assert await other.sessions.parts.reaper.reap() == 1
-    assert await other.sessions.parts.reaper.reap() == 0
+    await chat.lose_lease()
+    assert await other.reap() == 1
+    assert await other.reap() == 0
     chat.cancel()

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from engine.scripted import ScriptedEngine
 from sessions.records import Owner
-from sessions.service import Sessions
-from sessions.turn.policy import Policy
 from sessions.turn.turn import Cancel
-from tests.sessions.chat_driver import CONVERSATION_ID, Chat
+from tests.sessions.chat_driver import CONVERSATION_ID, serving
 from tests.sessions.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,17 +67,13 @@ async def denied(store: Redis) -> list[Any]:
     return [entry[b"object"] for entry in log]
 
 
-def make_sessions(client: Redis, engine: ScriptedEngine) -> Sessions:
-    return Sessions(client=client, engine=engine, policy=Policy(ttl_s=3600, max_turns=10, sharing=True))
-
-
 async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
     narrow: Redis, store: Redis, owner: Owner
 ) -> None:
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    here, there = make_sessions(narrow, engine), make_sessions(narrow, ScriptedEngine())
-    async with here.running(alone=False), there.running(alone=False):
-        chat, other = (Chat(one, engine, owner, Recorder()) for one in (here, there))
+    async with (
+        serving(narrow, alone=False, sharing=True) as chat,
+        serving(narrow, alone=False, sharing=True) as other,
+    ):
         await chat.exchange("Hello?")
         await other.history()
         first = await chat.running("One?", "This", client_msg_id="one")
@@ -98,8 +91,7 @@ async def test_all_that_people_do_needs_no_more_than_the_guide_lists(
         assert [row async for row in chat.sessions.export(owner)]
         assert len([one async for one in chat.sessions.erase(owner)]) == 1
         for one in (chat, other):
-            one.reader.closed = True
-            one.sessions.disconnect(one.reader)
+            one.leave()
     assert await denied(store) == []
 
 
@@ -119,14 +111,11 @@ def test_no_script_runs_another_command() -> None:
 
 
 async def test_a_user_that_may_not_ask_for_sizes_has_conversations_counted_all_the_same(
-    narrow: Redis, store: Redis, owner: Owner
+    narrow: Redis, store: Redis
 ) -> None:
     """Permissions of earlier versions lack it."""
     await allow(store, *(name for name in COMMANDS if name != "memory|usage"))
-    engine = ScriptedEngine(by_hand=True, context_tokens=200)
-    here = make_sessions(narrow, engine)
-    async with here.running(alone=False):
-        chat = Chat(here, engine, owner, Recorder())
+    async with serving(narrow, alone=False) as chat:
         await chat.exchange("Hello?" * 20)
         await chat.wait_idle()
         chat.leave()

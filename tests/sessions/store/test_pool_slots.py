@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -91,70 +92,42 @@ async def test_the_replicas_own_work_may_have_all_places() -> None:
         await places.take(OWN)
 
 
-async def test_no_more_have_a_place_than_there_are() -> None:
-    places, inside, most = FairSlots(3), 0, 0
-
-    async def one(number: int) -> None:
-        nonlocal inside, most
-        async with places.slot(str(number % 4)):
-            inside += 1
-            most = max(most, inside)
-            await asyncio.sleep(0)
-            inside -= 1
-
-    await asyncio.gather(*(one(number) for number in range(40)))
-    assert most == 3
+HOLDERS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=30)
+"""Of a group, perhaps of a crowd; some leave before they are through."""
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(1, 4))
-def test_a_place_comes_back_however_its_holder_ends(holders: list[tuple[str, bool]], count: int) -> None:
+@given(HOLDERS, st.integers(1, 4))
+def test_no_more_hold_a_place_than_there_are_and_each_place_comes_back(
+    holders: list[tuple[str, bool, bool]], count: int
+) -> None:
     async def scene() -> None:
-        places = FairSlots(count)
+        places, inside = FairSlots(count, heavy_slots=max(1, count // 2)), 0
 
         async def one(group: str) -> None:
+            nonlocal inside
             async with places.slot(group):
-                await asyncio.sleep(0)
+                inside += 1
+                assert inside <= count
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    inside -= 1
 
-        tasks = [(asyncio.create_task(one(group)), leaves) for group, leaves in holders]
+        tasks = []
+        for group, is_heavy, leaves in holders:
+            with with_heaviness(partial(bool, is_heavy)):
+                tasks.append((asyncio.create_task(one(group)), leaves))
         await asyncio.sleep(0)
         for task, leaves in tasks:
             if leaves:
                 task.cancel()
-        await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        ends = await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        assert not any(isinstance(end, AssertionError) for end in ends)
+        with with_heaviness(lambda: True):
+            assert await served(places, ["y"]) == ["y"]
         assert await served(places, ["x"] * count) == ["x"] * count
         assert places._free == count
         assert not places._taken
         assert not places._waiting
 
     asyncio.run(scene())
-
-
-async def test_a_crowd_holds_a_few_places_and_everybody_else_has_the_others() -> None:
-    places = FairSlots(4, heavy_slots=2)
-    with with_heaviness(lambda: True):
-        held = [await places.take("crowd-0"), await places.take("crowd-1")]
-        waits = asyncio.create_task(places.take("crowd-2"))
-    await asyncio.sleep(0)
-    assert not waits.done()
-    async with asyncio.timeout(5), places.slot("bob"):
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert not waits.done()  # bob's place is none of the crowd's
-    places.release(held.pop())
-    held.append(await waits)
-    for slot in held:
-        places.release(slot)
-
-
-async def test_one_of_a_crowd_that_leaves_while_it_waits_holds_nothing() -> None:
-    places = FairSlots(1, heavy_slots=1)
-    async with places.slot("bob"):
-        with with_heaviness(lambda: True):
-            waits = asyncio.create_task(places.take("crowd"))
-        await asyncio.sleep(0)
-        waits.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waits
-    with with_heaviness(lambda: True):
-        async with asyncio.timeout(5), places.slot("crowd"):
-            pass

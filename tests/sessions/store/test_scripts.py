@@ -1,18 +1,19 @@
-"""Each write of a conversation happens once, however often it is sent; one that is not the owner's is refused."""
+"""Each write of a conversation happens once, however often it is sent; the tree of its messages stays whole."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, cast
 
 import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from sessions.errors import OwnershipLost, StoreFault
+from sessions.errors import Conflict, OwnershipLost, StoreFault
 from sessions.events import Accepted, Done, Reason, Removed, Timing, Usage, encode
 from sessions.records import MessageRecord, Owner, TurnRecord, digest
-from sessions.store.client import APPEND, run_script
-from sessions.store.codec import Keys
+from sessions.store.client import ACTIVATE, APPEND, run_script
+from sessions.store.codec import Keys, encode_message
 from sessions.store.history import (
     MAX_SIBLINGS,
     Beginning,
@@ -166,19 +167,6 @@ async def test_finishing_twice_finishes_once_and_no_other_end_nor_one_behind_a_h
     assert (meta.messages, meta.running, meta.leaf) == (2, None, "reply-a")
 
 
-async def test_an_end_that_removes_leaves_only_the_turn(history: History) -> None:
-    await exchange(history, "a", seq=1)
-    begun = beginning("b", seq=3, parent="reply-a")
-    await history.begin(KEYS, begun)
-    for _ in range(2):
-        await history.finish(KEYS, ending(begun, seq=4, removed=True))
-    assert await message_ids(history) == ["user-a", "reply-a"]
-    record = await history.turn_of(KEYS, "sent-b")
-    assert record is not None
-    assert record.done is not None
-    assert record.done.removed
-
-
 async def test_removing_twice_removes_once_and_says_so_each_time(history: History) -> None:
     """A repeated write is the same write: who sent it must learn that it was done."""
     turn = await exchange(history, "a", seq=1)
@@ -189,15 +177,6 @@ async def test_removing_twice_removes_once_and_says_so_each_time(history: Histor
     assert not await history.remove(KEYS, turn, removal(turn, seq=4))
     assert await message_ids(history) == []
     assert await journal_seqs(history) == [1, 2, 3]
-
-
-async def test_taking_an_exchange_out_elsewhere_leaves_the_active_branch(history: History) -> None:
-    aside = await exchange(history, "a", seq=1)
-    await exchange(history, "b", seq=3)
-    await exchange(history, "c", seq=5, parent="reply-b")
-    await history.remove(KEYS, aside, removal(aside, seq=7))
-    assert await message_ids(history) == ["user-b", "reply-b", "user-c", "reply-c"]
-    assert (await history.branch(KEYS)).siblings[0] == Siblings(["user-b"], 1, 0)
 
 
 async def test_of_many_siblings_the_nearest_are_told_and_all_are_counted(
@@ -250,13 +229,6 @@ async def test_a_branch_is_read_newest_first_up_to_a_limit_or_a_message(history:
     assert (await history.branch(KEYS, leaf="nobody")).messages == []
 
 
-async def test_all_of_a_conversation_is_deleted_once(history: History, store: Redis) -> None:
-    await exchange(history, "a", seq=1)
-    assert await history.delete(KEYS)
-    assert not await history.delete(KEYS)
-    assert await store.dbsize() == 0
-
-
 async def all_of(store: Redis) -> tuple[object, object]:
     return await store.hgetall(KEYS.conversation), await store.xrange(KEYS.journal)
 
@@ -281,3 +253,121 @@ async def test_a_script_that_fails_has_written_nothing(history: History, store: 
     with pytest.raises(StoreFault):
         await history.withdraw(KEYS, running.turn, removal(running.turn, seq=4))
     assert await all_of(store) == before
+
+
+class Tree:
+    """A conversation that grows at random, and the turns that it had."""
+
+    def __init__(self, history: History, store: Redis, random: Random) -> None:
+        self.history = history
+        self.store = store
+        self.random = random
+        self.turns: dict[str, Beginning] = {}
+
+    async def fields(self) -> dict[str, str]:
+        found: dict[bytes, bytes] = await self.store.hgetall(KEYS.conversation)  # type: ignore[assignment]
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def begins(self) -> Beginning:
+        """A turn at any place: behind a reply or at a root, or beside a reply that is there."""
+        fields = await self.fields()
+        name, seq = f"t{len(self.turns)}", int(fields.get("seq", 0)) + 1
+        parent = self.random.choice(["", *_messages(fields, "reply")]) or None
+        started = beginning(name, seq=seq, parent=parent)
+        if (users := _messages(fields, "user")) and self.random.random() < 0.4:
+            answered = self.random.choice(users)
+            turn = msgspec.structs.replace(
+                started.turn, message_id=answered, parent_id=fields[f"parent:{answered}"] or None
+            )
+            started = msgspec.structs.replace(started, message=None, turn=turn)
+        self.turns[name] = started
+        await self.history.begin(KEYS, started)
+        return started
+
+    async def step(self) -> None:
+        fields = await self.fields()
+        match self.random.choice(["turn", "turn", "rollback", "withdraw", "remove", "activate"]):
+            case "turn" | "rollback" as what:
+                started = await self.begins()
+                end = ending(started, seq=started.event.seq + 1, removed=what == "rollback")
+                await self.history.finish(KEYS, end)
+            case "withdraw":
+                started = await self.begins()
+                removed = removal(started.turn, seq=started.event.seq + 1)
+                await self.history.withdraw(KEYS, started.turn, removed)
+                assert (await self.fields()).get("leaf", "") == fields.get("leaf", "")
+            case "remove" if self.turns:
+                turn = self.turns[self.random.choice(list(self.turns))].turn
+                try:
+                    await self.history.remove(KEYS, turn, removal(turn, seq=int(fields["seq"]) + 1))
+                except Conflict:
+                    assert f"children:{turn.reply_id}" in fields
+            case "activate" if _messages(fields, ""):
+                chosen = self.random.choice(_messages(fields, ""))
+                await run_script(self.store, ACTIVATE, [KEYS.conversation], [chosen])
+                shown = await self.history.branch(KEYS)
+                assert chosen in [one.message_id for one in shown.messages]
+
+    async def is_whole(self) -> None:
+        fields = await self.fields()
+        messages = set(_messages(fields, ""))
+        parents = {name[7:]: value for name, value in fields.items() if name.startswith("parent:")}
+        children = {name[9:]: value.split() for name, value in fields.items() if name.startswith("children:")}
+        assert parents.keys() == messages
+        assert {(child, parent) for parent, below in children.items() for child in below} == set(
+            parents.items()
+        )
+        assert int(fields.get("messages", 0)) == len(messages)
+        leaf = fields.get("leaf", "")
+        assert leaf in messages if messages else leaf == ""
+        assert leaf not in children or not messages
+        assert all(one in children for one in messages if one.startswith("user"))
+
+
+def _messages(fields: dict[str, str], kind: str) -> list[str]:
+    return [name[8:] for name in fields if name.startswith(f"message:{kind}")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_tree_stays_whole_at_every_step(seed: int, history: History, store: Redis) -> None:
+    tree = Tree(history, store, Random(seed))
+    for _ in range(40):
+        await tree.step()
+        await tree.is_whole()
+
+
+async def queue_behind_the_running_reply(store: Redis) -> None:
+    """A message that came while turn `a` runs hangs below the reply that has no end yet."""
+    queued = encode_message(message("user-q", "reply-a", role="user", content="And then?"))
+    below: dict[Any, Any] = {
+        "message:user-q": queued,
+        "parent:user-q": "reply-a",
+        "children:reply-a": "user-q",
+        "parent:reply-q": "user-q",
+        "children:user-q": "reply-q",
+        "leaf": "user-q",
+    }
+    await store.hset(KEYS.conversation, mapping=below)
+    await store.hincrby(KEYS.conversation, "messages", 1)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_what_is_sent_behind_a_running_reply_stays_active_at_its_end(
+    history: History, store: Redis, *, removed: bool
+) -> None:
+    """It goes behind what comes before the reply where that leaves."""
+    first = beginning("f", seq=1)
+    await history.begin(KEYS, first)
+    await history.finish(KEYS, ending(first, seq=2))
+    started = beginning("a", seq=3, parent="reply-f")
+    await history.begin(KEYS, started)
+    await queue_behind_the_running_reply(store)
+    branch = await history.branch(KEYS, limit=2)
+    assert [one.message_id for one in branch.messages] == ["user-a", "user-q"]
+    assert branch.pending == {one: Siblings([one], 1, 0) for one in ("reply-a", "reply-q")}
+    assert await history.parent(KEYS, "reply-a") == "user-a"
+    await history.finish(KEYS, ending(started, seq=4, removed=removed))
+    branch = await history.branch(KEYS)
+    left = [] if removed else ["user-a", "reply-a"]
+    assert [one.message_id for one in branch.messages] == ["user-f", "reply-f", *left, "user-q"]
+    assert branch.messages[-1].parent_id == ("reply-f" if removed else "reply-a")

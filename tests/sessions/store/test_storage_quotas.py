@@ -13,14 +13,11 @@ from sessions.errors import StoreDown
 from sessions.events import CallState, Reason
 from sessions.limits.shares import Subject
 from sessions.records import Owner
-from sessions.service import Sessions
 from sessions.store.codec import Keys
 from sessions.store.images import Images
 from sessions.store.ledger import COPIES, MESSAGE_BYTES, Ledger, StoreFull
-from sessions.turn.policy import Policy
 from tests.sample_images import Picture, chunk, png
-from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store
-from tests.sessions.recorder import Recorder
+from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
 from tests.sessions.store.storage_quotas import MIB, counted_bytes, ledger_with_room, of, size_with_room, used
 from tests.sessions.tool_round.sample_tools import BERN, TOOLS
 from tests.store_faults import refusing_writes, without_memory
@@ -178,16 +175,13 @@ async def test_differences_wait_for_the_store_and_are_written_even_if_it_is_full
 
 
 @asynccontextmanager
-async def chatting(store: Redis, owner: Owner, *, room: int) -> AsyncIterator[Chat]:
+async def chatting(store: Redis, *, room: int) -> AsyncIterator[Chat]:
     """A chat over a store in which growth may take so many bytes more."""
     engine = ScriptedEngine(by_hand=True, context_tokens=100_000)
     size = await size_with_room(store, room)
-    policy = Policy(ttl_s=3600, max_turns=100, sharing=True, store_bytes=size)
-    sessions, reader = Sessions(client=store, engine=engine, policy=policy), Recorder()
-    async with sessions.running(alone=False):
-        yield Chat(sessions, engine, owner, reader)
-        reader.closed = True
-        sessions.disconnect(reader)
+    async with serving(store, engine, alone=False, sharing=True, store_bytes=size) as chat:
+        yield chat
+        chat.leave()
 
 
 async def exhaust(ledger: Ledger, owner: Owner) -> None:
@@ -205,7 +199,7 @@ async def overfill(chat: Chat, store: Redis) -> None:
 
 
 async def test_a_refused_message_leaves_no_trace(store: Redis, owner: Owner) -> None:
-    async with chatting(store, owner, room=2 * MIB) as chat:
+    async with chatting(store, room=2 * MIB) as chat:
         await chat.exchange("Hello?", "Hello.")
         await chat.wait_idle()
         with pytest.raises(StoreFull):
@@ -220,7 +214,7 @@ async def test_a_refused_message_leaves_no_trace(store: Redis, owner: Owner) -> 
 
 
 async def test_a_conversation_without_messages_needs_room_and_begins_once(store: Redis, owner: Owner) -> None:
-    async with chatting(store, owner, room=2 * MIB) as chat:
+    async with chatting(store, room=2 * MIB) as chat:
         kept, ledger = chat.sessions.kept, chat.sessions.parts.storage.ledger
         assert await kept.describe(owner, "empty", bytes(1000), new=True)
         assert not await kept.describe(owner, "empty", b"", new=True)
@@ -238,7 +232,7 @@ async def test_a_conversation_without_messages_needs_room_and_begins_once(store:
 
 async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, owner: Owner) -> None:
     """A message for which there is no room interrupts nothing."""
-    async with chatting(store, owner, room=MIB) as chat:
+    async with chatting(store, room=MIB) as chat:
         asked = await chat.play("Weather?", "I look.", BERN, tools=TOOLS, conversation_id="other")
         running = await chat.running("Hello?", "This")
         await overfill(chat, store)
@@ -256,8 +250,8 @@ async def test_in_a_full_store_people_end_replies_read_and_delete(store: Redis, 
         assert {one async for one in chat.sessions.erase(owner)} == {"room", "other"}
 
 
-async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis, owner: Owner) -> None:
-    async with chatting(store, owner, room=MIB) as chat:
+async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis) -> None:
+    async with chatting(store, room=MIB) as chat:
         chat.engine.script(["I look.", BERN])
         accepted = await chat.send("Weather?", tools=TOOLS)
         await eventually(lambda: bool(chat.engine.requests))
@@ -271,7 +265,7 @@ async def test_in_a_full_store_a_reply_that_calls_is_the_last_one(store: Redis, 
 
 async def test_a_deleted_conversation_leaves_nothing_but_a_count(store: Redis, owner: Owner) -> None:
     """Links to deleted conversations, which no ledger counts, would fill the store within a day."""
-    async with chatting(store, owner, room=MIB) as chat:
+    async with chatting(store, room=MIB) as chat:
         before = set(await store.keys("*"))
         await chat.exchange("Hello?", "Hello.")
         await chat.wait_idle()

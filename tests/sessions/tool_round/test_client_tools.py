@@ -9,8 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from engine.scripted import ScriptedEngine, Thought
+from sessions import tool_round
 from sessions.conversation.history_page import ShownMessage
-from sessions.errors import BadParams, Conflict, ContentTooLong, NotFound
+from sessions.errors import BadParams, Conflict, ContentTooLong, NotFound, StoreDown
 from sessions.events import (
     Accepted,
     CallState,
@@ -23,13 +24,21 @@ from sessions.events import (
     ToolCall,
     ToolState,
 )
+from sessions.records import digest
 from sessions.turn.message_request import Regenerate
 from sessions.turn.policy import ToolLimits
 from sessions.turn.tool_calls import RESULTS_CHARS
 from sessions.turn.turn import Cancelled
 from tests.sessions.chat_driver import Chat, eventually, running_turns_in_store, serving
-from tests.sessions.recorder import Recorder, continuous, seqs
-from tests.sessions.tool_round.sample_tools import BERN, ROME, TOOLS, WEATHER
+from tests.sessions.recorder import WAIT_S, Recorder, continuous, seqs
+from tests.sessions.tool_round.sample_tools import BERN, FIFTY, ROME, TOOLS, WEATHER
+from tests.store_faults import refusing_writes
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused is tried again soon."""
+    monkeypatch.setattr(tool_round, "AGAIN_S", 0.02)
 
 
 def calls_of(message: ShownMessage) -> tuple[ShownCall, ...]:
@@ -47,14 +56,12 @@ async def states(chat: Chat) -> list[list[CallState]]:
     ]
 
 
-async def test_calls_settle_in_any_order_and_all_are_waited_for(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
+async def test_calls_settle_in_any_order_and_all_are_waited_for(chat: Chat) -> None:
     """History and next prompt have calls, results and reasoning as the model wrote them, under one salt."""
     done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, ROME, BERN, tools=TOOLS)
     for call_id in (done.open[2], done.open[0]):
         await chat.result(call_id, call_id)
-    assert len(engine.requests) == 1
+    assert len(chat.engine.requests) == 1
     page = await chat.history(Recorder())
     called = page.messages[1]
     assert (called.status, called.reasoning, called.content) == ("complete", "Hm.", "I look.")
@@ -70,8 +77,8 @@ async def test_calls_settle_in_any_order_and_all_are_waited_for(
     assert [message.role for message in page.messages] == ["user", "assistant", "assistant"]
     assert page.messages[2].parent_id == called.message_id
     assert calls_of(page.messages[1])[1].error == "Closed."
-    assert continuous(reader.events)
-    first, second = engine.requests
+    assert continuous(chat.reader.events)
+    first, second = chat.engine.requests
     assert (first.cache_salt, first.conversation, first.client) == (
         second.cache_salt,
         second.conversation,
@@ -91,9 +98,7 @@ async def test_results_that_come_together_begin_one_turn(chat: Chat, reader: Rec
     assert len(chat.engine.requests) == 2
 
 
-async def test_the_same_result_again_is_answered_as_before_and_another_is_a_conflict(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_the_same_result_again_is_answered_as_before_and_another_is_a_conflict(chat: Chat) -> None:
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
     again = await chat.result(done.open[0], "Rain.")
@@ -101,7 +106,7 @@ async def test_the_same_result_again_is_answered_as_before_and_another_is_a_conf
     for content, error in (("Sun.", None), (None, "Rain.")):
         with pytest.raises(Conflict):
             await chat.result(done.open[0], content, error=error)
-    assert len(reader.of(ToolState)) == 1
+    assert len(chat.reader.of(ToolState)) == 1
     await chat.result(done.open[1], "Sun.")
     await chat.follow("So.")
     for place in ("room", None):
@@ -112,35 +117,20 @@ async def test_the_same_result_again_is_answered_as_before_and_another_is_a_conf
             await chat.result("call_of_nobody", "Rain.", place=place)
 
 
-async def test_a_result_may_come_while_the_reply_is_still_written(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.script([BERN, ROME, "So", " far."])
+async def test_a_result_may_come_while_the_reply_is_still_written(chat: Chat) -> None:
+    chat.engine.script([BERN, ROME, "So", " far."])
     accepted = await chat.running("Weather?", tools=TOOLS)
     await chat.step()
-    call = await reader.next(ToolCall)
+    call = await chat.reader.next(ToolCall)
     assert (await chat.result(call.call_id, "Rain.")).state is CallState.DONE
     done = await chat.finish(accepted.turn_id)
-    assert done.open == (reader.of(ToolCall)[1].call_id,)
+    assert done.open == (chat.reader.of(ToolCall)[1].call_id,)
     assert await states(chat) == [[CallState.DONE, CallState.WAITING]]
     await chat.result(done.open[0], "Sun.")
     await chat.follow("So.")
-    results = [message.content for message in engine.requests[-1].messages if message.role == "tool"]
+    results = [message.content for message in chat.engine.requests[-1].messages if message.role == "tool"]
     assert results == ["Rain.", "Sun."]
-    assert continuous(reader.events)
-
-
-async def test_where_all_results_came_before_the_end_the_next_turn_begins_at_once(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.script([BERN, "So."])
-    engine.script(["Rain."])
-    accepted = await chat.running("Weather?", tools=TOOLS)
-    await chat.step()
-    await chat.result((await reader.next(ToolCall)).call_id, "Rain.")
-    done = await chat.finish(accepted.turn_id)
-    assert (done.reason, done.open) == (Reason.TOOLS, ())
-    assert (await chat.follow()).reason is Reason.STOP
+    assert continuous(chat.reader.events)
 
 
 async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
@@ -160,27 +150,25 @@ async def test_rounds_are_counted_and_the_last_turn_answers_in_words(
 # ---- cancels
 
 
-async def test_a_cancel_settles_every_open_call_and_the_next_prompt_is_well_formed(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
+async def test_a_cancel_settles_every_open_call_and_the_next_prompt_is_well_formed(chat: Chat) -> None:
     """A result that comes late is refused with a clear word."""
     done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
     met = chat.cancel(done.turn_id)  # it may name the turn that called
     with pytest.raises(Conflict, match="cancelled"):
         await chat.result(done.open[1], "Sun.")
-    end = await reader.next(Done, count=2)
+    end = await chat.reader.next(Done, count=2)
     await chat.wait_idle()
     with pytest.raises(Conflict, match="cancelled"):
         await chat.result(done.open[1], "Sun.")
     assert (met.already, end.turn_id, end.reason) == (False, met.turn_id, Reason.CANCELLED)
     assert end.cancel is not None
     assert (end.cancel.cause, end.usage.generated_tokens) == (Cause.CLIENT, 0)
-    assert [state.state for state in reader.of(ToolState)] == [CallState.DONE, CallState.CANCELLED]
+    assert [state.state for state in chat.reader.of(ToolState)] == [CallState.DONE, CallState.CANCELLED]
     assert await states(chat) == [[CallState.DONE, CallState.CANCELLED]]
-    assert continuous(reader.events)
+    assert continuous(chat.reader.events)
     await chat.exchange("And now?", "Well.")
-    messages = engine.requests[-1].messages
+    messages = chat.engine.requests[-1].messages
     assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "user"]
     assert messages[3].content == "The call was cancelled."
 
@@ -202,7 +190,7 @@ async def test_a_cancel_that_comes_behind_the_results_ends_the_turn_that_goes_on
     end = await reader.next(Done, count=2)
     assert (end.reason, end.chars) == (Reason.CANCELLED, 0)
     await chat.wait_idle()
-    assert [content for _, content in await chat.messages()] == ["Weather?", "I look.", ""]
+    assert await chat.texts() == ["Weather?", "I look.", ""]
 
 
 async def test_calls_of_a_reply_that_is_stopped_are_cancelled_with_it(
@@ -221,10 +209,8 @@ async def test_calls_of_a_reply_that_is_stopped_are_cancelled_with_it(
     assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool", "user"]
 
 
-async def test_a_call_behind_what_was_seen_is_not_kept(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.script(["I look", " around.", BERN, " And", " on."])
+async def test_a_call_behind_what_was_seen_is_not_kept(chat: Chat) -> None:
+    chat.engine.script(["I look", " around.", BERN, " And", " on."])
     await chat.running("Weather?", "I look around.", tools=TOOLS)
     for _ in range(2):
         await chat.step()
@@ -252,24 +238,18 @@ async def test_whoever_leaves_takes_the_open_calls_along(chat: Chat, reader: Rec
     assert await running_turns_in_store(store) == 0
 
 
-async def test_calls_stay_open_with_nobody_there_where_that_was_asked_for(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_calls_stay_open_with_nobody_there_where_that_was_asked_for(chat: Chat) -> None:
     done = await chat.play("Weather?", BERN, tools=TOOLS, on_disconnect="continue")
-    chat.sessions.disconnect(reader)
+    chat.sessions.disconnect(chat.reader)
     await eventually(lambda: not chat.live_conversation.others.watching)
-    phone = Recorder()
-    await chat.history(phone)
-    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
+    phones = await chat.another_device()
     await phones.result(done.open[0], "Rain.")
     assert (await phones.follow("Rain.")).reason is Reason.STOP
 
 
-async def test_a_deleted_conversation_takes_its_open_calls_along(
-    chat: Chat, reader: Recorder, store: Redis
-) -> None:
+async def test_a_deleted_conversation_takes_its_open_calls_along(chat: Chat, store: Redis) -> None:
     done = await chat.play("Weather?", BERN, tools=TOOLS)
-    await chat.sessions.delete(chat.owner, "room", ref=None, subscriber=reader)
+    await chat.sessions.delete(chat.owner, "room", ref=None, subscriber=chat.reader)
     await chat.wait_idle()
     assert await store.keys("ms:{*") == []
     with pytest.raises(NotFound):
@@ -307,8 +287,8 @@ async def test_a_rollback_takes_the_exchange_out_with_all_its_rounds(
     if ended:
         end = await chat.follow("Rain.")
         with pytest.raises(Conflict):
-            await chat.sessions.take_back(chat.owner, "room", done.turn_id)
-        await chat.sessions.take_back(chat.owner, "room", end.turn_id)
+            await chat.take_back(done.turn_id)
+        await chat.take_back(end.turn_id)
         await reader.next(Removed)
     else:
         await chat.follow(ROME)
@@ -327,16 +307,14 @@ async def test_a_message_behind_a_reply_that_calls_waits_and_stands_behind_the_l
     accepted = await chat.running("Weather?", "I look.", tools=TOOLS)
     if sent == "while calls are open":
         await chat.finish(accepted.turn_id)
-    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
-    queued = await reader.next(Accepted, count=2)
+    queued = await chat.enqueue("And tomorrow?")
     assert queued.queue_position == 1
     done = await chat.finish(accepted.turn_id)
     await chat.result(done.open[0], "Rain.")
     await chat.follow("Rain.")
     engine.script(["Sun."])
     await chat.finish(queued.turn_id)
-    assert await sending is None
-    assert [content for _, content in await chat.messages()] == [
+    assert await chat.texts() == [
         "Weather?",
         "I look.",
         "Rain.",
@@ -350,8 +328,7 @@ async def test_a_message_behind_a_reply_that_calls_waits_and_stands_behind_the_l
 
 async def test_a_message_behind_open_calls_can_be_cancelled_alone(chat: Chat, reader: Recorder) -> None:
     done = await chat.play("Weather?", BERN, tools=TOOLS)
-    chat.begin_send("And tomorrow?", on_busy="enqueue")
-    queued = await reader.next(Accepted, count=2)
+    queued = await chat.enqueue("And tomorrow?")
     chat.cancel(queued.turn_id)
     assert (await reader.next(Done, count=2)).turn_id == queued.turn_id
     await chat.result(done.open[0], "Rain.")
@@ -360,20 +337,6 @@ async def test_a_message_behind_open_calls_can_be_cancelled_alone(chat: Chat, re
 
 
 # ---- other devices, coming back
-
-
-async def test_another_device_sees_the_calls_and_brings_the_result(chat: Chat, reader: Recorder) -> None:
-    phone = Recorder()
-    await chat.exchange("Hello?")
-    await chat.history(phone)
-    done = await chat.play("Weather?", BERN, tools=TOOLS)
-    assert phone.of(ToolCall) == reader.of(ToolCall)
-    phones = Chat(chat.sessions, chat.engine, chat.owner, phone)
-    await phones.result(done.open[0], "Rain.", place=None)
-    await chat.follow("Rain.")
-    assert [state.content for state in reader.of(ToolState)] == ["Rain."]
-    assert phone.of(ToolState) == reader.of(ToolState)
-    assert continuous(phone.events)
 
 
 async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat) -> None:
@@ -394,18 +357,16 @@ async def test_a_reader_that_comes_back_is_told_calls_and_states_once(chat: Chat
     assert [call.state for call in snapshot.calls] == [CallState.DONE, CallState.WAITING]
 
 
-async def test_another_reply_to_the_same_results_is_asked_for_by_the_last_one(
-    chat: Chat, engine: ScriptedEngine
-) -> None:
+async def test_another_reply_to_the_same_results_is_asked_for_by_the_last_one(chat: Chat) -> None:
     done = await chat.play("Weather?", BERN, tools=TOOLS)
     await chat.result(done.open[0], "Rain.")
     end = await chat.follow("Rain.")
     again = await chat.exchange("", "Wet.", place=Regenerate(end.message_id))
-    assert [message.role for message in engine.requests[-1].messages] == ["user", "assistant", "tool"]
-    assert [content for _, content in await chat.messages()] == ["Weather?", "", "Wet."]
+    assert [message.role for message in chat.engine.requests[-1].messages] == ["user", "assistant", "tool"]
+    assert await chat.texts() == ["Weather?", "", "Wet."]
     await chat.wait_idle()
-    await chat.sessions.take_back(chat.owner, "room", again.turn_id)
-    assert [content for _, content in await chat.messages()] == ["Weather?", "", "Rain."]
+    await chat.take_back(again.turn_id)
+    assert await chat.texts() == ["Weather?", "", "Rain."]
 
 
 # ---- bounds
@@ -464,3 +425,125 @@ async def test_the_context_shrinks_in_whole_exchanges(chat: Chat, engine: Script
     assert [message.role for message in messages].count("user") < 4
     called = {call.call_id for message in messages for call in message.calls}
     assert called == {message.call_id for message in messages if message.role == "tool"}
+
+
+FORTY = '{"amount": 40}'
+
+
+async def test_a_call_waits_until_any_device_allows_it_and_its_result_comes_behind_that(chat: Chat) -> None:
+    done = await chat.play("Pay!", FIFTY, BERN, tools=TOOLS)
+    call, plain = chat.reader.of(ToolCall)
+    assert (call.needs, call.expires_at is not None) == ("approval", True)
+    with pytest.raises(Conflict, match="not been allowed"):
+        await chat.result(done.open[0], "Paid.")
+    with pytest.raises(Conflict, match="approval"):
+        await chat.decide(plain)
+    phones = await chat.another_device()
+    assert (await phones.decide(call)).state is CallState.RUNNING
+    assert phones.reader.of(ToolState) == chat.reader.of(ToolState)
+    for call_id in done.open:
+        await chat.result(call_id, "Paid.")
+    assert (await chat.follow("Done.")).reason is Reason.STOP
+    running, ended = CallState.RUNNING, CallState.DONE
+    assert [state.state for state in chat.reader.of(ToolState)] == [running, ended, ended]
+    assert continuous(chat.reader.events)
+
+
+async def test_it_runs_with_other_arguments_where_whoever_allowed_it_changed_them(chat: Chat) -> None:
+    done = await chat.play("Pay!", FIFTY, tools=TOOLS)
+    await chat.decide(chat.reader.of(ToolCall)[0], args=FORTY)
+    moved = chat.reader.of(ToolState)[0]
+    assert (moved.args, moved.args_sha256) == (FORTY, digest(FORTY))
+    page = await chat.history(Recorder())
+    assert isinstance(page.messages[1].calls, tuple)
+    assert page.messages[1].calls[0].args_sha256 == digest(FORTY)
+    await chat.result(done.open[0], "Paid.")
+    await chat.follow("Done.")
+    assert chat.engine.requests[-1].messages[1].calls[0].arguments == FIFTY.arguments
+
+
+async def test_the_same_decision_again_is_answered_as_before_and_another_is_a_conflict(chat: Chat) -> None:
+    await chat.play("Pay!", FIFTY, FIFTY, tools=TOOLS)
+    first, second = chat.reader.of(ToolCall)
+    await chat.decide(first, args=FORTY)
+    assert (await chat.decide(first, args=FORTY)).already
+    for change in ({"args": None}, {"allow": False}):
+        with pytest.raises(Conflict):
+            await chat.decide(first, **change)  # type: ignore[arg-type]
+    await chat.decide(second, allow=False)
+    assert (await chat.decide(second, allow=False)).already
+    with pytest.raises(Conflict):
+        await chat.decide(second)
+    assert len(chat.reader.of(ToolState)) == 2
+
+
+async def test_a_call_that_nobody_answers_expires_and_the_turn_goes_on(
+    store: Redis, engine: ScriptedEngine
+) -> None:
+    async with serving(store, engine, tools=ToolLimits(wait_s=0.05)) as chat:
+        await chat.play("Pay!", FIFTY, BERN, tools=TOOLS)
+        await chat.follow("Well.")
+        states = [state.state for state in chat.reader.of(ToolState)]
+        assert states == [CallState.EXPIRED, CallState.EXPIRED]
+        assert "in time" in engine.requests[-1].messages[-1].content
+        for call in chat.reader.of(ToolCall):
+            with pytest.raises(Conflict, match="expired"):
+                await chat.result(call.call_id, "Late.")
+        assert len(chat.reader.of(Done)) == 2
+        assert continuous(chat.reader.events)
+
+
+async def stored_state(chat: Chat, call_id: str) -> CallState | None:
+    call = await chat.sessions.parts.storage.history.call(chat.keys, call_id)
+    return call.state if call is not None else None
+
+
+async def test_a_result_that_the_store_refused_is_kept_without_anybodys_doing(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    async with refusing_writes(store):
+        for _ in range(3):  # no device is told that it is kept
+            with pytest.raises(StoreDown):
+                await chat.result(done.open[0], "Rain.")
+        assert await stored_state(chat, done.open[0]) is CallState.WAITING
+    async with asyncio.timeout(WAIT_S):
+        while await stored_state(chat, done.open[0]) is not CallState.DONE:  # noqa: ASYNC110 - the store has no event
+            await asyncio.sleep(0)
+    assert (await chat.result(done.open[0], "Rain.")).already
+    assert not (await chat.result(done.open[1], "Sun.")).already
+    assert (await chat.follow("Both.")).reason is Reason.STOP
+    assert continuous(reader.events)
+
+
+async def test_a_message_behind_open_calls_is_taken_in_once_the_store_takes_writes_again(
+    chat: Chat, store: Redis, reader: Recorder, engine: ScriptedEngine
+) -> None:
+    done = await chat.play("Weather?", BERN, ROME, tools=TOOLS)
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await chat.result(done.open[0], "Rain.")
+        with pytest.raises(StoreDown):
+            await chat.send("And then?", on_busy="enqueue")
+    queued = await chat.enqueue("And then?")
+    await chat.result(done.open[1], "Sun.")
+    await chat.follow("Both.")
+    engine.script(["Then."])
+    await eventually(lambda: len(engine.requests) == 3)
+    await chat.finish(queued.turn_id)
+    assert continuous(reader.events)
+
+
+async def test_who_comes_back_is_told_of_a_turn_that_the_store_does_not_have_so_far(
+    chat: Chat, store: Redis, reader: Recorder
+) -> None:
+    done = await chat.play("Weather?", BERN, tools=TOOLS)
+    back = Recorder()
+    async with refusing_writes(store):
+        with pytest.raises(StoreDown):
+            await chat.result(done.open[0], "Rain.")
+        await reader.next(Accepted, count=2)
+        await chat.resume(back, done.seq)
+    assert [one.follows for one in back.of(Accepted)] == [done.turn_id]
+    await chat.follow("Rain.")
+    assert continuous(back.events)

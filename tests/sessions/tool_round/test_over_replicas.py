@@ -45,15 +45,13 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaper, "REAP_S", 60.0)
 
 
-async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_the_other_replicas_client_sees_calls_and_brings_the_result(chat: Chat, other: Chat) -> None:
     """Its history and snapshots show those that are open."""
     await chat.exchange("Hello?")
     await other.history()
     done = await chat.play("Weather?", Thought("Hm."), "I look.", BERN, tools=TOOLS)
     await other.reader.next(Done)
-    assert other.reader.of(ToolCall) == reader.of(ToolCall)
+    assert other.reader.of(ToolCall) == chat.reader.of(ToolCall)
     page = await other.history(late := Recorder())
     assert isinstance(page.messages[-1].calls, tuple)
     assert page.messages[-1].calls[0].state is CallState.WAITING
@@ -67,18 +65,16 @@ async def test_the_other_replicas_client_sees_calls_and_brings_the_result(
         await other.result(done.open[0], "Sun.")
     await chat.follow("It rains.")
     await other.reader.next(Done, count=2)
-    assert other.reader.of(ToolState) == reader.of(ToolState)
+    assert other.reader.of(ToolState) == chat.reader.of(ToolState)
     assert other.reader.of(Accepted)[-1].follows == done.turn_id
     assert continuous(other.reader.events)
     assert other.engine.requests == []
 
 
-async def test_the_other_replicas_client_allows_cancels_and_asks_again(
-    chat: Chat, other: Chat, reader: Recorder
-) -> None:
+async def test_the_other_replicas_client_allows_cancels_and_asks_again(chat: Chat, other: Chat) -> None:
     await chat.play("Pay!", FIFTY, FIFTY, tools=TOOLS)
     await other.history()
-    call = reader.of(ToolCall)[0]
+    call = chat.reader.of(ToolCall)[0]
     assert (await other.decide(call)).state is CallState.RUNNING
     with pytest.raises(RefusedElsewhere) as unknown:
         await other.result("call_of_nobody", "Paid.")
@@ -103,7 +99,7 @@ async def test_where_the_replica_dies_another_one_goes_on(chat: Chat, other: Cha
     result = Result(call_id=done.open[0], content="Rain.", then=then)
     await other.sessions.answer_call(other.owner, other.reader, "room", result)
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     await other.result(done.open[1], "Sun.")
     assert (await other.follow("Both.")).reason is Reason.STOP
     requested = other.engine.requests[-1]
@@ -134,7 +130,7 @@ async def test_what_a_replica_that_stood_still_writes_late_is_refused(
     live = live_conversation.turns[0]  # it notices by itself that it is lost, sooner or later
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     with pytest.raises(OwnershipLost):
         await chat.sessions.parts.call_states.answer(
             live_conversation, live, Result(call_id=done.open[0], content="Late.")
@@ -160,7 +156,7 @@ async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls
     await chat.result(call.call_id, "Rain.")
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     end = await other.reader.next(Done)
     assert (end.reason, end.open) == (Reason.INTERRUPTED, ())
     page = await other.history()
@@ -178,19 +174,17 @@ async def test_a_reply_whose_replica_died_while_it_called_leaves_cancelled_calls
 
 async def test_messages_that_waited_there_have_their_end(chat: Chat, other: Chat, store: Redis) -> None:
     done = await chat.play("Weather?", BERN, tools=TOOLS)
-    sending = chat.begin_send("And tomorrow?", on_busy="enqueue")
-    queued = await chat.reader.next(Accepted, count=2)
+    queued = await chat.enqueue("And tomorrow?")
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     end = await other.reader.next(Done)
     assert (end.turn_id, end.reason) == (queued.turn_id, Reason.INTERRUPTED)
     await other.result(done.open[0], "Rain.")
     await other.follow("Rain.")
     assert continuous(other.reader.events)
     await chat.wait_idle()
-    await sending
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     assert await running_turns_in_store(store) == 0
     await other.exchange("And now?", client_msg_id="other-2")
 
@@ -203,11 +197,10 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
     await chat.running("Count!", "One two")
     first = await chat.stop()
     done = await chat.play("Weather?", BERN, tools=TOOLS, parent_id=None)
-    sending = chat.begin_send("", place=Continue(first.message_id), on_busy="enqueue")
-    await chat.reader.next(Accepted, count=3)
+    await chat.enqueue("", place=Continue(first.message_id))
     await other.history()
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     end = await other.reader.next(Done)
     assert (end.message_id, end.reason, end.chars) == (first.message_id, Reason.INTERRUPTED, len("One two"))
     await other.result(done.open[0], "Rain.")
@@ -216,7 +209,6 @@ async def test_a_reply_that_was_to_go_on_there_stays_as_it_stood(
     page = await other.history(leaf=first.message_id)
     assert [(one.content, one.turn_id) for one in page.messages[1:]] == [("One two", first.turn_id)]
     await chat.wait_idle()
-    await sending
 
 
 async def test_clients_have_time_to_come_back_where_the_replica_died(
@@ -225,7 +217,7 @@ async def test_clients_have_time_to_come_back_where_the_replica_died(
     monkeypatch.setattr(tool_round, "COMEBACK_S", 0.5)
     await chat.play("Weather?", BERN, tools=TOOLS)
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     chat.leave()
     live_conversation = other.sessions.parts.directory.get(other.owner, "room")
     assert live_conversation is not None
@@ -288,7 +280,7 @@ async def test_who_was_told_of_a_result_that_was_not_kept_is_told_of_a_gap(
         await eventually(lambda: journal is not None and journal._writing.done())  # refused once more
     reported = await reader.next(ToolState)
     await die(chat, store)
-    await other.sessions.parts.reaper.reap()
+    await other.reap()
     for call_id in done.open:
         await other.result(call_id, "Sun.")
     await other.follow("Sunny.")

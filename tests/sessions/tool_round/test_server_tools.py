@@ -249,11 +249,6 @@ async def test_a_filter_reads_results_and_questions_too(
 # ---- death and restart
 
 
-async def die(chat: Chat, store: Redis) -> None:
-    """The replica stands still for longer than its lease."""
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-
-
 @pytest.mark.parametrize("idempotent", [False, True])
 async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
     store: Redis, engine: ScriptedEngine, *, idempotent: bool
@@ -267,8 +262,8 @@ async def test_a_call_whose_replica_died_is_lost_unless_it_may_run_again(
     ):
         call_id, _, first = await open_question(chat, here)
         await other.history()
-        await die(chat, store)
-        await other.sessions.parts.reaper.reap()
+        await chat.lose_lease()
+        await other.reap()
         if idempotent:
             await eventually(lambda: bool(there.started))
             with pytest.raises(Conflict):
@@ -396,11 +391,10 @@ async def test_the_user_is_asked_and_the_tool_goes_on_with_the_answer(served: Ch
     for content in (None, "{}", '{"zone": 7}', '{"zone": "UTC", "disk": 2}'):
         with pytest.raises(BadParams, match="does not fit"):
             await answer_question(served, call_id, which, content)
-    phone = Recorder()
-    page = await served.history(phone)
+    phones = await served.another_device()
+    page = await phones.history()
     assert isinstance(page.messages[1].calls, tuple)
     assert page.messages[1].calls[0].question == which
-    phones = Chat(served.sessions, served.engine, served.owner, phone)
     assert await answer_question(phones, call_id, which) == AnswerOutcome(CallState.RUNNING, already=False)
     assert await answer == Accepted({"zone": "UTC"})
     assert (await answer_question(served, call_id, which)).already

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from engine.messages import Finished, FinishReason, Languages, Params, Translation
 from engine.scripted import FEATURES, Thought
@@ -99,17 +98,15 @@ async def to_the_end(chat: Chat, *, count: int = 1) -> Done:
     return chat.reader.of(Done)[count - 1]
 
 
-async def test_words_are_told_as_three_hypotheses_agree_and_never_revised(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_words_are_told_as_three_hypotheses_agree_and_never_revised(chat: Chat) -> None:
     accepted = await start_translation(chat)
     for reply in ("Guten Tag", "Guten Abend", "Guten Morgen an", " Morgen an alle."):
         chat.engine.script(reply)
     assert await follow(chat, 1, 0, "Good ") == ["Translate into German: Good"]
     await follow(chat, 2, 5, "day ")
-    assert reader.text(accepted.turn_id) == ""
+    assert chat.reader.text(accepted.turn_id) == ""
     await follow(chat, 3, 9, "morning ")
-    await reader.wait_for_text("Guten")
+    await chat.reader.wait_for_text("Guten")
     await grow(chat, 17, "everybody.", final=True)
     assert await engine_inputs(chat, 4) == ["Translate into German: Good day morning everybody.", "Guten"]
     done = await to_the_end(chat)
@@ -118,10 +115,10 @@ async def test_words_are_told_as_three_hypotheses_agree_and_never_revised(
         ("user", "Good day morning everybody."),
         ("assistant", "Guten Morgen an alle."),
     ]
-    deltas = reader.of(Delta)
+    deltas = chat.reader.of(Delta)
     assert [delta.src_off for delta in deltas] == sorted(delta.src_off or 0 for delta in deltas)
     assert deltas[-1].src_off == 27
-    assert continuous(reader.events)
+    assert continuous(chat.reader.events)
 
 
 async def test_growth_stops_the_decode_under_way(chat: Chat, reader: Recorder) -> None:
@@ -142,9 +139,7 @@ async def test_growth_stops_the_decode_under_way(chat: Chat, reader: Recorder) -
     assert done.usage.wasted_tokens == done.usage.generated_tokens - 1
 
 
-async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(chat: Chat) -> None:
     accepted = await start_translation(chat, policy="segment")
     first = await grow(chat, 0, "Good mor")
     again = await grow(chat, 0, "Good mor", turn_id=accepted.turn_id)
@@ -156,10 +151,10 @@ async def test_what_comes_twice_is_taken_once_and_what_contradicts_is_refused(
     for off, text, final in ((20, "x", False), (0, "Bad", False), (0, "Good", True), (0, "", True)):
         with pytest.raises(Conflict):
             await grow(chat, off, text, final=final)
-    assert "".join(event.text for event in reader.of(SourceText)) == "Good morning"
-    assert [event.off for event in reader.of(SourceText)] == [0, 8]
+    assert "".join(event.text for event in chat.reader.of(SourceText)) == "Good morning"
+    assert [event.off for event in chat.reader.of(SourceText)] == [0, 8]
     chat.cancel()
-    await reader.next(Done)
+    await chat.reader.next(Done)
     assert (await grow(chat, 5, "morning", turn_id=accepted.turn_id)).already
     with pytest.raises(Conflict, match="ended"):
         await grow(chat, 12, "!", turn_id=accepted.turn_id)
@@ -186,16 +181,14 @@ async def test_a_repeated_beginning_makes_one_interpretation(chat: Chat, reader:
     await reader.next(Done)
 
 
-async def test_a_cancel_stops_it_within_a_step_and_it_goes_on_where_it_was(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_a_cancel_stops_it_within_a_step_and_it_goes_on_where_it_was(chat: Chat) -> None:
     accepted = await start_translation(chat, policy="segment")
     chat.engine.script("Eins.")
     chat.engine.script("Zwei drei vier.")
     await follow(chat, 1, 0, "One. Two three four. ")
     await engine_inputs(chat, 2)
     chat.engine.step(2)
-    await reader.wait_for_text("Eins. Zwei drei")
+    await chat.reader.wait_for_text("Eins. Zwei drei")
     done = await chat.stop()
     assert (done.turn_id, done.reason, done.cancel and done.cancel.steps_after) == (
         accepted.turn_id,
@@ -231,18 +224,16 @@ async def test_another_replica_grows_it_and_sees_all(chat: Chat, other: Chat, re
         await grow(other, 9, "!", turn_id=accepted.turn_id)
 
 
-async def test_a_death_loses_and_doubles_nothing(
-    chat: Chat, other: Chat, store: Redis, reader: Recorder
-) -> None:
+async def test_a_death_loses_and_doubles_nothing(chat: Chat, other: Chat) -> None:
     await start_translation(chat, policy="segment")
     for reply in ("Eins.", "Zwei drei."):
         chat.engine.script(reply)
     await follow(chat, 1, 0, "One. Two three. ")
     await engine_inputs(chat, 2)
     await chat.step()
-    await reader.wait_for_text("Eins. Zwei")
-    await store.delete(f"ms:replica:{chat.sessions.parts.storage.ownership.replica}")
-    assert await other.sessions.parts.reaper.reap() == 1
+    await chat.reader.wait_for_text("Eins. Zwei")
+    await chat.lose_lease()
+    assert await other.reap() == 1
     page = await other.history()
     assert [(one.content, one.status) for one in page.messages] == [
         ("One. Two three. ", "complete"),
@@ -259,22 +250,7 @@ async def test_a_death_loses_and_doubles_nothing(
         ("assistant", "Eins. Zwei drei. Vier."),
     ]
     chat.engine.step()
-    await reader.next(Done)
-
-
-async def test_a_late_reader_is_told_the_whole(chat: Chat, reader: Recorder) -> None:
-    accepted = await start_translation(chat, policy="segment")
-    chat.engine.script("Eins.")
-    await follow(chat, 1, 0, "One. ")
-    await reader.wait_for_text("Eins.")
-    late = Recorder()
-    await chat.resume(late, accepted.seq - 1)
-    assert "".join(event.text for event in late.of(SourceText)) == "One. "
-    assert late.text(accepted.turn_id) == "Eins."
-    assert late.of(Delta)[-1].src_off == 4
-    chat.leave(late)
-    chat.cancel()
-    await reader.next(Done)
+    await chat.reader.next(Done)
 
 
 async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -> None:
@@ -289,17 +265,6 @@ async def test_an_engine_that_dies_costs_no_word(chat: Chat, reader: Recorder) -
     assert await engine_inputs(chat, 2) == ["Translate into German: One two.", "Eins"]
     done = await to_the_end(chat)
     assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, "Eins zwei.")
-
-
-async def test_one_that_was_stopped_before_its_first_word_goes_on(chat: Chat) -> None:
-    await start_translation(chat, policy="segment")
-    await grow(chat, 0, "Good morn")
-    done = await chat.stop()
-    chat.engine.script("Guten Morgen.")
-    await chat.send("", place=Continue(done.message_id), client_msg_id="on")
-    await grow(chat, 9, "ing.", final=True)
-    await to_the_end(chat, count=2)
-    assert await chat.messages() == [("user", "Good morning."), ("assistant", "Guten Morgen.")]
 
 
 @pytest.mark.parametrize("again", [Regenerate, Edit])
@@ -347,9 +312,7 @@ async def test_a_source_that_nobody_grows_gives_its_place_back(chat: Chat, reade
     assert (await to_the_end(chat, count=2)).reason is Reason.STOP
 
 
-async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(chat: Chat) -> None:
     """It may think, for which it has more tokens: those of its text are counted apart."""
     await start_translation(chat, policy="segment")
     chat.engine.script("word " * 500)
@@ -357,13 +320,11 @@ async def test_a_model_without_end_is_stopped_at_the_length_of_its_segment(
     await engine_inputs(chat, 1)
     chat.engine.step(3 * 4 + 32)
     await eventually(lambda: chat.engine.statistics().running == 0)
-    done = await reader.next(Done)
+    done = await chat.reader.next(Done)
     assert (done.reason, done.usage.generated_tokens) == (Reason.STOP, 3 * 4 + 32)
 
 
-async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(chat: Chat) -> None:
     known = Languages(sources=("eng_Latn", "en"), targets=("de_DE", "fr"), source_tokens=100)
     learn(chat, languages=known, features=("translate",))
     refusal = await begin(chat, target="zh", name="other")
@@ -376,7 +337,7 @@ async def test_a_translator_is_asked_by_its_languages_and_a_forced_prefix(
     unfinished = Translation("de_DE", "en", unfinished=True)
     assert [one.spec.translation for one in chat.engine.requests] == [unfinished] * 2
     await follow(chat, 3, 13, "to ")
-    await reader.wait_for_text("Guten")
+    await chat.reader.wait_for_text("Guten")
     chat.engine.script(" Morgen.")
     await grow(chat, 16, "all.", final=True)
     assert await engine_inputs(chat, 4) == ["Good morning to all."]
@@ -404,16 +365,14 @@ async def test_a_translation_waits_behind_no_other_reply(
     await reader.next(Done, count=2)
 
 
-async def test_a_chat_model_that_thinks_is_asked_to_think_least_and_has_room_for_it(
-    chat: Chat, reader: Recorder
-) -> None:
+async def test_a_chat_model_that_thinks_is_asked_to_think_least_and_has_room_for_it(chat: Chat) -> None:
     learn(chat, features=(*FEATURES, "reasoning"))
     await start_translation(chat, policy="segment")
     chat.engine.script([*[Thought("hm ")] * 60, "Eins."])
     await grow(chat, 0, "One.", final=True)
     done = await to_the_end(chat)
     assert chat.engine.requests[0].spec.reasoning == "least"
-    assert (done.reason, reader.text(done.turn_id)) == (Reason.STOP, "Eins.")
+    assert (done.reason, chat.reader.text(done.turn_id)) == (Reason.STOP, "Eins.")
 
 
 async def test_a_sentence_whose_thoughts_have_no_end_is_not_lost(chat: Chat, reader: Recorder) -> None:
@@ -446,26 +405,6 @@ async def test_a_model_that_can_not_translate_so_is_refused_before_it_is_asked(
     assert isinstance(refusal, BadParams)
     assert words in str(refusal)
     assert field in (refusal.field, None)
-
-
-@pytest.mark.parametrize(
-    ("source", "pieces"),
-    [
-        ("x" * 4_000, 10),
-        ("word " * 800, 10),
-        ("你好。Hello! नमस्ते। 👩🏽‍🚀" * 3, 10),
-        ("\n \n", 0),
-        ("", 0),
-    ],
-)
-async def test_whatever_a_source_is_it_comes_to_its_end(chat: Chat, source: str, pieces: int) -> None:
-    await start_translation(chat, policy="segment")
-    await grow(chat, 0, source, final=True)
-    done = await to_the_end(chat)
-    assert (done.reason, len(chat.engine.requests)) == (Reason.STOP, pieces)
-    texts = [one.messages[0].content.removeprefix("Translate into German: ") for one in chat.engine.requests]
-    assert "".join("".join(texts).split()) == "".join(source.split())
-    assert max(map(len, texts), default=0) <= 400
 
 
 def test_what_a_translator_says_again_is_counted_once() -> None:

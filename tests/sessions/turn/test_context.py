@@ -17,7 +17,6 @@ from sessions.turn.prompt import (
     LONGEST_TOKEN_BYTES,
     ContextBudget,
     Prompt,
-    exchanges,
     fit,
     prompt_messages,
     refuse_oversized,
@@ -124,22 +123,11 @@ async def test_the_whole_history_is_kept_or_refused_where_that_was_asked_for() -
     assert (refusal.value.tokens, refusal.value.limit) == (108, 99)
 
 
-def test_a_short_reply_leaves_more_room_to_the_prompt() -> None:
-    assert ContextBudget.of(100, 10) == ContextBudget(100, 10)
-    assert ContextBudget.of(100, 512) == ContextBudget(100, 25)
-
-
 def test_empty_replies_are_left_out() -> None:
     records = branch([(1, 0), (1, 2)], 1)
     messages = [(message.role, message.content) for message in prompt_messages("Be kind.", records)]
     users = [("user", "u0"), ("user", "u1")]
     assert messages == [("system", "Be kind."), *users, ("assistant", "a1 a1"), ("user", "u2")]
-
-
-def test_a_branch_is_grouped_into_exchanges() -> None:
-    records = branch([(1, 1)], 1)
-    assert exchanges(records) == [records[:2], records[2:]]
-    assert exchanges(records[1:]) == [records[1:2], records[2:]]
 
 
 @pytest.mark.parametrize("text", ["x" * (MOST + 1), " " * (2 * MOST + 1), "\u2003" * (2 * MOST // 3 + 1)])

@@ -1,4 +1,4 @@
-"""Who is asked for a translation where no model is named."""
+"""Which model is asked for a translation where none is named, and how languages are named."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from engine.messages import Languages, Translation
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from sessions.errors import Forbidden
+from sessions.languages import language_code, language_name
 from sessions.records import SourceState
 from sessions.turn.prompt import ModelChoice, TranslationTask
 
@@ -58,3 +59,29 @@ async def test_who_is_named_is_asked_and_nobody_who_may_not_be(choice: ModelChoi
     assert choice.requested(None, only=["chat", "plain"], translates=INTERPRETING) == "chat"
     with pytest.raises(Forbidden):
         choice.requested("nllb", only=["chat"], translates=INTERPRETING)
+
+
+CODES = ("eng_Latn", "zho_Hans", "zho_Hant", "por_Latn")
+M2M100 = ("en", "zh", "pt", "ast")
+
+
+@pytest.mark.parametrize(
+    ("tag", "codes", "found"),
+    [
+        ("zh", CODES, "zho_Hans"),
+        ("zh-Hant", CODES, "zho_Hant"),
+        ("zho_Hant", CODES, "zho_Hant"),
+        ("en-GB", CODES, "eng_Latn"),
+        ("EN", M2M100, "en"),
+        ("eng_Latn", M2M100, "en"),
+        ("ast", M2M100, "ast"),
+        ("de", CODES, None),
+        ("xx", M2M100, None),
+    ],
+)
+def test_a_language_is_found_by_its_tag(tag: str, codes: tuple[str, ...], found: str | None) -> None:
+    assert language_code(tag, codes) == found
+
+
+def test_a_language_has_a_name_in_prompts() -> None:
+    assert [language_name(tag) for tag in ("zh", "pt-BR", "tlh")] == ["Chinese", "Portuguese (BR)", "tlh"]

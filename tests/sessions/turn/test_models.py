@@ -17,7 +17,6 @@ from sessions.turn.policy import Policy
 from tests.sessions.chat_driver import CONVERSATION_ID, Chat, eventually
 from tests.sessions.recorder import Recorder
 from tests.sessions.store.test_compaction import compacted
-from tests.sessions.store.test_ownership import lose_lease
 
 
 class TwoModels:
@@ -74,25 +73,6 @@ async def test_who_stands_in_is_asked_again_as_any_model(two_models: TwoModels, 
     assert [status.state for status in reader.of(Status)] == ["fallback", "retrying"]
 
 
-async def test_a_cancel_reaches_the_model_that_stands_in(two_models: TwoModels, reader: Recorder) -> None:
-    await two_models.fallen_back("This")
-    two_models.chat.cancel()
-    done = await reader.next(Done)
-    assert (done.reason, done.model, done.requested_model) == (Reason.CANCELLED, "small", "big")
-    assert done.cancel is not None
-    assert done.cancel.steps_after == 0
-
-
-async def test_a_model_that_died_after_its_first_word_is_not_stood_in_for(
-    two_models: TwoModels, reader: Recorder
-) -> None:
-    await two_models.chat.running("Hello?", "This")
-    two_models.big.die()
-    done = await reader.next(Done)
-    assert (done.reason, done.model, done.requested_model) == (Reason.INTERRUPTED, "big", None)
-    assert not two_models.small.requests
-
-
 async def test_an_engine_that_dies_is_stood_in_for_and_it_is_kept_who_wrote(
     two_models: TwoModels, store: Redis, reader: Recorder
 ) -> None:
@@ -125,7 +105,7 @@ async def test_a_dead_replica_has_told_the_store_who_wrote(
         policy=Policy(ttl_s=3600, max_turns=100),
     )
     async with second.running(alone=False):
-        await lose_lease(two_models.chat, store)
+        await two_models.chat.lose_lease()
         assert await second.parts.reaper.reap() == 1
         reader = Recorder()
         page = (await second.history(owner, reader, CONVERSATION_ID, limit=9)).page

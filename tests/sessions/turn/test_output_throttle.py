@@ -36,10 +36,6 @@ def test_no_character_is_torn(characters: list[str], chars: int) -> None:
         assert place in ends
 
 
-def test_a_flag_is_one_character() -> None:
-    assert [part.text for part in parts_of(ReleasedText(f"{FLAG}{FLAG} x", 1), 1)] == [FLAG, FLAG, " ", "x"]
-
-
 class RecordingReader:
     """Receives parts, at the times of a clock that goes on as it waits."""
 
@@ -62,30 +58,6 @@ async def test_parts_come_evenly_however_fast_they_are_made() -> None:
     assert "".join(text for _, text in reader.received) == "x" * 60 + "y" * 20
     for place, (at, _) in enumerate(reader.received):
         assert at - began >= place * 20 / 200 - 0.01  # never early; a busy machine may be late
-
-
-async def test_text_waits_for_the_thoughts_before_it() -> None:
-    """A reader has one pair of eyes: both are told at one pace."""
-    thoughts, text = RecordingReader(), RecordingReader()
-    clock = asyncio.get_running_loop().time
-    pacer = OutputThrottle(chars_per_s=200, stopping=asyncio.Event(), clock=clock)
-    began = clock()
-    await pacer.release(thoughts.receive, ReleasedText("x" * 40, 5))
-    await pacer.release(text.receive, ReleasedText("y", 1))
-    assert "".join(part for _, part in thoughts.received) == "x" * 40
-    ((at, reported),) = text.received
-    assert reported == "y"
-    assert at - began >= 40 / 200 - 0.01
-
-
-async def test_a_late_maker_is_not_made_up_for() -> None:
-    """What was not made in time comes at the pace all the same, and not in a burst."""
-    now = [0.0]
-    reader = RecordingReader()
-    pacer = OutputThrottle(chars_per_s=10, stopping=asyncio.Event(), clock=lambda: now[0])
-    now[0] = 100.0
-    await pacer.release(reader.receive, ReleasedText("a", 2))
-    assert pacer._due == pytest.approx(100.1)
 
 
 async def test_a_stop_waits_for_nothing() -> None:

@@ -8,7 +8,7 @@ from engine.scripted import ScriptedEngine
 from sessions.events import Accepted, Done, Status
 from sessions.turn.turn import Cancel
 from tests.sessions.chat_driver import Chat, eventually
-from tests.sessions.recorder import Recorder, continuous
+from tests.sessions.recorder import Recorder
 
 
 @pytest.fixture
@@ -32,29 +32,6 @@ async def queued_message(chat: Chat, *others: str) -> Accepted:
     return accepted
 
 
-async def test_the_place_in_the_queue_then_the_prefill_then_text(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    """A status takes no seq and is not kept. How much of the prompt the engine had is told with the end."""
-    accepted = await queued_message(chat, "ann", "bob")
-    for name in ("ann", "bob"):
-        chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id=name))
-    await reader.until(lambda: status_fields(reader)[-1] == ("queued", 1, None))
-    done = await chat.finish(accepted.turn_id)
-    assert [status_fields(reader)[0], status_fields(reader)[-1]] == [
-        ("queued", 2, None),
-        ("prefill", None, 0.5),
-    ]
-    assert {status.turn_id for status in reader.of(Status)} == {accepted.turn_id}
-    assert continuous(reader.events)
-    journal = await chat.sessions.parts.storage.history.journal(chat.keys, after_seq=0)
-    assert journal[1:] == [event for event in reader.events if not isinstance(event, Accepted | Status)]
-    engine.cached_tokens = 5
-    next_done = await chat.exchange("five six")
-    assert (done.usage.cached_tokens, next_done.usage.cached_tokens) == (0, 5)
-    assert (await chat.history()).messages[-1].usage == next_done.usage
-
-
 async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
     await queued_message(chat, "ann")
     tablet, phone = Recorder(), Recorder()
@@ -64,28 +41,24 @@ async def test_a_device_that_comes_later_learns_the_place(chat: Chat) -> None:
     assert [type(event) for event in phone.events] == [Accepted, Status]
 
 
-async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
+async def test_a_device_that_comes_after_the_first_word_learns_of_no_wait(chat: Chat) -> None:
     accepted = await queued_message(chat, "ann")
     chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="ann"))
-    await eventually(lambda: engine.statistics().queued == 1)
-    while not reader.text(accepted.turn_id):
+    await eventually(lambda: chat.engine.statistics().queued == 1)
+    while not chat.reader.text(accepted.turn_id):
         await chat.step()
     phone = Recorder()
     assert (await chat.shown(phone)).wait is None
 
 
-async def test_nothing_is_told_of_a_wait_that_was_cancelled(
-    chat: Chat, reader: Recorder, engine: ScriptedEngine
-) -> None:
-    engine.hold_cancels = True
+async def test_nothing_is_told_of_a_wait_that_was_cancelled(chat: Chat) -> None:
+    chat.engine.hold_cancels = True
     await queued_message(chat, "ann", "bob")
     chat.cancel()
     chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="ann"))
-    engine.step()
+    chat.engine.step()
     await eventually(lambda: chat.live_conversation.turns[0].engine.stream is not None)
     chat.sessions.turns.cancel(chat.owner, Cancel(conversation_id="bob"))
-    engine.step(3)
-    await reader.next(Done)
-    assert status_fields(reader) == [("queued", 2, None)]
+    chat.engine.step(3)
+    await chat.reader.next(Done)
+    assert status_fields(chat.reader) == [("queued", 2, None)]

@@ -1,11 +1,15 @@
-"""What a title is made of, and what is taken for one of what a model wrote."""
+"""What a title is made of, what is taken for one of what a model wrote, and that a person's stays."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
+from sessions.records import Owner
+from sessions.store.codec import Keys
+from sessions.store.index import Index
 from sessions.titles import MAX_CHARS, READ_CHARS, first_title, parse_title
 
 
@@ -51,3 +55,17 @@ def test_what_came_with_a_message_is_its_title_only_where_nothing_was_said() -> 
     attached = "[notes.txt]\n~~~~\none\n~~~~"
     assert first_title(attached) == "notes.txt"
     assert first_title(f"Read this.\n\n{attached}") == "Read this."
+
+
+ALICE = Owner("anonymous", "alice")
+
+
+async def test_a_title_that_a_person_gave_stays(store: Redis) -> None:
+    index = Index(store, ttl_s=60)
+    facts = {"epoch": "e", "title": "How do oaks grow?", "updated_at": "1", "messages": "2"}
+    await store.hset(Keys.of(ALICE, "room").conversation, mapping=facts)  # type: ignore[misc]
+    assert await index.set_title(ALICE, "room", "Oaks", instead_of="How do oaks grow?")
+    await index.rename(ALICE, "room", "My trees")
+    assert not await index.set_title(ALICE, "room", "Ashes", instead_of="How do oaks grow?")
+    assert not await index.set_title(ALICE, "nowhere", "Ashes", instead_of="")
+    assert (await index.rename(ALICE, "room", "My trees")).title == "My trees"
