@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from connections.authentication.api_keys import digest_of
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.app.realtime_client import LONG, begin, create, output_text, paced, prompts, session, turn, url_of
+from tests.app.realtime_client import LONG, begin, create, output_text, paced, session, turn, url_of
 from tests.jwt_signing import KEY
 
 
@@ -26,37 +25,11 @@ async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
         yield service
 
 
-async def test_a_client_that_leaves_stops_its_reply(running: InProcessService) -> None:
-    async with session(running) as socket:
-        await begin(socket, running)
-    while running.engine.statistics().running:  # noqa: ASYNC110 - an engine has no event for it
-        await asyncio.sleep(0)
-    assert running.engine.statistics().steps_after_cancel <= 1
-
-
 async def test_conversations_are_their_owners(running: InProcessService) -> None:
     async with session(running, conversation_id="ours", client_id="ann") as socket:
         await turn(socket, "One?")
     async with session(running, conversation_id="ours", client_id="bob") as stranger:
         assert (await create(stranger, "Hello!"))["previous_item_id"] is None
-
-
-async def test_who_comes_back_is_told_what_is_there(running: InProcessService) -> None:
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        first = await turn(socket, "One?")
-        second = await turn(socket, "Two?")
-    replies = [events[-1]["response"]["output"][0]["id"] for events in (first, second)]
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        added = [(await socket.until("conversation.item.done"))[0] for _ in range(4)]
-        assert [event["item"]["content"][0]["text"] for event in added][::2] == ["One?", "Two?"]
-        assert [event["item"]["id"] for event in added][1::2] == replies
-        chain = [None, *(event["item"]["id"] for event in added[:-1])]
-        assert [event["previous_item_id"] for event in added] == chain
-    async with session(running, conversation_id="ours", client_id="ann", after=replies[0]) as socket:
-        added = [(await socket.until("conversation.item.done"))[0] for _ in range(2)]
-        assert added[1]["item"]["id"] == replies[1]
-        await turn(socket, "Three?")
-    assert [message.content for message in prompts(running.engine)[2]][::2] == ["One?", "Two?", "Three?"]
 
 
 async def test_all_doors_see_one_conversation(running: InProcessService) -> None:
@@ -90,31 +63,6 @@ async def test_all_doors_see_one_conversation(running: InProcessService) -> None
         assert len(texts[0]) == done["chars"]
 
 
-async def test_another_doors_branches_take_the_place_of_what_was_there(running: InProcessService) -> None:
-    async with (
-        session(running, conversation_id="ours", client_id="ann") as here,
-        running.socket({"client_id": "ann"}) as native,
-    ):
-        requested = (await create(here, "One?"))["item"]["id"]
-        await here.send(type="response.create")
-        first = (await here.next("response.done"))["response"]["output"][0]["id"]
-        page = await native.ask(type="history", conversation_id="ours")
-        message, reply = (one["message_id"] for one in page["messages"])
-        where = {"conversation_id": "ours", "client_msg_id": "m1"}
-        await native.send(type="regenerate", message_id=reply, **where)
-        assert (await here.next())["item_id"] == first
-        events = await here.until("response.done")
-        added = [event for event in events if event["type"] == "conversation.item.added"]
-        assert [event["previous_item_id"] for event in added] == [requested]
-        second = added[0]["item"]["id"]
-        where["client_msg_id"] = "m2"
-        await native.send(type="edit", message_id=message, content="Two?", **where)
-        assert [(await here.next())["item_id"] for _ in range(2)] == [requested, second]
-        edited = await here.next("conversation.item.added")
-        assert (edited["previous_item_id"], edited["item"]["content"][0]["text"]) == (None, "Two?")
-        await here.next("response.done")
-
-
 async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"ann:{digest_of(KEY)}\n")
@@ -130,29 +78,6 @@ async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) ->
             await connect(url_of(running))
         assert refused.value.response.status_code == 401
         assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "param"),
-    [
-        ({"model": "gpt-realtime"}, 404, "model"),
-        ({"conversation_id": "a%20b"}, 400, "conversation_id"),
-        ({"client_id": ""}, 400, "client_id"),
-    ],
-)
-async def test_what_is_not_there_is_refused_at_the_door(
-    running: InProcessService, query: dict[str, str], status: int, param: str
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(url_of(running, **query))
-    assert refused.value.response.status_code == status
-    assert json.loads(refused.value.response.body or b"")["error"]["param"] == param
-
-
-async def test_a_page_of_another_origin_stays_outside(running: InProcessService) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(url_of(running), additional_headers={"Origin": "https://elsewhere.example"})
-    assert refused.value.response.status_code == 403
 
 
 async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path: Path) -> None:

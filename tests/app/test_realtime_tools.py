@@ -21,7 +21,6 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 BERN = Call("weather", '{"city": "Bern"}')
-ROME = Call("weather", '{"city": "Rome"}')
 _events: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
@@ -51,10 +50,6 @@ async def outcome(socket: Socket, call_id: str, output: str, **more: Any) -> Fra
 async def call(socket: Socket, running: InProcessService, *steps: Any, **response: Any) -> list[Frame]:
     running.engine.script(list(steps))
     return await turn(socket, "Weather?", **response)
-
-
-def call_ids(events: list[Frame]) -> list[str]:
-    return [one["call_id"] for one in events[-1]["response"]["output"] if one["type"] == "function_call"]
 
 
 def types(events: list[Frame]) -> list[str]:
@@ -105,86 +100,6 @@ async def test_a_call_its_output_and_the_reply_to_it(socket: Socket, running: In
     assert prompt[1].calls[0].call_id == prompt[2].call_id == item["call_id"]
     for event in [*events, added, *second]:
         _events.validate_python(event)
-
-
-async def test_a_session_shows_the_tools_that_it_has(running: InProcessService) -> None:
-    async with session(running) as socket:
-        assert (socket.ready["tools"], socket.ready["tool_choice"]) == ([], "auto")
-        shown = await offer(socket, tool_choice={"type": "function", "name": "weather"})
-        assert shown["tools"] == [WEATHER]
-        assert shown["tool_choice"] == {"type": "function", "name": "weather"}
-        await call(socket, running, BERN, tool_choice="required")
-        assert [request.spec.tool_choice for request in running.engine.requests] == ["required"]
-        _events.validate_python({"type": "session.updated", "event_id": "e", "session": shown})
-
-
-async def test_tools_of_one_reply_hold_for_its_exchange_alone(running: InProcessService) -> None:
-    async with session(running) as socket:
-        events = await call(socket, running, BERN, tools=[WEATHER], tool_choice="required")
-        await outcome(socket, call_ids(events)[0], "Rain.")
-        await socket.next("conversation.item.done")
-        await socket.send(type="response.create")
-        await socket.until("response.done")
-        await turn(socket, "Thanks.")
-    specs = [request.spec for request in running.engine.requests]
-    assert [len(spec.tools) for spec in specs] == [1, 1, 0]
-    assert [spec.tool_choice for spec in specs] == ["required", "auto", "auto"]
-
-
-async def test_another_device_may_answer(running: InProcessService) -> None:
-    async with session(running, client_id="ann", conversation_id="c") as socket:
-        await offer(socket)
-        (call_id,) = call_ids(await call(socket, running, BERN))
-        await outcome(socket, call_id, "Mine.")
-        await socket.next("conversation.item.done")
-        hello = {"client_id": "ann", "features": ["tools"]}
-        async with running.socket(hello) as device:
-            await device.send(type="history", conversation_id="c")
-            await device.next("history")
-            await device.send(type="tool_result", call_id=call_id, content="Theirs.")
-            reported = await socket.until("response.done")
-    assert types(reported)[:3] == [
-        "conversation.item.deleted",
-        "conversation.item.added",
-        "conversation.item.done",
-    ]
-    assert reported[2]["item"]["output"] == "Theirs."
-
-
-async def test_who_comes_back_finds_calls_and_outputs(running: InProcessService) -> None:
-    async with session(running, client_id="ann", conversation_id="c") as socket:
-        await offer(socket)
-        (call_id,) = call_ids(await call(socket, running, BERN))
-        await outcome(socket, call_id, "Rain.")
-        await socket.next("conversation.item.done")
-        await socket.send(type="response.create")
-        await socket.until("response.done")
-        (open_id,) = call_ids(await call(socket, running, ROME))
-        async with session(running, client_id="ann", conversation_id="c") as again:
-            items = [(await again.next("conversation.item.done"))["item"] for _ in range(6)]
-            kinds = [item.get("role", item["type"]) for item in items]
-            assert kinds == [
-                "user",
-                "function_call",
-                "function_call_output",
-                "assistant",
-                "user",
-                "function_call",
-            ]
-            assert items[2]["output"] == "Rain."
-            await outcome(again, open_id, "Sun.")
-            await again.next("conversation.item.done")
-            await again.send(type="response.create")
-            await again.until("response.done")
-        async with session(running, client_id="ann", conversation_id="c", after=items[5]["id"]) as last:
-            rest = [(await last.next("conversation.item.done"))["item"] for _ in range(2)]
-            assert [item["type"] for item in rest] == ["function_call_output", "message"]
-
-
-async def test_an_effort_is_asked_of_the_model(socket: Socket, running: InProcessService) -> None:
-    await turn(socket, "Hm?", reasoning={"effort": "low"})
-    await turn(socket, "Hm?")
-    assert [request.spec.reasoning for request in running.engine.requests] == ["low", "auto"]
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ from collections import Counter
 from typing import Any
 
 _HEX = "[0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{20}|[0-9a-f]{16}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl)[_-]"
+_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl|cmp|mcp[lr]?)[_-](?!approval_re)"
 _DRAWN = re.compile(
     rf"(?<![0-9A-Za-z_-])(?:(tool_)[0-9A-Za-z_-]{{16}}_call_[0-9A-Za-z_-]{{16}}(?![0-9A-Za-z_-])|(resp_)[0-9A-Za-z_-]{{16}}\.[a-z]+[_-][0-9a-f]{{20,32}}(?![0-9A-Za-z])"
     rf"|((?:[a-z]+[_-])*)(?:{_HEX})(?![0-9A-Za-z])"
     rf"|({_PREFIX})[0-9A-Za-z_-]{{16}}(?=(?:_\d+)?(?:_output)?(?![0-9A-Za-z_-])))"
+    r"|(?<=_)(63616c6c5f)[0-9a-f]{32}(?![0-9A-Za-z])"
 )
-"""An id that somebody drew: 16 to 32 hexadecimal digits behind any prefixes, or 16 characters of base64 behind known ones.
+"""An id that somebody drew: 16 to 32 hexadecimal digits behind any prefixes, or 16 characters of base64 behind known ones, or `call_`
+and 16 characters in hexadecimal digits.
 
 Longer ones are digests, which are the same in each run.
 """
@@ -59,7 +61,7 @@ class Placeholders:
                 return value
 
     def _name(self, found: re.Match[str]) -> str:
-        kind = found[1] or found[2] or found[3] or found[4] or "id"
+        kind = found[1] or found[2] or found[3] or found[4] or (found[5] and "hexcall") or "id"
         return self._named(found[0], kind.rstrip("_-").replace("_", "-"))
 
     def _named(self, drawn: str, kind: str) -> str:
