@@ -24,7 +24,7 @@ from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.engine import UpstreamEmbedder
 from engine.upstream.options import EmbedderOptions, Timeouts
 from tests.app.in_process_service import InProcessService, serving, settings_with
-from tests.app.test_openai_sdk import client_of
+from tests.app.openai_client import client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server
 
 FILE = """
@@ -70,12 +70,6 @@ async def embedding(
     file.write_text(f"{FILE.format(url=server.url)}\n{tables}")
     async with serving(folder, config=str(file), **settings) as service:
         yield service
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
 
 
 @asynccontextmanager

@@ -46,24 +46,6 @@ def text_of(frames: list[Frame]) -> str:
     return "".join(frame["text"] for frame in frames if frame["type"] == "delta")
 
 
-@pytest.mark.parametrize(
-    "script", [["What the", " he", "ck", " is it"], ["What the heck", " is it"], [*"What the heck is it"]]
-)
-async def test_a_reply_ends_before_what_is_filtered_leaves(
-    script: list[str], filtering: InProcessService
-) -> None:
-    filtering.engine.script(script)
-    async with filtering.socket() as socket:
-        *frames, done = await send_and_wait(socket, "Swear.")
-        assert text_of(frames) == "What the "
-        assert (done["reason"], done["chars"], done.get("cancel")) == ("filtered", 9, None)
-        page = await socket.ask(type="history")
-        assert (page["messages"][-1]["content"], page["messages"][-1]["status"]) == ("What the ", "filtered")
-        filtering.engine.script(["Sorry."])
-        assert (await send_and_wait(socket, "Go on."))[-1]["reason"] == "stop"
-    assert filtering.engine.requests[-1].messages[1].content == "What the "
-
-
 async def test_the_engine_stops_for_a_filtered_reply(filtering: InProcessService) -> None:
     filtering.engine.script(["heck "] + ["more "] * 400)
     async with filtering.socket() as socket:

@@ -33,17 +33,6 @@ async def begin(running: InProcessService, socket: Socket, **fields: Any) -> Fra
     return accepted
 
 
-async def test_parameters_reach_the_engine(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        await send_and_wait(
-            socket, params={"max_new_tokens": 3, "temperature": 0, "stop": ["x"], "system": "Be brief."}
-        )
-    (request,) = running.engine.requests
-    assert (request.params.max_new_tokens, request.params.do_sample) == (3, False)
-    assert request.params.stop == ("x",)
-    assert request.messages[0].content == "Be brief."
-
-
 SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
 
 

@@ -1,10 +1,37 @@
-"""OpenAI's own client against a service: it works unchanged, and raises its own errors."""
+"""OpenAI's own client against a service: it works unchanged, with its helpers, and raises its own errors."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+from pathlib import Path
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from engine.messages import Message
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import MODEL, client_of
+
+
+import openai
+import pytest
+from openai import AsyncOpenAI, pydantic_function_tool
+from pydantic import BaseModel
+
+from engine.messages import JsonSchema
+from engine.scripted import Call
+from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import HELLO, MODEL, client_of
+
 
 import openai
 import pytest
@@ -14,19 +41,7 @@ from openai.types.chat import ChatCompletionChunk
 from engine.messages import Message
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-
-MODEL = "midstream-demo"
-HELLO: list[Any] = [{"role": "user", "content": "Hello!"}]
-
-
-def client_of(running: InProcessService, key: str = "anything") -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
+from tests.app.openai_client import HELLO, MODEL, client_of
 
 
 async def chunks_of(sdk: AsyncOpenAI, messages: list[Any] = HELLO, **more: Any) -> list[ChatCompletionChunk]:
@@ -142,3 +157,100 @@ async def test_nobody_finds_what_others_said(tmp_path: Path) -> None:
     assert one.messages[0] == Message("system", "Be kind.")
     assert rude.messages[0] == Message("system", "Be rude.")
     assert one.conversation == two.conversation != rude.conversation
+
+
+class Place(BaseModel):
+    """Where something is."""
+
+    city: str
+    east: float
+
+
+async def test_the_sdks_stream_helper_puts_the_reply_together(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
+    running.engine.script(["Well.", Call("Place", '{"city":"Bern","east":7.4}', "c_1")])
+    tools = [pydantic_function_tool(Place)]
+    async with sdk.chat.completions.stream(model=MODEL, messages=HELLO, tools=tools) as stream:
+        kinds = [event.type async for event in stream]
+        completion = await stream.get_final_completion()
+    assert "tool_calls.function.arguments.done" in kinds
+    (call,) = completion.choices[0].message.tool_calls or []
+    assert call.function.parsed_arguments == Place(city="Bern", east=7.4)
+    assert completion.choices[0].message.content == "Well."
+
+
+async def test_the_sdk_parses_what_keeps_to_a_schema(sdk: AsyncOpenAI, running: InProcessService) -> None:
+    running.engine.script(['{"city":', '"Bern",', '"east":7.4}'])
+    completion = await sdk.chat.completions.parse(model=MODEL, messages=HELLO, response_format=Place)
+    assert completion.choices[0].message.parsed == Place(city="Bern", east=7.4)
+    requested = running.engine.requests[0].spec.format
+    assert isinstance(requested, JsonSchema)
+    assert json.loads(requested.schema)["required"] == ["city", "east"]
+
+
+async def test_a_reply_that_is_cut_is_not_passed_off_as_json(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
+    running.engine.script(['{"city":', '"Bern",', '"east":7.4}'])
+    with pytest.raises(openai.LengthFinishReasonError):
+        await sdk.chat.completions.parse(model=MODEL, messages=HELLO, response_format=Place, max_tokens=2)
+
+
+async def test_each_reply_counts_as_a_message(tmp_path: Path) -> None:
+    async with serving(tmp_path, messages_per_minute=3) as running, client_of(running) as sdk:
+        await sdk.chat.completions.create(model=MODEL, messages=HELLO, n=2)
+        with pytest.raises(openai.RateLimitError):
+            await sdk.chat.completions.create(model=MODEL, messages=HELLO, n=2)
+
+
+async def test_tools_that_can_not_fit_are_refused_before_they_are_read(sdk: AsyncOpenAI) -> None:
+    words = {"type": "function", "function": {"name": "look", "description": "word " * 3000}}
+    tools: list[Any] = [words | {"function": words["function"] | {"name": f"look{n}"}} for n in range(2)]
+    with pytest.raises(openai.BadRequestError) as refused:
+        await sdk.chat.completions.create(model=MODEL, messages=HELLO, tools=tools)
+    assert refused.value.code == "context_length_exceeded"
+
+
+async def test_a_format_that_can_not_be_compiled_is_refused_by_the_clients_name_for_it(
+    sdk: AsyncOpenAI, running: InProcessService
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await sdk.chat.completions.create(model=MODEL, messages=HELLO, extra_body={"guided_regex": "("})
+    assert (refused.value.param, refused.value.code) == ("guided_regex", "bad_params")
+    assert running.engine.requests == []
+
+
+async def test_the_operators_system_prompt_is_no_part_of_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, system_prompt="Be kind.") as running, client_of(running) as sdk:
+        await sdk.completions.create(model=MODEL, prompt="Hello")
+        (request,) = running.engine.requests
+    assert (request.messages, request.shares_system) == ((Message("user", "Hello"),), False)
+
+
+async def test_filters_limits_and_the_window_hold_here_too(tmp_path: Path) -> None:
+    path = tmp_path / "filters.toml"
+    path.write_text('[filters.input]\nwords = ["darn"]\n[filters.output]\nwords = ["heck"]\n')
+    async with (
+        serving(tmp_path, config=str(path), messages_per_minute=4) as running,
+        client_of(running) as sdk,
+    ):
+        for prompt, code in (("Oh DARN it.", "filtered"), ("word " * 5000, "context_length_exceeded")):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.completions.create(model=MODEL, prompt=prompt)
+            assert refused.value.code == code
+        running.engine.script(["What the", " he", "ck", " more"])
+        completion = await sdk.completions.create(model=MODEL, prompt="So")
+        assert (completion.choices[0].text, completion.choices[0].finish_reason) == (
+            "What the ",
+            "content_filter",
+        )
+        with pytest.raises(openai.RateLimitError):
+            await sdk.completions.create(model=MODEL, prompt=["A", "B"])
+
+
+async def test_refusals_are_counted_at_this_door(sdk: AsyncOpenAI, running: InProcessService) -> None:
+    with pytest.raises(openai.BadRequestError):
+        await sdk.completions.create(model=MODEL, prompt="")
+    _, _, metrics = await running.get("/metrics")
+    assert 'api="completions"' in metrics

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from redis.asyncio import Redis
-from websockets.asyncio.client import connect
 
 from app.keys import add_key
 from connections.authentication.api_keys import Kind
@@ -218,28 +217,6 @@ async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService
 
 
 # ---- features
-
-
-async def test_a_client_names_what_it_understands_and_is_told_what_there_is(
-    running: InProcessService,
-) -> None:
-    async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
-        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
-    async with running.socket() as socket:
-        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
-
-
-@pytest.mark.parametrize(
-    "named", [["x"] * (base.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
-)
-async def test_features_without_measure_are_no_hello(named: Any, running: InProcessService) -> None:
-    async with connect(running.ws_url) as opened:
-        socket = Socket(opened)
-        await socket.send(type="hello", features=named)
-        reported = await socket.next()
-        assert (reported["type"], reported["code"]) == ("error", "unauthenticated")
-        assert "features" in reported["message"]
-        assert (await socket.closed())[0] == 4401
 
 
 def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,6 @@ async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
         yield service
 
 
-async def test_conversations_are_their_owners(running: InProcessService) -> None:
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        await turn(socket, "One?")
-    async with session(running, conversation_id="ours", client_id="bob") as stranger:
-        assert (await create(stranger, "Hello!"))["previous_item_id"] is None
-
-
 async def test_all_doors_see_one_conversation(running: InProcessService) -> None:
     async with AsyncExitStack() as stack:
         native = await stack.enter_async_context(running.socket({"client_id": "ann"}))

@@ -11,14 +11,12 @@ import msgspec
 import pytest
 from openai import AsyncOpenAI
 
-from connections.images import MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import Detail, Image
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
 from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
 from tests.app.test_attachments import large, vision_engine
-from tests.app.test_images import ODD
 from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, Picture
 from tests.sessions.store.storage_quotas import MIB
@@ -65,45 +63,6 @@ async def added(socket: Socket, *parts: dict[str, str], **more: str) -> Frame:
     return (await create(socket, "", item={"content": [*parts], **more}))["item"]
 
 
-async def test_an_image_is_shown_where_it_stands_and_told_back(
-    socket: Socket, running: InProcessService
-) -> None:
-    parts = [
-        text("This"),
-        input_image(PNG.url, detail="low"),
-        text("or that"),
-        input_image(JPEG.url),
-        input_image(PNG.url),
-    ]
-    created = await added(socket, *parts)
-    images = [expected_image(PNG.image, "low"), expected_image(JPEG.image), expected_image(PNG.image)]
-    assert created["content"] == [parts[0], images[0], parts[2], *images[1:]]
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    seen = (looked_at(PNG.image, 4, "low"), looked_at(JPEG.image, 12), looked_at(PNG.image, 12))
-    assert prompts(running.engine) == [(Message("user", "This\nor that", images=seen),)]
-    await socket.send(type="conversation.item.retrieve", item_id=created["id"])
-    kept = (await socket.next("conversation.item.retrieved"))["item"]["content"]
-    assert kept == [part | {"image_url": None} if "detail" in part else part for part in created["content"]]
-
-
-async def test_items_that_wait_are_one_message_with_all_their_images(
-    socket: Socket, running: InProcessService
-) -> None:
-    await added(socket, input_image(PNG.url))
-    await create(socket, "One?")
-    await added(socket, text("And this?"), input_image(JPEG.url))
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    await turn(socket, "Sure?")
-    whole = Message(
-        "user",
-        "One?\n\nAnd this?",
-        images=(looked_at(PNG.image), looked_at(JPEG.image, len("One?\n\nAnd this?"))),
-    )
-    assert [prompt[0] for prompt in prompts(running.engine)] == [whole, whole]
-
-
 async def test_what_comes_behind_an_image_comes_in_its_order(
     socket: Socket, running: InProcessService
 ) -> None:
@@ -124,53 +83,6 @@ async def test_what_comes_behind_an_image_comes_in_its_order(
     first, *_ = prompts(running.engine)[-1]
     assert first.content.startswith("What is this?")
     assert first.images == (PNG.image, looked_at(JPEG.image, len("What is this?")))
-
-
-async def test_what_is_no_image_is_refused_and_none_is_kept(
-    socket: Socket, running: InProcessService
-) -> None:
-    wrong: list[tuple[Frame, str, str]] = [
-        *((item(input_image(url)), why, "item.content[0].image_url") for url, why in ODD.items()),
-        (
-            item(text("Look!"), input_image(PNG.url, detail="sharp")),
-            "auto, low or high",
-            "item.content[1].image_url",
-        ),
-        (item({"type": "input_image"}), "is missing", "item.content[0].image_url"),
-        (
-            item({"type": "input_image", "attachment_id": "0" * 64}),
-            "unknown or expired",
-            "item.content[0].attachment_id",
-        ),
-        (item(input_image(PNG.url), role="assistant"), "only the model creates replies", "item.role"),
-        (item(input_image(PNG.url), role="system"), "session.instructions", "item.role"),
-        (
-            item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)),
-            f"at most {MAX_IMAGES} are allowed",
-            "item.content",
-        ),
-    ]
-    for number, (new, why, field) in enumerate(wrong):
-        await socket.send(type="conversation.item.create", item=new, event_id=f"mine_{number}")
-        error = (await socket.next())["error"]
-        assert why in error["message"], error
-        assert (error["param"], error["event_id"]) == (field, f"mine_{number}")
-    store = running.service._sessions.images._client
-    assert [name async for name in store.scan_iter("ms:upload*")] == []
-    error = (await socket.ask(type="response.create"))["error"]
-    assert error["code"] == "no_item_to_answer"
-
-
-async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
-    async with serving(tmp_path) as running, session(running) as socket:
-        await socket.send(type="conversation.item.create", item=item(text("Look!"), input_image(PNG.url)))
-        error = (await socket.next())["error"]
-        assert (error["message"], error["code"]) == (
-            "This model does not take images.",
-            "unsupported_parameter",
-        )
-        assert error["param"] == "item.content[1].image_url"
-        assert (await create(socket, "Hello!"))["previous_item_id"] is None
 
 
 async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
@@ -244,18 +156,6 @@ async def test_an_image_that_was_uploaded_is_named(running: InProcessService, so
     await socket.send(type="response.create")
     await socket.next("response.done")
     assert prompts(running.engine) == [(Message("user", "", images=(looked_at(PNG.image, 0, "high"),)),)]
-
-
-async def test_an_image_waits_again_with_its_question(running: InProcessService, socket: Socket) -> None:
-    await added(socket, text("Look!"), input_image(PNG.url))
-    await socket.send(type="response.create")
-    reply = (await socket.next("response.done"))["response"]["output"][0]["id"]
-    await socket.send(type="conversation.item.delete", item_id=reply)
-    await socket.next("conversation.item.deleted")
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    assert prompts(running.engine)[1] == prompts(running.engine)[0]
-    assert prompts(running.engine)[0][0].images == (looked_at(PNG.image, len("Look!")),)
 
 
 async def test_openais_client_shows_an_image(running: InProcessService) -> None:

@@ -20,13 +20,12 @@ from engine.scripted import Call
 from sessions.errors import Overloaded, StoreDown
 from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import MODEL, client_of
 from tests.app.responses_client import responses_socket
 from tests.app.server_tools import PAID
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import Shop
-
-MODEL = "midstream-demo"
 
 
 @tool(approval="never")
@@ -67,16 +66,6 @@ def nobody_is_paid() -> Iterator[None]:
 async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with serving(tmp_path, tools=TOOLS) as service:
         yield service
-
-
-def client_of(running: InProcessService, key: str = KEY) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
 
 
 async def create_response(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 
 from engine.scripted import Call, Thought
 from tests.app.in_process_service import InProcessService
-from tests.jwt_signing import KEY
+from tests.app.openai_client import MODEL
 
-MODEL = "midstream-demo"
 WEATHER: Any = {
     "type": "function",
     "name": "weather",
@@ -21,12 +18,6 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
     "strict": True,
 }
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0) as client:
-        yield client
 
 
 async def stream_events(sdk: AsyncOpenAI, **params: Any) -> list[ResponseStreamEvent]:

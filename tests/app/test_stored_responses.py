@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,10 @@ from engine.scripted import Call, ScriptedEngine
 from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import client_of, create_response
 from tests.jwt_signing import KEY
 
-MODEL = "midstream-demo"
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
-
-
-def client_of(running: InProcessService, key: str = KEY) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
-
-
-async def create_response(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
-    return await sdk.responses.create(model=MODEL, input=text, **more)
 
 
 def read(running: InProcessService, number: int = -1) -> list[tuple[str, str]]:
@@ -104,12 +89,6 @@ async def conversations(running: InProcessService) -> list[bytes]:
     """The names of all keys in the store."""
     client = running.service._sessions.parts.storage.history._client
     return [name async for name in client.scan_iter("ms:{*/response-*}")]
-
-
-async def wait_for_requests(running: InProcessService, requests: int) -> None:
-    """Returns once the engine has been asked."""
-    while len(running.engine.requests) < requests:
-        await running.get("/healthz")
 
 
 async def test_an_owner_has_so_many_bytes_of_responses_and_the_oldest_leave(

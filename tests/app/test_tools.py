@@ -8,9 +8,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from connections.protocol.params import MAX_SCHEMA_BYTES
 from engine.scripted import Call, ScriptedEngine, Thought
-from sessions.records import digest
 from sessions.tools.tool_registry import Outcome
 from tests.app.event_source import open_event_source
 from tests.app.in_process_service import InProcessService, Socket, serving
@@ -102,87 +100,6 @@ async def test_a_reader_of_events_names_features_in_its_url(running: InProcessSe
             assert reader.answer.status_code == 400
         await socket.send(type="cancel")
         await socket.until("done")
-
-
-@pytest.mark.parametrize(
-    ("tools", "choice", "field"),
-    [
-        ([{"name": "a b"}], "auto", "tools[0].name"),
-        ([{"name": ""}], "auto", "tools[0].name"),
-        ([{"name": "x" * 65}], "auto", "tools[0].name"),
-        ([{"name": f"t{n}"} for n in range(129)], "auto", "tools"),
-        ([{"name": "a", "description": "x" * 4097}], "auto", "tools[0].description"),
-        ([{"name": "a", "parameters": [1]}], "auto", "tools[0].parameters"),
-        ([{"name": "a", "parameters": {"x": "y" * MAX_SCHEMA_BYTES}}], "auto", "tools[0].parameters"),
-        ([{"name": "a"}, {"name": "a"}], "auto", "tools"),
-        ([{"name": "a", "where": "server"}], "auto", "tools[0].name"),
-        ([{"name": "a", "where": "moon"}], "auto", "tools[0].where"),
-        ([{"name": "a"}], "b", "tool_choice"),
-        ([], "required", "tool_choice"),
-    ],
-)
-async def test_tools_out_of_range_are_refused_before_accepted(
-    running: InProcessService, tools: list[Frame], choice: str, field: str
-) -> None:
-    async with running.socket(ALL) as socket:
-        reported = await send_with_tools(socket, tools=tools, tool_choice=choice)
-        assert reported["type"] == "error"
-        assert reported["code"] in ("bad_params", "bad_frame")
-        assert f"`{field}`" in reported["message"]
-        await socket.send(type="conversations")
-        assert (await socket.next("conversations"))["conversations"] == []
-
-
-async def test_tools_are_for_clients_that_understand_them(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        reported = await send_with_tools(socket)
-    assert (reported["code"], "`tools`" in reported["message"]) == ("bad_params", True)
-
-
-@pytest.mark.parametrize(
-    ("format", "is_fine"),
-    [
-        ({"type": "json_object"}, True),
-        ({"type": "json_schema", "schema": {"type": "object"}}, True),
-        ({"type": "regex", "pattern": "a+"}, True),
-        ({"type": "regex", "pattern": "a("}, False),
-        ({"type": "regex", "pattern": "a" * 9000}, False),
-        ({"type": "poem"}, False),
-    ],
-)
-async def test_a_format_is_taken_or_refused_before_accepted(
-    running: InProcessService,
-    format: Frame,  # noqa: A002 - the field's name
-    is_fine: bool,  # noqa: FBT001 - drawn
-) -> None:
-    async with running.socket() as socket:
-        reported = await send_with_tools(socket, tools=[], params={"format": format, "reasoning": "off"})
-        if is_fine:
-            await socket.until("done")
-    assert reported["type"] == ("accepted" if is_fine else "error")
-    if not is_fine:
-        assert "format" in reported["message"]
-
-
-async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: InProcessService) -> None:
-    async with running.socket(ALL) as socket:
-        for result, field in (
-            ({"call_id": "c"}, "content"),
-            ({"call_id": "c", "content": "a", "error": "b"}, "content"),
-            ({"content": "a"}, "call_id"),
-        ):
-            reported = await socket.ask(type="tool_result", **result)
-            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
-        decision = {"type": "tool_decision", "call_id": "c", "decision": "allow"}
-        for more, field in (
-            ({}, "args_sha256"),
-            ({"args_sha256": "x"}, "args_sha256"),
-            ({"args_sha256": digest(""), "args": "[1]"}, "args"),
-        ):
-            reported = await socket.ask(**decision, **more)
-            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
-        reported = await socket.ask(type="tool_result", call_id="c", content="a")
-        assert reported["code"] == "not_found"
 
 
 async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: Path) -> None:
