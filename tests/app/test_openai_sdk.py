@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-
 import json
 from pathlib import Path
 from typing import Any
 
-
-from pathlib import Path
-
-import openai
-import pytest
-from openai import AsyncOpenAI
-
-from engine.messages import Message
-from tests.app.in_process_service import InProcessService, serving
-from tests.app.openai_client import MODEL, client_of
-
-
 import openai
 import pytest
 from openai import AsyncOpenAI, pydantic_function_tool
+from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
-from engine.messages import JsonSchema
-from engine.scripted import Call
-from tests.app.in_process_service import InProcessService, serving
-from tests.app.openai_client import HELLO, MODEL, client_of
-
-
-import openai
-import pytest
-from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletionChunk
-
-from engine.messages import Message
-from engine.scripted import ScriptedEngine
+from engine.messages import JsonSchema, Message
+from engine.scripted import Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
 from tests.app.openai_client import HELLO, MODEL, client_of
 

@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 import soxr
 import websockets
-from openai import AsyncOpenAI
 
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
@@ -464,30 +463,6 @@ async def test_the_betas_transcription_session_is_understood(running: InProcessS
         assert completed["transcript"] == "count from 1 to 10"
         await phone.send("transcription_session.update", session={"input_audio_format": "mp3"})
         assert (await phone.until("error"))["error"]["param"] == "session.input_audio_format"
-
-
-async def test_openais_client_has_speech_transcribed(running: InProcessService) -> None:
-    async with (
-        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
-        client.realtime.connect(
-            model="gpt-4o-transcribe", extra_query={"intent": "transcription"}
-        ) as connection,
-    ):
-        await connection.session.update(
-            session={
-                "type": "transcription",
-                "audio": {"input": {"transcription": {"model": "gpt-4o-transcribe"}, "turn_detection": None}},
-            }
-        )
-        sound = await synthesize("Count from one to ten.")
-        for at in range(0, len(sound), RATE):
-            await connection.input_audio_buffer.append(audio=b64encode(sound[at : at + RATE]).decode())
-        await connection.input_audio_buffer.commit()
-        async for event in connection:
-            assert event.type != "error", event
-            if event.type == "conversation.item.input_audio_transcription.completed":
-                assert event.transcript == "count from 1 to 10"
-                break
 
 
 async def test_the_guides_example_works(running: InProcessService, tmp_path: Path) -> None:

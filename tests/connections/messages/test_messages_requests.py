@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.anthropic.requests import (
-    count_turn_request,
     message_turn_request,
-    parse_count_request,
     parse_message_request,
 )
 from connections.api.requests import Problem
@@ -23,7 +21,6 @@ from tests.connections.factory import limits
 
 LIMITS = limits()
 HELLO = {"role": "user", "content": "Hello!"}
-LOOK = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"type": "tool_use", "id": "c_1", "name": "look", "input": {"at": 1, "in": "ä"}}
 
 
@@ -59,30 +56,12 @@ def test_roles_take_turns_whatever_is_sent_and_no_word_is_lost(roles: list[str])
     assert "\n".join(one.content for one in made).split("\n") == [one["content"] for one in sent]
 
 
-def system(*blocks: Any, **more: Any) -> dict[str, Any]:
-    return {"role": "system", "content": list(blocks), **more}
-
-
-def test_metadata_names_the_applications_user() -> None:
-    assert parsed(metadata={"user_id": "u"}).user == "u"
-    assert parsed().user == parsed(metadata={}).user == ""
-
-
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{", b"\xff", b'{"messages": 1, "model": "m", "max_tokens": 1}']
 )
 def test_what_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(Problem):
         parse_message_request(body)
-
-
-def test_a_count_asks_for_the_same_prompt_without_a_length() -> None:
-    body = json.dumps({"model": "m", "messages": [HELLO], "tools": [LOOK], "system": "Be brief."}).encode()
-    counted, answered = (
-        count_turn_request(parse_count_request(body), LIMITS),
-        parsed(tools=[LOOK], system="Be brief."),
-    )
-    assert (counted.messages, counted.spec) == (answered.messages, answered.spec)
 
 
 def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
