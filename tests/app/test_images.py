@@ -143,16 +143,6 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
     assert all(image.data for one in (first, second) for image in one.images)
 
 
-async def test_files_of_the_ai_sdk_are_images_also_in_later_prompts(service: InProcessService) -> None:
-    chat, message = AiSdkChat(service), user("What is this?")
-    message["parts"].append({"type": "file", "mediaType": "image/png", "url": PNG.url})
-    for one in (message, user("Sure?", "m2")):
-        async with chat.sent(one) as answer:
-            await answer.rest()
-    shown = Message("user", "What is this?", images=(PNG.image,))
-    assert [request.messages[0] for request in service.engine.requests] == [shown, shown]
-
-
 async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(
     service: InProcessService,
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.messages import Message
 from engine.scripted import FEATURES, Call, ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
@@ -34,43 +36,29 @@ async def response(running: InProcessService, *items: dict[str, Any], **more: An
     return checked(reported)
 
 
-async def test_basic_response(running: InProcessService) -> None:
-    await response(running, input_message("user", "Say hello in exactly 3 words."))
-
-
-async def test_assistant_phase(running: InProcessService) -> None:
-    await response(
-        running,
-        input_message("assistant", "I should answer with the saved number.", phase="commentary"),
-        input_message("assistant", "The number is four.", phase="final_answer"),
-        input_message("user", "Repeat only the number."),
-    )
-    assert [message.role for message in running.engine.requests[0].messages] == [
-        "assistant",
-        "assistant",
-        "user",
-    ]
-
-
-async def test_system_prompt(running: InProcessService) -> None:
-    await response(running, input_message("system", "You are a pirate."), input_message("user", "Say hello."))
+@pytest.mark.parametrize(
+    "items",
+    [
+        [("user", "Say hello in exactly 3 words.", {})],
+        [
+            ("assistant", "I should answer with the saved number.", {"phase": "commentary"}),
+            ("assistant", "The number is four.", {"phase": "final_answer"}),
+            ("user", "Repeat only the number.", {}),
+        ],
+        [("system", "You are a pirate.", {}), ("user", "Say hello.", {})],
+        [("user", "My name is Alice.", {}), ("assistant", "Hello Alice!", {}), ("user", "My name?", {})],
+    ],
+    ids=["basic_response", "assistant_phase", "system_prompt", "multi_turn"],
+)
+async def test_text(items: list[tuple[str, str, dict[str, str]]], running: InProcessService) -> None:
+    await response(running, *(input_message(role, text, **more) for role, text, more in items))
+    assert [one.role for one in running.engine.requests[0].messages] == [role for role, *_ in items]
 
 
 async def test_tool_calling(running: InProcessService) -> None:
     running.engine.script([Call("get_weather", '{"location":"San Francisco"}')])
-    reported = await response(
-        running, input_message("user", "What's the weather like in San Francisco?"), tools=[TOOL]
-    )
+    reported = await response(running, input_message("user", "What's the weather like?"), tools=[TOOL])
     assert [item["type"] for item in reported["output"]] == ["function_call"]
-
-
-async def test_multi_turn(running: InProcessService) -> None:
-    await response(
-        running,
-        input_message("user", "My name is Alice."),
-        input_message("assistant", "Hello Alice!"),
-        input_message("user", "What is my name?"),
-    )
 
 
 LOOK = input_message(

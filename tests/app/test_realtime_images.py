@@ -9,20 +9,15 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from openai import AsyncOpenAI
 
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import Detail, Image
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
-from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
+from tests.app.realtime_client import LONG, LONGEST, create, prompts, session, turn
 from tests.app.test_attachments import large, vision_engine
-from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, Picture
 from tests.sessions.store.storage_quotas import MIB
-
-MODEL = "midstream-demo"
-PART = ("type", "text", "image_url", "detail")
 
 
 @pytest.fixture
@@ -102,33 +97,6 @@ async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
         await create(socket, "Hello!")
 
 
-async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(
-    running: InProcessService, socket: Socket
-) -> None:
-    await added(socket, text("Look!"), input_image(PNG.url))
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    place = socket.ready["conversation_id"]
-    async with session(running, client_id="ann", conversation_id=place) as again:
-        item = (await again.next("conversation.item.done"))["item"]
-    assert item["content"] == [expected_image(PNG.image, url=False), text("Look!")]
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        read = await client.get(f"/v1/attachments/{place}/{PNG.image.digest}", params={"client_id": "ann"})
-    assert read.content == PNG.data
-
-
-async def test_what_another_door_shows_is_an_item(running: InProcessService, socket: Socket) -> None:
-    await turn(socket, "Hello!")
-    place, known = socket.ready["conversation_id"], {"client_id": "ann"}
-    async with running.socket(known) as native, httpx.AsyncClient(base_url=running.url) as client:
-        sent = await client.post("/v1/attachments", content=JPEG.data, params=known)
-        frame = {"client_msg_id": "m", "conversation_id": place, "content": "And this?"}
-        await native.send(type="send", attachments=[sent.json()["id"]], **frame)
-        await native.until("done")
-    item = (await socket.next("conversation.item.added"))["item"]
-    assert item["content"] == [expected_image(JPEG.image, url=False), text("And this?")]
-
-
 async def test_where_an_image_stood_is_forgotten_with_its_message(
     running: InProcessService, socket: Socket
 ) -> None:
@@ -156,24 +124,3 @@ async def test_an_image_that_was_uploaded_is_named(running: InProcessService, so
     await socket.send(type="response.create")
     await socket.next("response.done")
     assert prompts(running.engine) == [(Message("user", "", images=(looked_at(PNG.image, 0, "high"),)),)]
-
-
-async def test_openais_client_shows_an_image(running: InProcessService) -> None:
-    running.engine.script("A square.")
-    user: Any = item(text("What is this?"), input_image(PNG.url, detail="high"))
-    async with (
-        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
-        client.realtime.connect(model=MODEL) as connection,
-    ):
-        await connection.conversation.item.create(item=user)
-        await connection.response.create()
-        events: list[Any] = []
-        while not events or events[-1].type != "response.done":
-            events.append(await connection.recv())
-    (shown_item,) = [one.item for one in events if one.type == "conversation.item.done"][:1]
-    parts = [tuple(getattr(part, name, None) for name in PART) for part in shown_item.content]
-    assert parts == [
-        ("input_text", "What is this?", None, None),
-        ("input_image", None, PNG.url, "high"),
-    ]
-    assert output_text([one.model_dump() for one in events]) == "A square."

@@ -188,33 +188,6 @@ async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path
             assert other.engine.statistics().cancels == 1, "it did not end by itself"
 
 
-async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) -> None:
-    """A chat through two services gets the same as from the one that makes the reply."""
-    body = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
-    async with serving(tmp_path / "inner") as inner:
-        text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
-        settings = named_by(tmp_path, f"{text}features = {{logprobs = true}}")
-        engine = engines_of(settings)
-        assert isinstance(engine, UpstreamEngine)
-        async with (
-            engine.running(),
-            serving(tmp_path / "outer", cast("ScriptedEngine", engine), config=settings.config) as outer,
-        ):
-            reported = []
-            for service in (inner, outer):
-                inner.engine.script("Grüß Gott 👍!")
-                async with httpx.AsyncClient(base_url=service.url) as client:
-                    answer = await client.post(
-                        "/v1/chat/completions", json=body | {"model": "midstream-demo"}
-                    )
-                (choice,) = answer.json()["choices"]
-                reported.append((choice["message"]["content"], choice["logprobs"]))
-    assert reported[0] == reported[1]
-    content = reported[1][1]["content"]
-    assert [one["token"] for one in content] == ["Grüß", " Gott", " 👍!"]
-    assert all(one["top_logprobs"] for one in content)
-
-
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 CALLED = [
     {"role": "user", "content": "Look!"},
@@ -253,6 +226,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
         ("chat/completions", {"messages": CALLED[:1], "response_format": {"type": "json_object"}}, ["{}"]),
         ("chat/completions", {"messages": CALLED[:1], "guided_regex": "a+", "min_p": 0.1}, ["aaa"]),
         ("chat/completions", {"messages": CALLED[:1], "reasoning_effort": "none"}, ["So."]),
+        ("chat/completions", {"messages": CALLED[:1], "logprobs": True, "top_logprobs": 2}, ["Grüß", " Gott", " 👍!"]),
         ("completions", {"prompt": "Once", "ignore_eos": True, "logprobs": 1}, [" upon", " a time"]),
     ],
 )  # fmt: skip

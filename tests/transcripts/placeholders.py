@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 _HEX = "[0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{20}|[0-9a-f]{16}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl|cmp|mcp[lr]?)[_-](?!approval_re)"
+_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl|cmp|mcp[alr]?)[_-](?!approval_re)"
 _DRAWN = re.compile(
     rf"(?<![0-9A-Za-z_-])(?:(tool_)[0-9A-Za-z_-]{{16}}_call_[0-9A-Za-z_-]{{16}}(?![0-9A-Za-z_-])|(resp_)[0-9A-Za-z_-]{{16}}\.[a-z]+[_-][0-9a-f]{{20,32}}(?![0-9A-Za-z])"
     rf"|((?:[a-z]+[_-])*)(?:{_HEX})(?![0-9A-Za-z])"

@@ -206,12 +206,9 @@ def _prompt(request: Request) -> Json:
 def _wishes(request: Request) -> Json:
     """Return what else a request asks of the engine, apart from defaults: ids of calls and of results, images with places."""
     images = [[one.digest[:8], one.at, one.detail] for message in request.messages for one in message.images]
-    named = {
-        "params": msgspec.to_builtins(request.params),
-        "spec": msgspec.to_builtins(request.spec),
-        "images": images,
-    }
-    named["ids"] = [
-        one.call_id for message in request.messages for one in (*message.calls, message) if one.call_id
-    ]
-    return {name: value for name, value in named.items() if value}
+    ids = [one.call_id for message in request.messages for one in (*message.calls, message) if one.call_id]
+    asked: dict[str, Json] = msgspec.json.decode(
+        msgspec.json.encode({"params": request.params, "spec": request.spec})
+    )
+    asked |= {"images": images, "ids": ids}
+    return {name: value for name, value in asked.items() if value}
