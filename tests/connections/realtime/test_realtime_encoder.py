@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from connections.api.realtime.events import (
 from connections.api.realtime.session import Items, ItemState, RealtimeSession
 from connections.outbox import Outbox
 from connections.protocol import frames
-from sessions.events import CallState, Failure, Gap, Reason, Removed
+from sessions.events import Failure, Gap, Reason, Removed
 from tests.connections.factory import accepted, call, call_state, delta, done, page, shown_message
 from tests.connections.realtime.client_mirror import LIMITS, ClientMirror
 
@@ -131,32 +132,6 @@ def test_what_came_of_a_call_stands_behind_it_whatever_was_told_since(*, mine: b
     assert session.mirror.order == ["msg_turn_1", "item_1_0", status.item_id, "msg_turn_2", "item_2"]
 
 
-def test_a_call_of_a_reply_stands_behind_its_message_whatever_began_since() -> None:
-    session = Session()
-    session.deliver(accepted("turn_1", "theirs", "Hi!"))
-    session.deliver(accepted("turn_2", "theirs", "And?"))
-    session.deliver(call("call_1", "turn_1"))
-    session.deliver(done("turn_1", 0))
-    session.deliver(delta("Hello.", turn_id="turn_2"))
-    assert session.mirror.order == ["msg_turn_1", "item_1_0", "item_1_0_output", "msg_turn_2", "item_2"]
-
-
-def test_a_rollback_takes_a_whole_exchange_out_and_what_waits_for_its_calls() -> None:
-    session = Session()
-    session.deliver(accepted("turn_1", "theirs", "Hi!"))
-    session.deliver(call("call_1", "turn_1"))
-    session.deliver(call("call_2", "turn_1", index=1))
-    session.deliver(done("turn_1", 0, Reason.TOOLS, open=("call_1", "call_2")))
-    mine = NewItem(type="function_call_output", call_id="call_1", output="Rain.")
-    session.mirror.apply(*session.session.create(ItemCreate(item=mine)))
-    session.deliver(call_state("call_2", "turn_1", content=None, state=CallState.CANCELLED))
-    follows = {"message_id": "reply_turn_1", "follows": "turn_1"}
-    session.deliver(accepted("turn_2", "theirs", parent_id=msgspec.UNSET, **follows))
-    session.deliver(done("turn_2", 0, Reason.CANCELLED, removed=True))
-    assert session.mirror.order == []
-    assert list(session.items) == []
-
-
 def test_a_reply_on_a_branch_that_is_left_goes_once_it_has_ended() -> None:
     session = Session()
     session.run("turn_1")
@@ -221,6 +196,7 @@ class Sessions(RuleBasedStateMachine):
         self.pending_request_id: str | None = None
         self.running: dict[str, int] = {}
         self.over: list[str] = []
+        self.gone: set[str] = set()  # exchanges that were taken back
         self.turns = 0
         self.calling: str | None = None  # an ended turn whose calls are open
         self.exchanges: dict[str, str] = {}
@@ -257,7 +233,7 @@ class Sessions(RuleBasedStateMachine):
         if not isinstance(sent, str):
             self.session.mirror.apply(sent)
         elif self.is_last(sent) and not self.running and not self.calling:
-            gone = self.exchanges[sent]
+            self.gone.add(gone := self.exchanges[sent])
             self.over = [one for one in self.over if self.exchanges[one] != gone]
             self.session.encoder.on_removed[sent] = lambda: None
             self.session.deliver(Removed(conversation_id="c", turn_id=sent, seq=9))
@@ -386,7 +362,7 @@ class Sessions(RuleBasedStateMachine):
         if not removed:
             self.over.append(turn_id)
         else:
-            gone = self.exchanges[turn_id]
+            self.gone.add(gone := self.exchanges[turn_id])
             self.over = [one for one in self.over if self.exchanges[one] != gone]
 
     @invariant()
@@ -398,6 +374,12 @@ class Sessions(RuleBasedStateMachine):
         order = [ItemState.STORED, ItemState.PENDING, ItemState.WAITING]
         places = [0 if item.role == "tool" else order.index(item.state) for item in self.session.items]
         assert places == sorted(places)
+
+    @invariant()
+    def an_exchange_stands_together_and_is_taken_back_as_one(self) -> None:
+        turns = [self.exchanges[item.turn_id] for item in self.session.items.stored()]
+        assert len([*groupby(turns)]) == len(set(turns))
+        assert self.gone.isdisjoint(self.exchanges.get(item.turn_id, "") for item in self.session.items)
 
     @invariant()
     def the_client_knows_what_runs(self) -> None:
