@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -208,12 +207,6 @@ async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, ke
         async with session(guarded, token=key, conversation_id="call") as again:
             added = [await again.next("conversation.item.added") for _ in range(4)]
             assert added[2]["item"]["content"][0]["text"] == "Still there?"
-
-
-async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
-    assert (status, json.loads(body)["error"]["message"]) == (400, "`client_id` is missing.")
 
 
 # ---- features

@@ -17,7 +17,7 @@ from connections.api.realtime.translation.session import (
     TranslationSession,
     closed,
 )
-from connections.protocol.errors import BadParams, Close
+from connections.protocol.errors import Close
 from connections.protocol.frames import Error
 from engine.messages import Languages, ModelFacts, Params
 from sessions.errors import Refused
@@ -166,15 +166,6 @@ def test_what_is_not_said_again_stays_and_null_takes_it_back() -> None:
     assert kept.transcription is not None
     one.update(update(audio={"input": {"language": None, "transcription": None}}))
     assert (one.settings.options.source, one.settings.transcription) == ("auto", None)
-
-
-def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> None:
-    one = session()
-    with pytest.raises(Refused, match="`target` is one of zho_Hans for this model"):
-        one.update(update(audio={"output": {"language": "fr"}}))
-    assert one.settings.options.target is None
-    with pytest.raises((Refused, BadParams), match=r"set it with `session\.update` first"):
-        one.append("Hello.", "e1")
 
 
 @pytest.mark.parametrize(
