@@ -21,7 +21,6 @@ HELLO: dict[str, Any] = {
     "max_tokens": 64,
     "messages": [{"role": "user", "content": "Hello!"}],
 }
-LOOK = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
 
 
 def client_of(running: InProcessService) -> httpx.AsyncClient:
@@ -32,19 +31,6 @@ def client_of(running: InProcessService) -> httpx.AsyncClient:
 async def client(running: InProcessService) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(running) as made:
         yield made
-
-
-async def test_a_count_is_what_the_reply_says_of_its_prompt(
-    client: httpx.AsyncClient, running: InProcessService
-) -> None:
-    requested = HELLO | {"tools": [LOOK], "system": "Be brief."}
-    counted = await client.post(
-        COUNT, json={name: requested[name] for name in requested if name != "max_tokens"}
-    )
-    assert (counted.status_code, running.engine.requests) == (200, [])
-    usage = (await client.post(MESSAGES, json=requested)).json()["usage"]
-    assert counted.json() == {"input_tokens": usage["input_tokens"]}
-    assert running.service._sessions.statistics().turns == 0
 
 
 async def test_a_stream_that_waits_long_says_that_it_lives(

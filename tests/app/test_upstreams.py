@@ -114,19 +114,6 @@ async def test_an_upstream_that_turns_messages_away_sheds_them(
     assert len(server.bodies) == 1
 
 
-async def test_what_an_upstream_does_not_take_is_refused_by_its_name(
-    running: InProcessService, server: UpstreamServer
-) -> None:
-    async with running.socket() as socket:
-        await socket.send(type="send", client_msg_id="1", content="hello", params={"top_k": 5})
-        refusal = await socket.next("error")
-        assert refusal["code"] == "bad_params"
-        assert refusal["message"].startswith("`top_k` can't be followed")
-        await socket.send(type="send", client_msg_id="2", content="hello", params={"top_k": 0})
-        assert (await socket.next("done"))["reason"] == "stop"
-    assert len(server.bodies) == 1
-
-
 async def test_the_openai_door_says_both_in_its_own_words(
     running: InProcessService, server: UpstreamServer
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.settings import DEMO_SUGGESTIONS
 from connections.native import server_info
 from tests.app.in_process_service import InProcessService, Socket, serving
 from tests.app.raw_http import peer
-
-
-async def test_ready_tells_what_a_client_has_to_know(running: InProcessService) -> None:
-    async with running.socket({"client_id": "ann", "ref": "r1"}) as socket:
-        ready = socket.ready
-    connection_id = ready.pop("connection_id")
-    assert connection_id.startswith("conn_")
-    assert ready == {
-        "type": "ready",
-        "ref": "r1",
-        "client_id": "ann",
-        "features": ["reasoning", "tools", "continue", "titles", "interpret", "share"],
-        "suggestions": list(DEMO_SUGGESTIONS),
-        "model": "midstream-demo",
-        "models": [
-            {
-                "name": "midstream-demo",
-                "context_tokens": 4096,
-                "features": ["tools", "format", "reasoning", "continue"],
-            }
-        ],
-        "heartbeat_ms": 20_000,
-        "resume_ttl_s": 30 * 24 * 3600,
-        "limits": {
-            "max_frame_bytes": 65_536,
-            "max_content_chars": 1_048_576,
-            "max_new_tokens": 4096,
-            "context_tokens": 4096,
-            "max_active_turns": 1024,
-            "max_queued_turns": 16,
-            "max_tool_rounds": 64,
-            "messages_per_minute": None,
-            "max_images": 0,
-            "max_image_bytes": 0,
-        },
-        "server": {"name": "midstream", "version": version("midstream")},
-    }
 
 
 async def test_a_client_without_an_id_is_given_one_that_nobody_guesses(running: InProcessService) -> None:
@@ -61,28 +22,6 @@ async def test_a_client_without_an_id_is_given_one_that_nobody_guesses(running: 
         assert len(bytes.fromhex(one.ready["client_id"])) == 16
         assert one.ready["client_id"] != other.ready["client_id"]
         assert one.ready["connection_id"] != other.ready["connection_id"]
-
-
-async def test_no_hello_in_time_closes(tmp_path: Path) -> None:
-    async with serving(tmp_path, hello_s=0.05) as running, connect(running.ws_url) as opened:
-        assert await Socket(opened).closed() == (4408, "No hello within 0.05 s.")
-
-
-@pytest.mark.parametrize(
-    ("first", "named"),
-    [
-        ('{"type":"ping","ref":"r1"}', "must be a hello"),
-        ('{"type":"hello","client_id":"a b","ref":"r1"}', "client_id"),
-        ('{"type":"sing","ref":"r1"}', "type"),
-    ],
-)
-async def test_any_other_first_frame_is_refused(first: str, named: str, running: InProcessService) -> None:
-    async with connect(running.ws_url) as opened:
-        await opened.send(first)
-        refused = json.loads(await opened.recv())
-        assert (refused["type"], refused["code"], refused["ref"]) == ("error", "unauthenticated", "r1")
-        assert named in refused["message"]
-        assert await Socket(opened).closed() == (4401, "The first frame must be a hello.")
 
 
 @pytest.mark.parametrize("first", ["no json", b"binary", "[]"])
