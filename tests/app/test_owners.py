@@ -13,12 +13,9 @@ from redis.asyncio import Redis
 
 from app.keys import add_key
 from connections.authentication.api_keys import Kind
-from connections.protocol import base
 from engine.scripted import ScriptedEngine
-from tests.app.event_source import open_event_source
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
-from tests.app.realtime_client import session, turn
-from tests.jwt_signing import SECRET, token
+from tests.jwt_signing import SECRET
 
 PACE_S = 0.01
 STORY = "word " * 4000
@@ -33,11 +30,6 @@ async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[InProcessService]
         yield running
 
 
-def shown_by(kind: str, keys: Path) -> str:
-    """Return a token of one person."""
-    return token() if kind == "a JWT" else add_key(keys, "ann")
-
-
 def rewrite(keys: Path, kind: str, other: str) -> None:
     """Change the keys' kind, as an operator does."""
     keys.write_text(keys.read_text().replace(kind, other))
@@ -47,32 +39,6 @@ async def begin(socket: Socket, text: str = "Tell me a story.", **more: Any) -> 
     """Send a message with a long reply; return all frames up to its first text."""
     await socket.send(type="send", client_msg_id="m1", content=text, params={"max_new_tokens": 4000}, **more)
     return await socket.until("delta")
-
-
-async def rows(socket: Socket) -> list[str]:
-    return [row["title"] for row in (await socket.ask(type="conversations"))["conversations"]]
-
-
-@pytest.mark.parametrize("kind", ["a personal key", "a JWT"])
-async def test_devices_of_a_person_see_one_list_and_one_running_reply(
-    kind: str, guarded: InProcessService, keys: Path
-) -> None:
-    """Both get its text, and a stop of either one ends it for both."""
-    shown = shown_by(kind, keys)
-    laptop = guarded.socket({"client_id": "laptop", "token": shown})
-    phone = guarded.socket({"client_id": "phone", "token": shown})
-    async with laptop as one, phone as other:
-        assert one.ready["client_id"] != other.ready["client_id"]
-        guarded.engine.script(STORY)
-        accepted = (await begin(one))[0]
-        assert await rows(other) == ["Tell me a story."]
-        page = await other.ask(type="history")
-        assert page["messages"][-1]["status"] == "running"
-        assert (await other.next("delta"))["turn_id"] == accepted["turn_id"]
-        await other.send(type="cancel", turn_id=accepted["turn_id"])
-        ends = [await socket.next("done") for socket in (one, other)]
-        assert ends[0] == ends[1]
-        assert ends[0]["reason"] == "cancelled"
 
 
 async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: Path, store_url: str) -> None:
@@ -94,30 +60,6 @@ async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: P
         await phone.next("delta")
         await phone.send(type="cancel")
         assert (await laptop.next("done"))["reason"] == (await phone.next("done"))["reason"] == "cancelled"
-
-
-async def test_an_applications_key_keeps_its_users_apart(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    ann = guarded.socket({"client_id": "ann", "token": key})
-    bob = guarded.socket({"client_id": "bob", "token": key})
-    async with ann as one, bob as other:
-        accepted = (await begin(one))[0]
-        assert await rows(other) == []
-        assert (await other.ask(type="history"))["code"] == "not_found"
-        assert (await other.ask(type="cancel", turn_id=accepted["turn_id"]))["already"]
-        assert (await one.next("delta"))["type"] == "delta"
-
-
-async def test_a_line_without_a_kind_is_an_applications_key(guarded: InProcessService, keys: Path) -> None:
-    """All were such keys: their users stay apart, and find their conversations."""
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    rewrite(keys, ":app", "")
-    async with guarded.socket({"client_id": "ann", "token": key}) as one:
-        await begin(one)
-    async with guarded.socket({"client_id": "bob", "token": key}) as other:
-        assert await rows(other) == []
-    async with guarded.socket({"client_id": "ann", "token": key}) as again:
-        assert await rows(again) == ["Tell me a story."]
 
 
 async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
@@ -186,33 +128,3 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
     salts = [request.cache_salt for request in guarded.engine.requests]
     assert salts[0] == salts[1] == salts[4]
     assert len(set(salts)) == 3
-
-
-# ---- other endpoints
-
-
-async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, keys: Path) -> None:
-    """A Realtime session and a reader without a client id are a person's, too."""
-    key = add_key(keys, "ann")
-    guarded.engine.script("Well.")
-    async with session(guarded, token=key, conversation_id="call") as call:
-        await turn(call, "Hello?")
-    async with guarded.socket({"client_id": "laptop", "token": key}) as laptop:
-        assert await rows(laptop) == ["Hello?"]
-        async with open_event_source(guarded, None, place="call", token=key) as view:
-            assert len((await view.next("history"))["messages"]) == 2
-            guarded.engine.script("Yes.")
-            await laptop.send(type="send", client_msg_id="m2", conversation_id="call", content="Still there?")
-            assert (await view.next("done"))["chars"] == 4
-        async with session(guarded, token=key, conversation_id="call") as again:
-            added = [await again.next("conversation.item.added") for _ in range(4)]
-            assert added[2]["item"]["content"][0]["text"] == "Still there?"
-
-
-# ---- features
-
-
-def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "SERVED", ("reasoning", "tools"))
-    assert base.common_features(["tools", "video"]) == {"tools"}
-    assert base.common_features([]) == frozenset()
