@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 
 from connections.native.handler import FrameHandler
-from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket
 
 LONG = "word " * 20_000
 
@@ -105,10 +104,3 @@ async def test_a_defect_of_a_connection_closes_it_alone(
                 await opened.send('{"type":"hello"}')
                 assert await Socket(opened).closed() == (1011, "An internal error; reconnect.")
         assert (await other.ask(type="ping"))["type"] == "pong"
-
-
-async def test_an_operator_may_bound_a_message(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_content_chars=100) as running, running.socket() as socket:
-        for frame in ({"type": "edit", "message_id": "m", "client_msg_id": "m"}, SEND):
-            assert (await socket.ask(**frame | {"content": "x" * 101}))["code"] == "content_too_long"
-            assert (await socket.ask(**frame | {"content": "x" * 100})).get("code") != "content_too_long"

@@ -74,17 +74,6 @@ async def test_a_limit_that_comes_near_is_told_before_the_message_is_accepted(
         assert not any(frame.get("duplicate") for frame in again)
 
 
-async def test_edits_and_new_replies_count_too(replica: Replica) -> None:
-    async with replica(messages_per_minute=2) as running, running.socket() as socket:
-        message_id = next(
-            f["message_id"] for f in await send_and_wait(socket, "m1") if f["type"] == "accepted"
-        )
-        edit = {"type": "edit", "conversation_id": "m1", "message_id": message_id, "content": "Hello again!"}
-        for msg_id, end in (("m2", "done"), ("m3", "error")):
-            await socket.send(client_msg_id=msg_id, **edit)
-            assert (await socket.until(end))[-1]["type"] == end
-
-
 async def test_what_comes_behind_a_message_stays_behind_it(replica: Replica) -> None:
     """A cancel in the same packet finds the message that waits for its count."""
     async with replica(messages_per_minute=9) as running, running.socket() as socket:

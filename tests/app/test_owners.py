@@ -72,25 +72,6 @@ async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
             assert (await socket.closed())[0] == 4401
 
 
-async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
-    """Connections and messages of one device; the key's own limits count all of them."""
-    key = add_key(keys, "ann")
-    limits = {"max_client_connections": 1, "messages_per_minute": 1, "key_messages_per_minute": 2}
-    async with serving(tmp_path, api_keys=str(keys), **limits) as running, AsyncExitStack() as stack:
-        laptop, phone, tablet = [
-            await stack.enter_async_context(running.socket({"client_id": name, "token": key}))
-            for name in ("laptop", "phone", "tablet")
-        ]
-        for number, socket in enumerate((laptop, phone)):
-            await socket.send(
-                type="send", client_msg_id=f"m{number}", conversation_id=f"c{number}", content="Hi."
-            )
-            await socket.next("done")
-        for number, (socket, name) in enumerate(((laptop, "messages"), (tablet, "key_messages"))):
-            await socket.send(type="send", client_msg_id=f"n{number}", content="Hi.")
-            assert f"({name}_per_minute)" in (await socket.next("error"))["message"]
-
-
 async def test_tokens_count_for_the_device_that_sent(
     keys: Path, tmp_path: Path, store: Redis, store_url: str
 ) -> None:

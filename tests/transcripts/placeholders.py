@@ -20,8 +20,12 @@ and 16 characters in hexadecimal digits.
 Longer ones are digests, which are the same in each run.
 """
 _NAMED = re.compile(r"<([a-z-]*)(\d+)>")
-_TIMES = frozenset({"created", "created_at", "completed_at", "updated_at", "expires_at", "at", "timestamp"})
-_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
+_TIMES = frozenset(
+    {"created", "created_at", "completed_at", "updated_at", "expires_at", "at", "timestamp", "reset_s"}
+)
+_ISO = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)|(?<=try again in )\d+(?= s\.)"
+)
 
 
 class Placeholders:
