@@ -113,13 +113,6 @@ async def test_a_client_has_so_many_connections_over_all_replicas(replica: Repli
                 assert 'midstream_refusals_total{reason="connections"} 1.0' in metrics
 
 
-async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replica) -> None:
-    limits = {"key_connections": 1, "key_messages_per_minute": 1}
-    async with replica(**limits) as running, running.socket() as one, running.socket() as other:
-        for socket in (one, other):
-            assert (await send_and_wait(socket, "m1"))[-1]["type"] == "done"
-
-
 async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(
     replica: Replica, store: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from connections.native import server_info
@@ -39,20 +38,6 @@ async def test_a_client_that_leaves_before_its_hello_is_no_trouble(running: InPr
         assert (await socket.ask(type="ping"))["type"] == "pong"
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://["])
-async def test_a_page_of_another_origin_is_refused_before_the_handshake(
-    origin: str, running: InProcessService
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        async with connect(running.ws_url, additional_headers={"Origin": origin}):
-            pass
-    response = refused.value.response
-    error = json.loads(response.body or b"")["error"]
-    assert (response.status_code, error["code"]) == (403, "forbidden")
-    assert f'"{origin}"' in error["message"]
-    assert "MIDSTREAM_ALLOWED_ORIGINS" in error["message"]
-
-
 async def test_pages_of_this_origin_and_of_listed_ones_may_connect(tmp_path: Path) -> None:
     async with serving(tmp_path, allowed_origins=("https://intranet.example.org",)) as running:
         for origin in (running.url, "https://intranet.example.org"):
@@ -75,15 +60,6 @@ async def test_the_subprotocol_is_selected_where_it_is_offered(
     options: dict[str, Any] = {"subprotocols": [Subprotocol(name) for name in offered]} if offered else {}
     async with running.socket(**options) as socket:
         assert socket.opened.subprotocol == selected
-
-
-async def test_a_client_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_client_connections=1) as running:
-        async with running.socket({"client_id": "ann"}), connect(running.ws_url) as second:
-            await second.send('{"type":"hello","client_id":"ann"}')
-            assert (await Socket(second).closed())[0] == 4429
-        async with running.socket({"client_id": "bob"}):
-            pass
 
 
 async def test_the_server_has_so_many_connections_and_no_more(tmp_path: Path) -> None:
@@ -128,31 +104,3 @@ async def test_a_handshake_that_is_none_is_answered_and_ended(
         answered = await asyncio.wait_for(one.rest(), 10)
     assert answered.split()[1] == str(status)
     assert running.service._server.server_state.connections == set()
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/responses/x", "/v1/chat/completions", "/v1", "/", "/static/main.js", "/ws"]
-)
-async def test_a_socket_elsewhere_is_told_where_sockets_are(path: str, running: InProcessService) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        async with connect(running.ws_url.replace("/v1/ws", path)):
-            pass
-    response = refused.value.response
-    error = json.loads(response.body or b"")["error"]
-    assert (response.status_code, error["code"]) == (404, "unknown_url")
-    assert error["message"].startswith("No WebSocket endpoint at ")
-    sockets = "/v1/ws, /v1/responses, /v1/realtime, /v1/realtime/translations and /v1/ai-sdk/chat"
-    assert error["message"].endswith(f"WebSocket endpoints: {sockets}.")
-
-
-async def test_a_socket_may_have_a_slash_at_its_end(running: InProcessService) -> None:
-    async with connect(f"{running.ws_url}/") as opened:
-        await opened.send('{"type":"hello"}')
-        assert json.loads(await opened.recv())["type"] == "ready"
-
-
-async def test_pages_of_all_origins_may_connect_where_the_operator_says_so(tmp_path: Path) -> None:
-    async with serving(tmp_path, allowed_origins=("*",)) as running:
-        for origin in ("https://anybody.example", "null", "file://"):
-            async with running.socket(additional_headers={"Origin": origin}) as socket:
-                assert socket.ready
