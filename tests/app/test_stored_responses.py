@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from connections.api.responses import store as response_store
-from engine.scripted import Call, ScriptedEngine
+from engine.scripted import Call
 from sessions.store import history
 from sessions.turn import prompt
 from tests.app.in_process_service import InProcessService, serving
@@ -72,17 +72,6 @@ async def test_what_outputs_bring_with_them_is_filtered_and_bounded(tmp_path: Pa
             sdk, output, previous_response_id=first.id, instructions="Be kind. " * 2000
         )
         assert long.store is False  # type: ignore[attr-defined]
-
-
-async def test_nothing_is_left_out_of_a_prompt_unless_it_may_be(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedEngine(context_tokens=60)) as running, client_of(running) as sdk:
-        last = await create_response(sdk, "word " * 20)
-        last = await create_response(sdk, "word " * 15, previous_response_id=last.id, max_output_tokens=1)
-        with pytest.raises(openai.BadRequestError) as refused:
-            await create_response(sdk, "word " * 20, previous_response_id=last.id)
-        assert refused.value.code == "context_length_exceeded"
-        shorter = await create_response(sdk, "word " * 20, previous_response_id=last.id, truncation="auto")
-        assert shorter.status == "completed"
 
 
 async def conversations(running: InProcessService) -> list[bytes]:

@@ -28,6 +28,17 @@ _ISO = re.compile(
 )
 
 
+def _is_time(value: Any, key: str) -> bool:
+    """Return whether a value is a time; seconds that a header gives are one from ten on."""
+    match value:
+        case str():
+            return key == "retry-after" and len(value) > 1
+        case int() | float() if not isinstance(value, bool):
+            return key in _TIMES or key.endswith("_ms")
+        case _:
+            return False
+
+
 class Placeholders:
     """The names that one run of a dialogue gives to drawn ids, in the order in which they appear: `<turn1>`, `<turn2>`."""
 
@@ -45,9 +56,9 @@ class Placeholders:
                 return [self.masked(one, key) for one in value]
             case str() if key == "share_id":
                 return self._named(value, "share")
-            case str():
+            case str() if not _is_time(value, key):
                 return _DRAWN.sub(self._name, _ISO.sub("<time>", value))
-            case int() | float() if not isinstance(value, bool) and (key in _TIMES or key.endswith("_ms")):
+            case _ if _is_time(value, key):
                 return "<time>"
             case _:
                 return value
