@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import structlog
+from openai import AsyncOpenAI
 
 from app import logs
 from app.keys import add_key
 from connections.authentication.api_keys import Kind
 from connections.protocol.base import AUDIT_LOGGER
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import client_of
 
 
 @pytest.fixture
@@ -54,3 +56,10 @@ async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service over a scripted engine that answers at once."""
     async with serving(tmp_path) as service:
         yield service
+
+
+@pytest.fixture
+async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
+    """OpenAI's client of the service `running`."""
+    async with client_of(running) as client:
+        yield client

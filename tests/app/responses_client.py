@@ -81,13 +81,6 @@ class ResponsesSocket:
         assert last["type"] == "response.completed", last
         return checked(last["response"])
 
-    async def refused(self, **event: Any) -> str:
-        """Ask; return the error code of the refusal."""
-        (error,) = await self.ask(**event)
-        assert (error["type"], error["code"]) == ("error", error["error"]["code"])
-        assert error["message"].endswith(".")
-        return str(error["code"])
-
 
 def checked(response: Event) -> Event:
     """Return the response, after a check that it has all fields that the standard requires."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from app.keys import add_key, revoke_key
 from engine.scripted import Call, ScriptedEngine
 from tests.app.ai_sdk_client import CHAT, AiSdkChat, Chunk, ai_sdk_socket, text_in, text_of, user
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import wait_for_requests
 from tests.connections.aisdk.stream_checker import check
 from tests.jwt_signing import SECRET, jwk, provider, rsa_key, token
 
@@ -25,12 +25,6 @@ async def by_hand(tmp_path: Path) -> AsyncIterator[InProcessService]:
     """A service whose engine the test steps."""
     async with serving(tmp_path, ScriptedEngine(by_hand=True, reply="one two three four")) as service:
         yield service
-
-
-async def wait_for_requests(running: InProcessService, requests: int = 1) -> None:
-    """Wait until the engine has so many requests."""
-    while len(running.engine.requests) < requests:  # noqa: ASYNC110 - the engine has no event for it
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("answered", [0, 1, 2])

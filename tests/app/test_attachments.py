@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +12,6 @@ import httpx
 import pytest
 
 from connections.images import MAX_BYTES, MAX_IMAGES
-from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import NOT_SEEN
 from sessions.limits import bounds, shares
@@ -65,31 +63,6 @@ async def send_and_wait(socket: Socket, content: str, *attachments: str, **more:
     return await socket.until("done")
 
 
-async def test_an_image_is_shown_with_its_message_and_again_with_those_behind_it(
-    service: InProcessService,
-) -> None:
-    png_id, jpeg_id = await uploaded_id(service, PNG.data), await uploaded_id(service, JPEG.data)
-    async with service.socket(CLIENT) as socket, service.socket(CLIENT) as other:
-        await send_and_wait(socket, "Hello!")
-        await other.ask(type="history", conversation_id="c", limit=1)
-        accepted = (await send_and_wait(socket, "Look!", png_id, jpeg_id))[0]
-        await send_and_wait(socket, "And now?")
-        reported = await other.next("accepted")
-        page = await socket.ask(type="history", conversation_id="c", limit=10)
-    shown = [
-        {"id": png_id, "media_type": "image/png", "width": 3, "height": 2},
-        {"id": jpeg_id, "media_type": "image/jpeg", "width": 20, "height": 10},
-    ]
-    assert accepted["attachments"] == reported["attachments"] == page["messages"][2]["attachments"] == shown
-    assert "attachments" not in page["messages"][0]
-    _, first, second = service.engine.requests
-    assert first.messages[-1] == Message("user", "Look!", images=(PNG.image, JPEG.image))
-    assert second.messages[: len(first.messages)] == first.messages
-    image = await read(service, png_id)
-    assert (image.content, image.headers["content-type"]) == (PNG.data, "image/png")
-    assert image.headers["x-content-type-options"] == "nosniff"
-
-
 async def test_a_message_names_as_many_images_as_any_door_shows(service: InProcessService) -> None:
     pictures = (png(more=chunk(b"pRIv", bytes([number]))) for number in range(MAX_IMAGES))
     named = [await uploaded_id(service, picture) for picture in pictures]
@@ -98,62 +71,6 @@ async def test_a_message_names_as_many_images_as_any_door_shows(service: InProce
         more = {"client_msg_id": "n", "content": "And this?", "attachments": [*named, "0" * 64]}
         assert (await socket.ask(type="send", **more))["code"] == "bad_frame"
     assert [len(request.messages[-1].images) for request in service.engine.requests] == [MAX_IMAGES]
-
-
-async def test_an_image_is_its_owners_alone(service: InProcessService) -> None:
-    mine = await uploaded_id(service, PNG.data)
-    async with service.socket(CLIENT) as socket, service.socket({"client_id": "bob"}) as other:
-        await send_and_wait(socket, "Look!", mine)
-        assert (await read(service, mine, client_id="bob")).status_code == 404
-        stolen = await other.ask(
-            type="send", client_msg_id="m", conversation_id="c", content="Mine!", attachments=[mine]
-        )
-        assert (stolen["type"], stolen["code"]) == ("error", "not_found")
-        odd = await other.ask(type="send", client_msg_id="n", content="Mine!", attachments=["../x"])
-        assert odd["code"] == "bad_frame"
-    assert len(service.engine.requests) == 1
-
-
-async def test_edits_replies_anew_and_the_queue_keep_what_is_shown(tmp_path: Path) -> None:
-    engine = vision_engine(by_hand=True)
-    async with serving(tmp_path, engine) as running, running.socket(CLIENT) as socket:
-        png_id, jpeg_id = await uploaded_id(running, PNG.data), await uploaded_id(running, JPEG.data)
-        await socket.send(
-            type="send", client_msg_id="1", conversation_id="c", content="One", attachments=[png_id]
-        )
-        await socket.next("accepted")
-        queued = {"type": "send", "client_msg_id": "2", "conversation_id": "c", "on_busy": "enqueue"}
-        await socket.send(**queued, content="Two", attachments=[jpeg_id])
-        waiting = await socket.next("accepted")
-        assert [one["id"] for one in waiting["attachments"]] == [jpeg_id]
-        await socket.send(type="cancel", conversation_id="c", turn_id=engine.requests[0].request_id)
-        await socket.next("done")
-        while len(engine.requests) == 1:  # noqa: ASYNC110 - the engine has no event for it
-            await asyncio.sleep(0)
-        await socket.send(type="cancel", conversation_id="c")
-        done = await socket.next("done")
-        again = {"type": "regenerate", "client_msg_id": "3", "conversation_id": "c"}
-        await socket.send(**again, message_id=done["message_id"])
-        await socket.next("accepted")
-        await socket.send(type="cancel", conversation_id="c")
-        await socket.next("done")
-        edit = {"type": "edit", "client_msg_id": "4", "conversation_id": "c", "content": "Three"}
-        await socket.send(**edit, message_id=waiting["message_id"], attachments=[png_id])
-        await socket.next("accepted")
-        await socket.send(type="cancel", conversation_id="c")
-        await socket.next("done")
-    last = [[image.digest for image in request.messages[-1].images] for request in engine.requests]
-    assert [images[-1:] for images in last] == [[png_id], [jpeg_id], [jpeg_id], [png_id]]
-
-
-async def test_another_image_under_the_same_id_is_another_message(service: InProcessService) -> None:
-    png_id, jpeg_id = await uploaded_id(service, PNG.data), await uploaded_id(service, JPEG.data)
-    async with service.socket(CLIENT) as socket:
-        await send_and_wait(socket, "Look!", png_id, client_msg_id="1")
-        send = {"type": "send", "client_msg_id": "1", "conversation_id": "c", "content": "Look!"}
-        await socket.send(**send, attachments=[png_id])
-        assert (await socket.until("done"))[0]["duplicate"] is True
-        assert (await socket.ask(**send, attachments=[jpeg_id]))["code"] == "conflict"
 
 
 async def test_a_model_that_takes_no_images_says_so_and_reads_a_word_where_others_were_shown(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 import midstream
 from tests.app.in_process_service import Frame, InProcessService, Socket
 
@@ -15,18 +13,6 @@ async def cut(running: InProcessService, socket: Socket, **fields: object) -> Fr
     running.engine.script("One two three four")
     await socket.send(type="send", client_msg_id="m", content="Count!", params=LIMIT, **fields)
     return (await socket.until("done"))[-1]
-
-
-async def test_an_engine_that_can_not_go_on_is_known_before_and_says_so(running: InProcessService) -> None:
-    facts = running.engine.facts
-    assert facts is not None
-    running.engine._life.loaded(msgspec.structs.replace(facts, features=("tools",)))
-    running.engine._facts = msgspec.structs.replace(facts, features=("tools",))
-    async with running.socket() as socket:
-        assert "continue" not in socket.ready["models"][0]["features"]
-        first = await cut(running, socket)
-        refused = await socket.ask(type="continue", message_id=first["message_id"], client_msg_id="c")
-    assert (refused["code"], "`continue`" in refused["message"]) == ("bad_params", True)
 
 
 async def test_the_python_client_gives_what_comes_behind_the_text(running: InProcessService) -> None:

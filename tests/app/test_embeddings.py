@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -24,7 +23,7 @@ from engine.errors import EngineBusy, EngineUnavailable, PromptRejected
 from engine.upstream.engine import UpstreamEmbedder
 from engine.upstream.options import EmbedderOptions, Timeouts
 from tests.app.in_process_service import InProcessService, serving, settings_with
-from tests.app.test_openai_sdk import client_of
+from tests.app.openai_client import client_of
 from tests.engine.upstream_server import UpstreamServer, upstream_server
 
 FILE = """
@@ -72,12 +71,6 @@ async def embedding(
         yield service
 
 
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
-
-
 @asynccontextmanager
 async def embedder(server: UpstreamServer, **options: Any) -> AsyncIterator[UpstreamEmbedder]:
     named = EmbedderOptions(**{"name": "one", "url": server.url, "model": "model", "retries": 1} | options)
@@ -98,34 +91,6 @@ async def test_numbers_and_one_text_and_a_length(sdk: AsyncOpenAI, server: Upstr
     reported = await sdk.embeddings.create(model="other", input="two", encoding_format="float", dimensions=3)
     assert reported.data[0].embedding == [3.0, 0.5, -0.25]
     assert (server.bodies[-1]["dimensions"], server.bodies[-1]["input"]) == (3, ["two"])
-
-
-INPUTS = "`input` must be a non-empty string, or a list of 1 to 3."
-REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
-    ({"input": []}, 400, INPUTS),
-    ({"input": ["a", ""]}, 400, INPUTS),
-    ({"input": ["a"] * 4}, 400, INPUTS),
-    ({"input": [1, 2]}, 400, "Token IDs are not supported as `input`: send text."),
-    ({"dimensions": 3}, 400, 'The vectors of "bge" have one length: leave `dimensions` out.'),
-    ({"model": "other", "dimensions": 0}, 400, "`dimensions` must be from 1 to 65536."),
-    ({"encoding_format": "x"}, 400, "`encoding_format`"),
-    ({"model": "nowhere"}, 404, 'This server has "bge", "other", and no model "nowhere".'),
-    (
-        {"model": "m"},
-        400,
-        'The model "m" writes replies, and makes no embeddings. For those it has "bge", "other".',
-    ),
-)
-
-
-async def test_what_can_not_be_had_is_refused_in_a_sentence(
-    running: InProcessService, server: UpstreamServer
-) -> None:
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        for body, status, why in REFUSED:
-            reported = await client.post("/v1/embeddings", json={"model": "bge", "input": "a"} | body)
-            assert (reported.status_code, why in reported.json()["error"]["message"]) == (status, True)
-    assert server.bodies == []
 
 
 async def test_a_client_that_leaves_has_its_request_given_up(

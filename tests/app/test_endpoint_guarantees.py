@@ -15,6 +15,7 @@ from engine.scripted import ScriptedEngine
 from engine.served_models import ServedModel, ServedModels
 from tests.app.endpoints import ENDPOINTS, Endpoint, Refused, open_reply
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import wait_for_requests
 
 each_endpoint = pytest.mark.parametrize(
     "endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name.replace(" ", "-")
@@ -116,12 +117,6 @@ async def no_from(
             await reply.text("nothing")
     assert refused.value.message.endswith("."), refused.value.message
     return refused.value
-
-
-async def wait_for_requests(running: InProcessService, requests: int = 1) -> None:
-    """Return once the engine has a request."""
-    while len(running.engine.requests) < requests:
-        await running.get("/healthz")
 
 
 async def until_cancelled(running: InProcessService) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,9 @@ import pytest
 from app import logs
 from app.settings import SettingsError
 from engine.scripted import ScriptedEngine
-from tests.app.in_process_service import Frame, InProcessService, serving
+from tests.app.in_process_service import Frame, serving
 from tests.app.test_frames import send_and_wait
 from tests.sessions.broken_filter import Broken
-
-FILE = """
-[filters.input]
-words = ["darn"]
-[filters.output]
-words = ["heck"]
-patterns = ['\\d{4}-\\d{4}']
-"""
 
 
 class Faulty(Broken):
@@ -34,43 +25,8 @@ class Faulty(Broken):
         return False
 
 
-@pytest.fixture
-async def filtering(tmp_path: Path) -> AsyncIterator[InProcessService]:
-    path = tmp_path / "filters.toml"
-    path.write_text(FILE)
-    async with serving(tmp_path, config=str(path)) as service:
-        yield service
-
-
 def text_of(frames: list[Frame]) -> str:
     return "".join(frame["text"] for frame in frames if frame["type"] == "delta")
-
-
-@pytest.mark.parametrize(
-    "script", [["What the", " he", "ck", " is it"], ["What the heck", " is it"], [*"What the heck is it"]]
-)
-async def test_a_reply_ends_before_what_is_filtered_leaves(
-    script: list[str], filtering: InProcessService
-) -> None:
-    filtering.engine.script(script)
-    async with filtering.socket() as socket:
-        *frames, done = await send_and_wait(socket, "Swear.")
-        assert text_of(frames) == "What the "
-        assert (done["reason"], done["chars"], done.get("cancel")) == ("filtered", 9, None)
-        page = await socket.ask(type="history")
-        assert (page["messages"][-1]["content"], page["messages"][-1]["status"]) == ("What the ", "filtered")
-        filtering.engine.script(["Sorry."])
-        assert (await send_and_wait(socket, "Go on."))[-1]["reason"] == "stop"
-    assert filtering.engine.requests[-1].messages[1].content == "What the "
-
-
-async def test_the_engine_stops_for_a_filtered_reply(filtering: InProcessService) -> None:
-    filtering.engine.script(["heck "] + ["more "] * 400)
-    async with filtering.socket() as socket:
-        *frames, done = await send_and_wait(socket, "Swear.")
-    assert (text_of(frames), done["reason"]) == ("", "filtered")
-    assert done["usage"]["generated_tokens"] < 400
-    assert done["usage"]["wasted_tokens"] == done["usage"]["generated_tokens"]
 
 
 async def test_a_filter_that_fails_refuses_and_the_log_quotes_nothing(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 
 from connections.native.handler import FrameHandler
-from tests.app.in_process_service import Frame, InProcessService, Socket, serving
+from tests.app.in_process_service import Frame, InProcessService, Socket
 
 LONG = "word " * 20_000
 
@@ -31,17 +30,6 @@ async def begin(running: InProcessService, socket: Socket, **fields: Any) -> Fra
     accepted = await socket.next("accepted")
     await socket.next("delta")
     return accepted
-
-
-async def test_parameters_reach_the_engine(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        await send_and_wait(
-            socket, params={"max_new_tokens": 3, "temperature": 0, "stop": ["x"], "system": "Be brief."}
-        )
-    (request,) = running.engine.requests
-    assert (request.params.max_new_tokens, request.params.do_sample) == (3, False)
-    assert request.params.stop == ("x",)
-    assert request.messages[0].content == "Be brief."
 
 
 SEND = {"type": "send", "client_msg_id": "m", "content": "x"}
@@ -116,20 +104,3 @@ async def test_a_defect_of_a_connection_closes_it_alone(
                 await opened.send('{"type":"hello"}')
                 assert await Socket(opened).closed() == (1011, "An internal error; reconnect.")
         assert (await other.ask(type="ping"))["type"] == "pong"
-
-
-async def test_an_operator_may_bound_a_message(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_content_chars=100) as running, running.socket() as socket:
-        for frame in ({"type": "edit", "message_id": "m", "client_msg_id": "m"}, SEND):
-            assert (await socket.ask(**frame | {"content": "x" * 101}))["code"] == "content_too_long"
-            assert (await socket.ask(**frame | {"content": "x" * 100})).get("code") != "content_too_long"
-
-
-async def test_a_length_beyond_the_window_is_the_windows(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        for number, length in enumerate((10**9, -1)):
-            params = {"max_new_tokens": length}
-            await socket.send(type="send", client_msg_id=f"m{number}", content="Hi!", params=params)
-            assert (await socket.until("done"))[-1]["reason"] == "stop"
-    requested = [request.params.max_new_tokens for request in running.engine.requests]
-    assert requested == [4096, None]

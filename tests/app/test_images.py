@@ -12,7 +12,6 @@ from typing import Any, cast
 import httpx
 import openai
 import pytest
-from openai import AsyncOpenAI
 
 from app.service import engines_of
 from connections.images import MAX_IMAGES
@@ -23,10 +22,9 @@ from engine.vision.image import NOT_SEEN
 from sessions.limits import bounds, shares
 from tests.app.ai_sdk_client import AiSdkChat, user
 from tests.app.in_process_service import InProcessService, serving, settings_with
+from tests.app.openai_client import MODEL, client_of
 from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, chunk, png
-
-MODEL = "midstream-demo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,34 +123,8 @@ async def assert_shown(service: InProcessService, endpoint: ImageRequest, *, at:
     assert service.engine.requests[-1].messages == (Message("user", "This\nor that", images=images),)
 
 
-async def test_a_kept_response_shows_its_images_again(service: InProcessService) -> None:
-    """To the model that continues it, at their places, and to every reader of its answer."""
-    async with client_of(service) as sdk:
-        body = IMAGE_REQUESTS["responses"].request_body("This", PNG.url, "or that", JPEG.url)
-        first = await sdk.responses.create(**as_response_body(body))
-        assert first.store  # type: ignore[attr-defined]
-        second = await sdk.responses.create(model=MODEL, input="Sure?", previous_response_id=first.id)
-        images = (PNG.image.moved(4), JPEG.image.moved(12))
-        before = [Message("user", "This\nor that", images=images), Message("assistant", "A square.")]
-        assert list(service.engine.requests[1].messages) == [*before, Message("user", "Sure?")]
-        more = IMAGE_REQUESTS["responses"].request_body(PNG.url)
-        await sdk.responses.create(**as_response_body(more), previous_response_id=second.id)
-        assert service.engine.requests[2].messages[-1].images == (PNG.image,)
-        history: Any = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Really?"}]
-        other = await sdk.responses.create(model=MODEL, input=history, previous_response_id=first.id)
-        assert not other.store  # type: ignore[attr-defined]
-        assert service.engine.requests[3].messages[0] == before[0]
-        items = (await sdk.responses.input_items.list(second.id, order="asc")).data
-        shown = [part.model_dump() for part in items[0].content]  # type: ignore[union-attr]
-        assert [part.get("image_url") for part in shown] == [None, PNG.url, None, JPEG.url]
-
-
 def as_response_body(body: dict[str, Any]) -> dict[str, Any]:
     return {"model": MODEL, "input": body["input"]}
-
-
-def client_of(running: InProcessService) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0)
 
 
 async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_are(
@@ -169,16 +141,6 @@ async def test_a_response_beside_the_store_is_shown_the_newest_images_as_others_
     assert [len(one.images) for one in (first, second)] == [12, 20]
     assert first.content.count(NOT_SEEN) == 8
     assert all(image.data for one in (first, second) for image in one.images)
-
-
-async def test_files_of_the_ai_sdk_are_images_also_in_later_prompts(service: InProcessService) -> None:
-    chat, message = AiSdkChat(service), user("What is this?")
-    message["parts"].append({"type": "file", "mediaType": "image/png", "url": PNG.url})
-    for one in (message, user("Sure?", "m2")):
-        async with chat.sent(one) as answer:
-            await answer.rest()
-    shown = Message("user", "What is this?", images=(PNG.image,))
-    assert [request.messages[0] for request in service.engine.requests] == [shown, shown]
 
 
 async def test_a_message_of_the_ai_sdk_keeps_as_many_images_as_any_door_takes(

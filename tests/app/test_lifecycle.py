@@ -7,16 +7,13 @@ import json
 import os
 import signal
 import socket
-import sys
 from contextlib import AsyncExitStack
-from io import StringIO
 from pathlib import Path
 from socket import create_connection
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from app import logs
 from app.server import address, listen
 from app.service import SIGNAL_MERGE_S, cancelled_by_signals
 from app.settings import SettingsError
@@ -227,28 +224,6 @@ def test_the_address_shown_can_be_opened_here(host: str, shown: str) -> None:
 def test_all_addresses_are_those_of_both_kinds(client: str) -> None:
     with listen("::", 0) as listener, socket.create_connection((client, listener.getsockname()[1])):
         pass
-
-
-async def test_the_logs_hold_one_line_a_turn_and_nothing_of_what_people_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None
-) -> None:
-    stream = StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    logs.set_up(style="json", level="debug")
-    async with serving(tmp_path, ScriptedEngine(reply="a private answer")) as running:
-        running.ws_url += "?token=query-secret"
-        hello = {"client_id": "ann", "token": "hello-secret"}
-        async with running.socket(hello) as socket:
-            await socket.send(type="send", client_msg_id="m1", content="a private question")
-            await socket.until("done")
-            await socket.opened.send('{"type":"a private mistake"}')
-            await socket.next("error")
-        await running.get("/nowhere?token=path-secret")
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    (ended,) = [line for line in lines if line["event"] == "turn ended"]
-    assert (ended["reason"], ended["conversation_id"], ended["generated_tokens"]) == ("stop", "default", 4)
-    for kept_out in ("private", "secret", "Traceback"):
-        assert kept_out not in stream.getvalue()
 
 
 async def test_a_later_signal_ends_a_start_that_lost_the_first_one() -> None:

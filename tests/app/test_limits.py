@@ -74,17 +74,6 @@ async def test_a_limit_that_comes_near_is_told_before_the_message_is_accepted(
         assert not any(frame.get("duplicate") for frame in again)
 
 
-async def test_edits_and_new_replies_count_too(replica: Replica) -> None:
-    async with replica(messages_per_minute=2) as running, running.socket() as socket:
-        message_id = next(
-            f["message_id"] for f in await send_and_wait(socket, "m1") if f["type"] == "accepted"
-        )
-        edit = {"type": "edit", "conversation_id": "m1", "message_id": message_id, "content": "Hello again!"}
-        for msg_id, end in (("m2", "done"), ("m3", "error")):
-            await socket.send(client_msg_id=msg_id, **edit)
-            assert (await socket.until(end))[-1]["type"] == end
-
-
 async def test_what_comes_behind_a_message_stays_behind_it(replica: Replica) -> None:
     """A cancel in the same packet finds the message that waits for its count."""
     async with replica(messages_per_minute=9) as running, running.socket() as socket:
@@ -122,13 +111,6 @@ async def test_a_client_has_so_many_connections_over_all_replicas(replica: Repli
                     assert closed == (4429, "At most 2 connections per client.")
                 _, _, metrics = await running.get("/metrics")
                 assert 'midstream_refusals_total{reason="connections"} 1.0' in metrics
-
-
-async def test_a_key_limit_is_each_clients_where_nobody_is_asked(replica: Replica) -> None:
-    limits = {"key_connections": 1, "key_messages_per_minute": 1}
-    async with replica(**limits) as running, running.socket() as one, running.socket() as other:
-        for socket in (one, other):
-            assert (await send_and_wait(socket, "m1"))[-1]["type"] == "done"
 
 
 async def test_limits_that_nobody_can_look_at_keep_nobody_waiting(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,16 +10,12 @@ from typing import Any
 import httpx
 import pytest
 from redis.asyncio import Redis
-from websockets.asyncio.client import connect
 
 from app.keys import add_key
 from connections.authentication.api_keys import Kind
-from connections.protocol import base
 from engine.scripted import ScriptedEngine
-from tests.app.event_source import open_event_source
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
-from tests.app.realtime_client import session, turn
-from tests.jwt_signing import SECRET, token
+from tests.jwt_signing import SECRET
 
 PACE_S = 0.01
 STORY = "word " * 4000
@@ -35,11 +30,6 @@ async def guarded(keys: Path, tmp_path: Path) -> AsyncIterator[InProcessService]
         yield running
 
 
-def shown_by(kind: str, keys: Path) -> str:
-    """Return a token of one person."""
-    return token() if kind == "a JWT" else add_key(keys, "ann")
-
-
 def rewrite(keys: Path, kind: str, other: str) -> None:
     """Change the keys' kind, as an operator does."""
     keys.write_text(keys.read_text().replace(kind, other))
@@ -49,32 +39,6 @@ async def begin(socket: Socket, text: str = "Tell me a story.", **more: Any) -> 
     """Send a message with a long reply; return all frames up to its first text."""
     await socket.send(type="send", client_msg_id="m1", content=text, params={"max_new_tokens": 4000}, **more)
     return await socket.until("delta")
-
-
-async def rows(socket: Socket) -> list[str]:
-    return [row["title"] for row in (await socket.ask(type="conversations"))["conversations"]]
-
-
-@pytest.mark.parametrize("kind", ["a personal key", "a JWT"])
-async def test_devices_of_a_person_see_one_list_and_one_running_reply(
-    kind: str, guarded: InProcessService, keys: Path
-) -> None:
-    """Both get its text, and a stop of either one ends it for both."""
-    shown = shown_by(kind, keys)
-    laptop = guarded.socket({"client_id": "laptop", "token": shown})
-    phone = guarded.socket({"client_id": "phone", "token": shown})
-    async with laptop as one, phone as other:
-        assert one.ready["client_id"] != other.ready["client_id"]
-        guarded.engine.script(STORY)
-        accepted = (await begin(one))[0]
-        assert await rows(other) == ["Tell me a story."]
-        page = await other.ask(type="history")
-        assert page["messages"][-1]["status"] == "running"
-        assert (await other.next("delta"))["turn_id"] == accepted["turn_id"]
-        await other.send(type="cancel", turn_id=accepted["turn_id"])
-        ends = [await socket.next("done") for socket in (one, other)]
-        assert ends[0] == ends[1]
-        assert ends[0]["reason"] == "cancelled"
 
 
 async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: Path, store_url: str) -> None:
@@ -98,30 +62,6 @@ async def test_devices_of_a_person_share_across_replicas(keys: Path, tmp_path: P
         assert (await laptop.next("done"))["reason"] == (await phone.next("done"))["reason"] == "cancelled"
 
 
-async def test_an_applications_key_keeps_its_users_apart(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    ann = guarded.socket({"client_id": "ann", "token": key})
-    bob = guarded.socket({"client_id": "bob", "token": key})
-    async with ann as one, bob as other:
-        accepted = (await begin(one))[0]
-        assert await rows(other) == []
-        assert (await other.ask(type="history"))["code"] == "not_found"
-        assert (await other.ask(type="cancel", turn_id=accepted["turn_id"]))["already"]
-        assert (await one.next("delta"))["type"] == "delta"
-
-
-async def test_a_line_without_a_kind_is_an_applications_key(guarded: InProcessService, keys: Path) -> None:
-    """All were such keys: their users stay apart, and find their conversations."""
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    rewrite(keys, ":app", "")
-    async with guarded.socket({"client_id": "ann", "token": key}) as one:
-        await begin(one)
-    async with guarded.socket({"client_id": "bob", "token": key}) as other:
-        assert await rows(other) == []
-    async with guarded.socket({"client_id": "ann", "token": key}) as again:
-        assert await rows(again) == ["Tell me a story."]
-
-
 async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
     guarded: InProcessService, keys: Path
 ) -> None:
@@ -130,25 +70,6 @@ async def test_a_key_that_becomes_another_kind_ends_what_it_opened(
         rewrite(keys, ":personal", ":app")
         async with guarded.socket({"client_id": "laptop", "token": key}):
             assert (await socket.closed())[0] == 4401
-
-
-async def test_limits_count_each_device(keys: Path, tmp_path: Path) -> None:
-    """Connections and messages of one device; the key's own limits count all of them."""
-    key = add_key(keys, "ann")
-    limits = {"max_client_connections": 1, "messages_per_minute": 1, "key_messages_per_minute": 2}
-    async with serving(tmp_path, api_keys=str(keys), **limits) as running, AsyncExitStack() as stack:
-        laptop, phone, tablet = [
-            await stack.enter_async_context(running.socket({"client_id": name, "token": key}))
-            for name in ("laptop", "phone", "tablet")
-        ]
-        for number, socket in enumerate((laptop, phone)):
-            await socket.send(
-                type="send", client_msg_id=f"m{number}", conversation_id=f"c{number}", content="Hi."
-            )
-            await socket.next("done")
-        for number, (socket, name) in enumerate(((laptop, "messages"), (tablet, "key_messages"))):
-            await socket.send(type="send", client_msg_id=f"n{number}", content="Hi.")
-            assert f"({name}_per_minute)" in (await socket.next("error"))["message"]
 
 
 async def test_tokens_count_for_the_device_that_sent(
@@ -188,61 +109,3 @@ async def test_what_is_kept_of_a_prompt_is_found_from_each_device_of_a_person(
     salts = [request.cache_salt for request in guarded.engine.requests]
     assert salts[0] == salts[1] == salts[4]
     assert len(set(salts)) == 3
-
-
-# ---- other endpoints
-
-
-async def test_the_other_doors_know_the_same_owner(guarded: InProcessService, keys: Path) -> None:
-    """A Realtime session and a reader without a client id are a person's, too."""
-    key = add_key(keys, "ann")
-    guarded.engine.script("Well.")
-    async with session(guarded, token=key, conversation_id="call") as call:
-        await turn(call, "Hello?")
-    async with guarded.socket({"client_id": "laptop", "token": key}) as laptop:
-        assert await rows(laptop) == ["Hello?"]
-        async with open_event_source(guarded, None, place="call", token=key) as view:
-            assert len((await view.next("history"))["messages"]) == 2
-            guarded.engine.script("Yes.")
-            await laptop.send(type="send", client_msg_id="m2", conversation_id="call", content="Still there?")
-            assert (await view.next("done"))["chars"] == 4
-        async with session(guarded, token=key, conversation_id="call") as again:
-            added = [await again.next("conversation.item.added") for _ in range(4)]
-            assert added[2]["item"]["content"][0]["text"] == "Still there?"
-
-
-async def test_a_reader_of_an_application_names_a_user(guarded: InProcessService, keys: Path) -> None:
-    key = add_key(keys, "shop", kind=Kind.APPLICATION)
-    status, _, body = await guarded.get("/v1/conversations/default/events", Authorization=f"Bearer {key}")
-    assert (status, json.loads(body)["error"]["message"]) == (400, "`client_id` is missing.")
-
-
-# ---- features
-
-
-async def test_a_client_names_what_it_understands_and_is_told_what_there_is(
-    running: InProcessService,
-) -> None:
-    async with running.socket({"features": ["reasoning", "x.y_z-1"]}) as socket:
-        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
-    async with running.socket() as socket:
-        assert socket.ready["features"] == [*base.SERVED, base.SHARE]
-
-
-@pytest.mark.parametrize(
-    "named", [["x"] * (base.MAX_FEATURES + 1), ["x" * 33], [""], ["A B"], ["x\n"], "tools", [1]]
-)
-async def test_features_without_measure_are_no_hello(named: Any, running: InProcessService) -> None:
-    async with connect(running.ws_url) as opened:
-        socket = Socket(opened)
-        await socket.send(type="hello", features=named)
-        reported = await socket.next()
-        assert (reported["type"], reported["code"]) == ("error", "unauthenticated")
-        assert "features" in reported["message"]
-        assert (await socket.closed())[0] == 4401
-
-
-def test_only_what_both_have_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "SERVED", ("reasoning", "tools"))
-    assert base.common_features(["tools", "video"]) == {"tools"}
-    assert base.common_features([]) == frozenset()

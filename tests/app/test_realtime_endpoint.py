@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from websockets.typing import Subprotocol
 
 from connections.authentication.api_keys import digest_of
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.app.realtime_client import LONG, begin, create, output_text, paced, prompts, session, turn, url_of
+from tests.app.realtime_client import begin, paced, session, turn, url_of
 from tests.jwt_signing import KEY
 
 
@@ -24,95 +22,6 @@ from tests.jwt_signing import KEY
 async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
     async with paced(tmp_path) as service:
         yield service
-
-
-async def test_a_client_that_leaves_stops_its_reply(running: InProcessService) -> None:
-    async with session(running) as socket:
-        await begin(socket, running)
-    while running.engine.statistics().running:  # noqa: ASYNC110 - an engine has no event for it
-        await asyncio.sleep(0)
-    assert running.engine.statistics().steps_after_cancel <= 1
-
-
-async def test_conversations_are_their_owners(running: InProcessService) -> None:
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        await turn(socket, "One?")
-    async with session(running, conversation_id="ours", client_id="bob") as stranger:
-        assert (await create(stranger, "Hello!"))["previous_item_id"] is None
-
-
-async def test_who_comes_back_is_told_what_is_there(running: InProcessService) -> None:
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        first = await turn(socket, "One?")
-        second = await turn(socket, "Two?")
-    replies = [events[-1]["response"]["output"][0]["id"] for events in (first, second)]
-    async with session(running, conversation_id="ours", client_id="ann") as socket:
-        added = [(await socket.until("conversation.item.done"))[0] for _ in range(4)]
-        assert [event["item"]["content"][0]["text"] for event in added][::2] == ["One?", "Two?"]
-        assert [event["item"]["id"] for event in added][1::2] == replies
-        chain = [None, *(event["item"]["id"] for event in added[:-1])]
-        assert [event["previous_item_id"] for event in added] == chain
-    async with session(running, conversation_id="ours", client_id="ann", after=replies[0]) as socket:
-        added = [(await socket.until("conversation.item.done"))[0] for _ in range(2)]
-        assert added[1]["item"]["id"] == replies[1]
-        await turn(socket, "Three?")
-    assert [message.content for message in prompts(running.engine)[2]][::2] == ["One?", "Two?", "Three?"]
-
-
-async def test_all_doors_see_one_conversation(running: InProcessService) -> None:
-    async with AsyncExitStack() as stack:
-        native = await stack.enter_async_context(running.socket({"client_id": "ann"}))
-        await native.send(type="send", client_msg_id="m1", conversation_id="ours", content="One?")
-        await native.next("done")
-        here = await stack.enter_async_context(session(running, conversation_id="ours", client_id="ann"))
-        await here.until("conversation.item.done")
-        await here.until("conversation.item.done")
-        running.engine.script(LONG)
-        await native.send(
-            type="send",
-            client_msg_id="m2",
-            conversation_id="ours",
-            content="Two?",
-            params={"max_new_tokens": 4000},
-        )
-        message = await here.next("conversation.item.added")
-        assert message["item"]["content"] == [{"type": "input_text", "text": "Two?"}]
-        response = (await here.next("response.created"))["response"]
-        await here.next("response.output_text.delta")
-        there = await stack.enter_async_context(session(running, conversation_id="ours", client_id="ann"))
-        late = await there.until("response.output_text.delta")  # it comes in the middle of the reply
-        await here.send(type="response.cancel", response_id=response["id"])
-        done = await native.next("done")
-        ends = [(await one.next("response.done"))["response"] for one in (here, there)]
-        texts = [end["output"][0]["content"][0]["text"] for end in ends]
-        assert texts[0] == texts[1]
-        assert texts[0].startswith(output_text(late))
-        assert len(texts[0]) == done["chars"]
-
-
-async def test_another_doors_branches_take_the_place_of_what_was_there(running: InProcessService) -> None:
-    async with (
-        session(running, conversation_id="ours", client_id="ann") as here,
-        running.socket({"client_id": "ann"}) as native,
-    ):
-        requested = (await create(here, "One?"))["item"]["id"]
-        await here.send(type="response.create")
-        first = (await here.next("response.done"))["response"]["output"][0]["id"]
-        page = await native.ask(type="history", conversation_id="ours")
-        message, reply = (one["message_id"] for one in page["messages"])
-        where = {"conversation_id": "ours", "client_msg_id": "m1"}
-        await native.send(type="regenerate", message_id=reply, **where)
-        assert (await here.next())["item_id"] == first
-        events = await here.until("response.done")
-        added = [event for event in events if event["type"] == "conversation.item.added"]
-        assert [event["previous_item_id"] for event in added] == [requested]
-        second = added[0]["item"]["id"]
-        where["client_msg_id"] = "m2"
-        await native.send(type="edit", message_id=message, content="Two?", **where)
-        assert [(await here.next())["item_id"] for _ in range(2)] == [requested, second]
-        edited = await here.next("conversation.item.added")
-        assert (edited["previous_item_id"], edited["item"]["content"][0]["text"]) == (None, "Two?")
-        await here.next("response.done")
 
 
 async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) -> None:
@@ -132,29 +41,6 @@ async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) ->
         assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "param"),
-    [
-        ({"model": "gpt-realtime"}, 404, "model"),
-        ({"conversation_id": "a%20b"}, 400, "conversation_id"),
-        ({"client_id": ""}, 400, "client_id"),
-    ],
-)
-async def test_what_is_not_there_is_refused_at_the_door(
-    running: InProcessService, query: dict[str, str], status: int, param: str
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(url_of(running, **query))
-    assert refused.value.response.status_code == status
-    assert json.loads(refused.value.response.body or b"")["error"]["param"] == param
-
-
-async def test_a_page_of_another_origin_stays_outside(running: InProcessService) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(url_of(running), additional_headers={"Origin": "https://elsewhere.example"})
-    assert refused.value.response.status_code == 403
-
-
 async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path: Path) -> None:
     async with paced(tmp_path) as running, session(running) as socket:
         await begin(socket, running)
@@ -162,38 +48,6 @@ async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path
         done = (await socket.next("response.done"))["response"]
         assert (done["status"], done["status_details"]["error"]["type"]) == ("failed", "server_error")
         assert await socket.closed() == (1012, "The server is shutting down; reconnect.")
-
-
-async def test_messages_are_counted_as_on_every_door(tmp_path: Path) -> None:
-    async with serving(tmp_path, messages_per_minute=1) as running, session(running) as socket:
-        await turn(socket, "One?")
-        await create(socket, "Two?")
-        await socket.send(type="response.create", event_id="mine")
-        error = (await socket.next("error"))["error"]
-        assert (error["type"], error["code"], error["event_id"]) == (
-            "rate_limit_error",
-            "rate_limit_exceeded",
-            "mine",
-        )
-
-
-async def test_what_is_there_is_asked_for_so_often_and_no_more(tmp_path: Path) -> None:
-    async with serving(tmp_path, read_rate=0.2) as running:
-        async with session(running, conversation_id="ours", client_id="ann"):
-            pass
-        async with session(running, conversation_id="ours", client_id="ann") as socket:
-            code, why = await socket.closed()
-        assert code == 1013
-        assert why.startswith("You send requests too quickly")
-
-
-async def test_a_client_has_so_many_connections(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path, max_client_connections=1) as running,
-        session(running, client_id="ann"),
-        connect(url_of(running, client_id="ann")) as second,
-    ):
-        assert (await Socket(second).closed())[0] == 4429
 
 
 async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path) -> None:

@@ -9,22 +9,15 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from openai import AsyncOpenAI
 
-from connections.images import MAX_IMAGES
 from engine.messages import Message
 from engine.scripted import FEATURES, ScriptedEngine
 from engine.vision.image import Detail, Image
 from tests.app.in_process_service import Frame, InProcessService, Socket, serving
-from tests.app.realtime_client import LONG, LONGEST, create, output_text, prompts, session, turn
+from tests.app.realtime_client import LONG, LONGEST, create, prompts, session, turn
 from tests.app.test_attachments import large, vision_engine
-from tests.app.test_images import ODD
-from tests.jwt_signing import KEY
 from tests.sample_images import JPEG, PNG, Picture
 from tests.sessions.store.storage_quotas import MIB
-
-MODEL = "midstream-demo"
-PART = ("type", "text", "image_url", "detail")
 
 
 @pytest.fixture
@@ -65,45 +58,6 @@ async def added(socket: Socket, *parts: dict[str, str], **more: str) -> Frame:
     return (await create(socket, "", item={"content": [*parts], **more}))["item"]
 
 
-async def test_an_image_is_shown_where_it_stands_and_told_back(
-    socket: Socket, running: InProcessService
-) -> None:
-    parts = [
-        text("This"),
-        input_image(PNG.url, detail="low"),
-        text("or that"),
-        input_image(JPEG.url),
-        input_image(PNG.url),
-    ]
-    created = await added(socket, *parts)
-    images = [expected_image(PNG.image, "low"), expected_image(JPEG.image), expected_image(PNG.image)]
-    assert created["content"] == [parts[0], images[0], parts[2], *images[1:]]
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    seen = (looked_at(PNG.image, 4, "low"), looked_at(JPEG.image, 12), looked_at(PNG.image, 12))
-    assert prompts(running.engine) == [(Message("user", "This\nor that", images=seen),)]
-    await socket.send(type="conversation.item.retrieve", item_id=created["id"])
-    kept = (await socket.next("conversation.item.retrieved"))["item"]["content"]
-    assert kept == [part | {"image_url": None} if "detail" in part else part for part in created["content"]]
-
-
-async def test_items_that_wait_are_one_message_with_all_their_images(
-    socket: Socket, running: InProcessService
-) -> None:
-    await added(socket, input_image(PNG.url))
-    await create(socket, "One?")
-    await added(socket, text("And this?"), input_image(JPEG.url))
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    await turn(socket, "Sure?")
-    whole = Message(
-        "user",
-        "One?\n\nAnd this?",
-        images=(looked_at(PNG.image), looked_at(JPEG.image, len("One?\n\nAnd this?"))),
-    )
-    assert [prompt[0] for prompt in prompts(running.engine)] == [whole, whole]
-
-
 async def test_what_comes_behind_an_image_comes_in_its_order(
     socket: Socket, running: InProcessService
 ) -> None:
@@ -126,53 +80,6 @@ async def test_what_comes_behind_an_image_comes_in_its_order(
     assert first.images == (PNG.image, looked_at(JPEG.image, len("What is this?")))
 
 
-async def test_what_is_no_image_is_refused_and_none_is_kept(
-    socket: Socket, running: InProcessService
-) -> None:
-    wrong: list[tuple[Frame, str, str]] = [
-        *((item(input_image(url)), why, "item.content[0].image_url") for url, why in ODD.items()),
-        (
-            item(text("Look!"), input_image(PNG.url, detail="sharp")),
-            "auto, low or high",
-            "item.content[1].image_url",
-        ),
-        (item({"type": "input_image"}), "is missing", "item.content[0].image_url"),
-        (
-            item({"type": "input_image", "attachment_id": "0" * 64}),
-            "unknown or expired",
-            "item.content[0].attachment_id",
-        ),
-        (item(input_image(PNG.url), role="assistant"), "only the model creates replies", "item.role"),
-        (item(input_image(PNG.url), role="system"), "session.instructions", "item.role"),
-        (
-            item(*[input_image(PNG.url)] * (MAX_IMAGES + 1)),
-            f"at most {MAX_IMAGES} are allowed",
-            "item.content",
-        ),
-    ]
-    for number, (new, why, field) in enumerate(wrong):
-        await socket.send(type="conversation.item.create", item=new, event_id=f"mine_{number}")
-        error = (await socket.next())["error"]
-        assert why in error["message"], error
-        assert (error["param"], error["event_id"]) == (field, f"mine_{number}")
-    store = running.service._sessions.images._client
-    assert [name async for name in store.scan_iter("ms:upload*")] == []
-    error = (await socket.ask(type="response.create"))["error"]
-    assert error["code"] == "no_item_to_answer"
-
-
-async def test_a_model_that_takes_no_images_says_so(tmp_path: Path) -> None:
-    async with serving(tmp_path) as running, session(running) as socket:
-        await socket.send(type="conversation.item.create", item=item(text("Look!"), input_image(PNG.url)))
-        error = (await socket.next())["error"]
-        assert (error["message"], error["code"]) == (
-            "This model does not take images.",
-            "unsupported_parameter",
-        )
-        assert error["param"] == "item.content[1].image_url"
-        assert (await create(socket, "Hello!"))["previous_item_id"] is None
-
-
 async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -188,33 +95,6 @@ async def test_a_full_store_refuses_an_image_and_the_session_goes_on(
             await socket.next("conversation.item.done")
         assert answer["error"]["code"] == "store_full"
         await create(socket, "Hello!")
-
-
-async def test_who_comes_back_is_told_what_was_shown_and_can_read_it(
-    running: InProcessService, socket: Socket
-) -> None:
-    await added(socket, text("Look!"), input_image(PNG.url))
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    place = socket.ready["conversation_id"]
-    async with session(running, client_id="ann", conversation_id=place) as again:
-        item = (await again.next("conversation.item.done"))["item"]
-    assert item["content"] == [expected_image(PNG.image, url=False), text("Look!")]
-    async with httpx.AsyncClient(base_url=running.url) as client:
-        read = await client.get(f"/v1/attachments/{place}/{PNG.image.digest}", params={"client_id": "ann"})
-    assert read.content == PNG.data
-
-
-async def test_what_another_door_shows_is_an_item(running: InProcessService, socket: Socket) -> None:
-    await turn(socket, "Hello!")
-    place, known = socket.ready["conversation_id"], {"client_id": "ann"}
-    async with running.socket(known) as native, httpx.AsyncClient(base_url=running.url) as client:
-        sent = await client.post("/v1/attachments", content=JPEG.data, params=known)
-        frame = {"client_msg_id": "m", "conversation_id": place, "content": "And this?"}
-        await native.send(type="send", attachments=[sent.json()["id"]], **frame)
-        await native.until("done")
-    item = (await socket.next("conversation.item.added"))["item"]
-    assert item["content"] == [expected_image(JPEG.image, url=False), text("And this?")]
 
 
 async def test_where_an_image_stood_is_forgotten_with_its_message(
@@ -244,36 +124,3 @@ async def test_an_image_that_was_uploaded_is_named(running: InProcessService, so
     await socket.send(type="response.create")
     await socket.next("response.done")
     assert prompts(running.engine) == [(Message("user", "", images=(looked_at(PNG.image, 0, "high"),)),)]
-
-
-async def test_an_image_waits_again_with_its_question(running: InProcessService, socket: Socket) -> None:
-    await added(socket, text("Look!"), input_image(PNG.url))
-    await socket.send(type="response.create")
-    reply = (await socket.next("response.done"))["response"]["output"][0]["id"]
-    await socket.send(type="conversation.item.delete", item_id=reply)
-    await socket.next("conversation.item.deleted")
-    await socket.send(type="response.create")
-    await socket.next("response.done")
-    assert prompts(running.engine)[1] == prompts(running.engine)[0]
-    assert prompts(running.engine)[0][0].images == (looked_at(PNG.image, len("Look!")),)
-
-
-async def test_openais_client_shows_an_image(running: InProcessService) -> None:
-    running.engine.script("A square.")
-    user: Any = item(text("What is this?"), input_image(PNG.url, detail="high"))
-    async with (
-        AsyncOpenAI(api_key=KEY, base_url=f"{running.url}/v1") as client,
-        client.realtime.connect(model=MODEL) as connection,
-    ):
-        await connection.conversation.item.create(item=user)
-        await connection.response.create()
-        events: list[Any] = []
-        while not events or events[-1].type != "response.done":
-            events.append(await connection.recv())
-    (shown_item,) = [one.item for one in events if one.type == "conversation.item.done"][:1]
-    parts = [tuple(getattr(part, name, None) for name in PART) for part in shown_item.content]
-    assert parts == [
-        ("input_text", "What is this?", None, None),
-        ("input_image", None, PNG.url, "high"),
-    ]
-    assert output_text([one.model_dump() for one in events]) == "A square."

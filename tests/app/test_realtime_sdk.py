@@ -8,14 +8,24 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from openai.types.realtime import RealtimeServerEvent
 from openai.types.websocket_reconnection import ReconnectingEvent, ReconnectingOverrides
+from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosedError
 
+from engine.scripted import Call, Thought
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.realtime_client import LONG, paced
+from tests.app.realtime_client import LONG, output_text, paced, session, turn
 from tests.jwt_signing import KEY
 
 MODEL = "midstream-demo"
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "Tells the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+_events: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
 @pytest.fixture
@@ -92,3 +102,20 @@ async def test_openais_client_works_unchanged(running: InProcessService) -> None
         refused = await connection.recv()
         assert refused.type == "error"
         assert refused.error.event_id == "mine"
+
+
+async def test_events_of_calls_fit_openais_types(running: InProcessService) -> None:
+    """Their values: `tests/transcripts/realtime/tools.yaml`, `calls-elsewhere.yaml`."""
+    async with session(running) as socket:
+        await socket.send(type="session.update", session={"type": "realtime", "tools": [WEATHER]})
+        running.engine.script([Thought("Hm."), Call("weather", '{"city": "Bern"}')])
+        running.engine.script("It rains in Bern.")
+        events = [await socket.next("session.updated"), *await turn(socket, "Weather?")]
+        (call,) = events[-1]["response"]["output"]
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}
+        await socket.send(type="conversation.item.create", item=output)
+        await socket.send(type="response.create")
+        events += await socket.until("response.done")
+    for event in events:
+        _events.validate_python(event)
+    assert output_text(events) == "It rains in Bern."

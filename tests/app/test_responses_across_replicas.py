@@ -11,7 +11,8 @@ from openai import AsyncOpenAI
 
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.test_stored_responses import client_of, create_response, read, wait_for_requests
+from tests.app.openai_client import client_of, create_response, wait_for_requests
+from tests.app.test_stored_responses import read
 
 REPLY = "One two three four five."
 

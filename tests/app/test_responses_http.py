@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from engine.scripted import ScriptedEngine
-from tests.app.in_process_service import InProcessService, serving
+from tests.app.in_process_service import InProcessService
 from tests.app.raw_http import peer
 
 HELLO: dict[str, Any] = {"model": "midstream-demo", "input": "Hello!"}
@@ -32,20 +28,6 @@ async def request(
     return int(head.split()[1]), json.loads(reported)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_stops_the_engine_within_a_step(stream: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    engine = ScriptedEngine(by_hand=True)
-    async with serving(tmp_path, engine) as running:
-        async with peer(running) as client:
-            client.write(post(running, HELLO | {"stream": stream}))
-            while not engine.requests:
-                await running.get("/healthz")
-            engine.step()
-        while not engine.statistics().cancels:
-            await running.get("/healthz")
-    assert engine.statistics().steps == 1
-
-
 async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: InProcessService) -> None:
     """Even pieces that are longer than their event's number."""
     text = "A piece that is much longer than the number of its event. " * 3
@@ -55,10 +37,3 @@ async def test_a_stream_has_all_of_the_text_whatever_its_pieces(running: InProce
         reported = (await client.rest()).split("data: ")[1:-1]
     events = [json.loads(one.split("\n")[0]) for one in reported]
     assert "".join(event.get("delta", "") for event in events) == text + text
-
-
-async def test_a_body_that_is_no_request_is_refused_in_a_sentence(running: InProcessService) -> None:
-    for body, code in (("{", "invalid_json"), ("{}", "missing_required_parameter"), ("[]", "invalid_type")):
-        status, reported = await request(running, body)
-        assert (status, reported["error"]["code"]) == (400, code)
-        assert reported["error"]["message"].endswith(".")

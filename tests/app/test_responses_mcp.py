@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -17,17 +16,16 @@ from connections.api.replies import StoredReply
 from connections.api.responses import store as response_store
 from connections.api.responses.encoder import MAX_NOTE_BYTES
 from connections.api.responses.store import ResponseStore
-from engine.scripted import Call, ScriptedEngine
+from engine.scripted import Call
 from sessions.errors import Overloaded, StoreDown
 from sessions.tools.function_tools import tool
 from tests.app.in_process_service import InProcessService, serving
+from tests.app.openai_client import MODEL, client_of
 from tests.app.responses_client import responses_socket
 from tests.app.server_tools import PAID
 from tests.jwt_signing import KEY
 from tests.sessions.chat_driver import eventually
 from tests.sessions.tools.mcp_servers import Shop
-
-MODEL = "midstream-demo"
 
 
 @tool(approval="never")
@@ -54,7 +52,7 @@ LONG = [f"long_{number}" for number in range(MAX_NOTE_BYTES // 15_000 + 1)]
 globals().update({name: tool(explained(name)) for name in LONG})
 TOOLS = ("tests.app.server_tools:noon", "tests.app.server_tools:pay")
 OURS: Any = {"type": "mcp", "server_label": "midstream", "require_approval": "never"}
-NOON, PAY = Call("noon", '{"zone": "Bern"}'), Call("pay", '{"to": "Ann"}')
+PAY = Call("pay", '{"to": "Ann"}')
 
 
 @pytest.fixture(autouse=True)
@@ -70,22 +68,8 @@ async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
         yield service
 
 
-def client_of(running: InProcessService, key: str = KEY) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
-
-
-@pytest.fixture
-async def sdk(running: InProcessService) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(running) as client:
-        yield client
-
-
 async def create_response(sdk: AsyncOpenAI, text: Any, **more: Any) -> Response:
     return await sdk.responses.create(model=MODEL, input=text, **({"tools": [OURS]} | more))
-
-
-def kinds(response: Response) -> list[str]:
-    return [item.type for item in response.output]
 
 
 def allowing(response: Response, *, approve: bool = True) -> list[Any]:
@@ -94,90 +78,6 @@ def allowing(response: Response, *, approve: bool = True) -> list[Any]:
         for item in response.output
         if item.type == "mcp_approval_request"
     ]
-
-
-async def test_a_tool_that_nobody_has_to_allow_runs_within_one_response(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    """A reader that comes later gets the same."""
-    for steps in (["Well.", NOON], [Call("noon", '{"zone": "Rome"}')], "Both at noon."):
-        running.engine.script(steps)
-    reported = await create_response(sdk, "What time is it?")
-    assert kinds(reported) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message"]
-    first, second = (item for item in reported.output if item.type == "mcp_call")
-    assert (first.server_label, first.name, first.output) == ("midstream", "noon", "It is noon in Bern.")
-    assert (second.output, second.status) == ("It is noon in Rome.", "completed")
-    assert reported.output_text == "Well.Both at noon."
-    (listed, *_) = reported.output
-    assert listed.type == "mcp_list_tools"
-    assert [one.name for one in listed.tools] == ["noon", "pay"]
-    again = await sdk.responses.retrieve(reported.id)
-    assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
-    assert reported.usage is not None
-    assert reported.usage.output_tokens > 2
-    more = await create_response(sdk, "Thanks.", previous_response_id=reported.id)
-    assert kinds(more) == ["message"]
-    roles = [message.role for message in running.engine.requests[-1].messages]
-    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
-    items = (await sdk.responses.input_items.list(more.id, order="asc")).data
-    assert [item.type for item in items] == [
-        "message",
-        "message",
-        "mcp_call",
-        "mcp_call",
-        "message",
-        "message",
-    ]
-    await sdk.responses.delete(more.id)
-    await sdk.responses.delete(reported.id)
-    with pytest.raises(openai.NotFoundError):
-        await sdk.responses.retrieve(reported.id)
-
-
-async def test_events_of_a_tool_come_in_their_order(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    running.engine.script([NOON])
-    running.engine.script("Noon.")
-    events = [event async for event in await create_response(sdk, "Time?", stream=True)]  # type: ignore[attr-defined]
-    assert [event.type.removeprefix("response.") for event in events] == [
-        "created", "in_progress",
-        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
-        "output_item.added", "mcp_call.in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.done",
-        "mcp_call.completed", "output_item.done",
-        "output_item.added", "content_part.added", "output_text.delta", "output_text.done",
-        "content_part.done", "output_item.done", "completed",
-    ]  # fmt: skip
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-
-
-async def test_a_call_runs_once_it_is_allowed_and_never_again(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    running.engine.script(["I pay.", PAY])
-    running.engine.script("Paid.")
-    pending = await create_response(sdk, "Pay Ann.")
-    assert (kinds(pending), pending.status) == (
-        ["mcp_list_tools", "message", "mcp_approval_request"],
-        "completed",
-    )
-    (request,) = (item for item in pending.output if item.type == "mcp_approval_request")
-    assert (request.name, request.arguments, PAID) == ("pay", '{"to": "Ann"}', [])
-    assert kinds(await sdk.responses.retrieve(pending.id)) == kinds(pending)
-    with pytest.raises(openai.BadRequestError, match="waiting: answer all of its approvals"):
-        await create_response(sdk, "Never mind.", previous_response_id=pending.id)
-    reported = await create_response(sdk, allowing(pending), previous_response_id=pending.id)
-    assert (kinds(reported), reported.output_text, PAID) == (["mcp_call", "message"], "Paid.", ["Ann"])
-    (call, _) = reported.output
-    assert call.type == "mcp_call"
-    assert (call.approval_request_id, call.output) == (request.id, "Ann has it.")
-    again = await sdk.responses.retrieve(reported.id)
-    assert again.model_dump(exclude={"completed_at"}) == reported.model_dump(exclude={"completed_at"})
-    for approve in (True, False):
-        with pytest.raises(openai.ConflictError, match="already answered: the call was approved"):
-            await create_response(sdk, allowing(pending, approve=approve), previous_response_id=pending.id)
-    assert PAID == ["Ann"]
-    await create_response(sdk, "Thanks.", previous_response_id=reported.id)
-    items = (await sdk.responses.input_items.list(reported.id, order="asc")).data
-    assert [item.type for item in items][-2:] == ["mcp_approval_request", "mcp_approval_response"]
 
 
 @pytest.mark.parametrize("truncation", ["auto", "disabled"])
@@ -199,42 +99,6 @@ async def test_an_approval_in_a_long_chain_is_taken_as_the_response_that_asked_w
         assert PAID == []
 
 
-async def test_a_call_that_is_denied_is_not_carried_out(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    running.engine.script([PAY])
-    running.engine.script("As you like.")
-    pending = await create_response(sdk, "Pay Ann.")
-    reported = await create_response(
-        sdk, allowing(pending, approve=False), previous_response_id=pending.id, tools=openai.omit
-    )
-    (call, _) = reported.output
-    assert call.type == "mcp_call"
-    assert (call.status, call.output, PAID) == ("failed", None, [])
-    assert "did not allow this call" in running.engine.requests[-1].messages[-1].content
-    with pytest.raises(openai.ConflictError, match="the call was denied"):
-        await create_response(sdk, allowing(pending), previous_response_id=pending.id)
-
-
-async def test_an_approval_holds_for_its_owner_its_response_and_its_arguments(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    for _ in range(2):
-        running.engine.script([PAY])
-    pending, other = await create_response(sdk, "Pay Ann."), await create_response(sdk, "Pay Ann.")
-    (answer,) = allowing(pending)
-    async with client_of(running, KEY[::-1]) as stranger:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await create_response(stranger, [answer], previous_response_id=pending.id)
-        assert refused.value.code == "previous_response_not_found"
-    forged = answer | {"approval_request_id": answer["approval_request_id"][:-64] + "0" * 64}
-    for wrong, place in (([forged], pending.id), ([answer], other.id), ([answer], openai.omit)):
-        with pytest.raises(openai.BadRequestError) as refused:
-            await create_response(sdk, wrong, previous_response_id=place)
-        assert refused.value.code == "approval_not_found"
-    with pytest.raises(openai.BadRequestError, match="has two answers"):
-        await create_response(sdk, [answer, answer], previous_response_id=pending.id)
-    assert PAID == []
-
-
 async def test_a_late_approval_is_told_that_it_is(tmp_path: Path) -> None:
     async with serving(tmp_path, tools=TOOLS, tool_wait_s=0.05) as running, client_of(running) as sdk:
         running.engine.script([PAY])
@@ -244,72 +108,6 @@ async def test_a_late_approval_is_told_that_it_is(tmp_path: Path) -> None:
         with pytest.raises(openai.ConflictError, match="was not answered in time") as refused:
             await create_response(sdk, allowing(pending), previous_response_id=pending.id)
     assert (refused.value.code, PAID) == ("approval_expired", [])
-
-
-async def test_a_client_asks_to_be_asked_and_never_not_to(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    for approval, runs in (("always", False), (None, False), ({"never": {"tool_names": ["noon"]}}, True)):
-        running.engine.script([NOON])
-        server = {"type": "mcp", "server_label": "midstream"} | (
-            {"require_approval": approval} if approval else {}
-        )
-        reported = await create_response(sdk, "Time?", tools=[server])
-        assert ("mcp_call" in kinds(reported)) is runs
-    running.engine.script([PAY])
-    assert "mcp_approval_request" in kinds(
-        await create_response(sdk, "Pay.", tools=[OURS])
-    )  # the operator decides
-
-
-async def test_approvals_over_a_socket(running: InProcessService) -> None:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    async with responses_socket(running, additional_headers=headers) as talk:
-        running.engine.script([PAY])
-        running.engine.script("Paid.")
-        pending = (await talk.ask(input="Pay Ann.", tools=[OURS]))[-1]["response"]
-        (request,) = (item for item in pending["output"] if item["type"] == "mcp_approval_request")
-        answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
-        reported = (await talk.ask(input=[answer], previous_response_id=pending["id"], tools=[OURS]))[-1]
-        assert [item["type"] for item in reported["response"]["output"]] == ["mcp_call", "message"]
-        late = (await talk.ask(input=[answer], previous_response_id=pending["id"], tools=[OURS]))[-1]
-        assert (late["type"], late["code"], PAID) == ("error", "approval_answered", ["Ann"])
-
-
-async def test_a_client_that_repeats_its_conversation_has_its_approval_heard(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    """The agents SDK's default."""
-    running.engine.script(["I pay.", PAY])
-    running.engine.script("Paid.")
-    user: Any = {"role": "user", "content": "Pay Ann."}
-    pending = await create_response(sdk, [user])
-    shown = [item.model_dump(exclude_none=True) for item in pending.output]
-    reported = await create_response(sdk, [user, *shown, *allowing(pending)])
-    assert (reported.output_text, reported.previous_response_id, PAID) == ("Paid.", pending.id, ["Ann"])
-    shown += [*allowing(pending), *(item.model_dump(exclude_none=True) for item in reported.output)]
-    more = await create_response(sdk, [user, *shown, {"role": "user", "content": "Thanks."}])
-    assert (more.previous_response_id, PAID) == (reported.id, ["Ann"])
-
-
-async def test_no_server_of_a_client_is_used(sdk: AsyncOpenAI, running: InProcessService) -> None:
-    away: Any = {"type": "mcp", "server_label": "mine", "server_url": "http://127.0.0.1:1/mcp"}
-    for tools, message in (
-        ([away], 'Unknown MCP server: "mine".*Available: midstream'),
-        ([OURS | {"authorization": "secret"}], "the operator configures"),
-        ([OURS | {"allowed_tools": ["rob"]}], "names no tool of the server: it has noon, pay"),
-        ([OURS, OURS], "may name the server"),
-    ):
-        with pytest.raises(openai.BadRequestError, match=message):
-            await create_response(sdk, "Hi.", tools=tools)
-    with pytest.raises(openai.BadRequestError, match="require stored responses"):
-        await create_response(sdk, "Hi.", store=False)
-    assert running.engine.requests == []
-    reported = await create_response(
-        sdk, "Hi.", tools=[OURS | {"allowed_tools": ["noon"], "server_url": "http://127.0.0.1:1/"}]
-    )
-    assert reported.status == "completed"
-    assert [one.name for one in running.engine.requests[0].spec.tools] == ["noon"]
 
 
 async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
@@ -332,25 +130,6 @@ async def test_a_stop_ends_the_tool_that_runs(tmp_path: Path) -> None:
                 last = await talk.next("response.incomplete")
     assert last["response"]["status"] == "cancelled"
     assert last["response"]["output"][-1]["type"] == "mcp_call"
-
-
-async def test_a_response_of_the_background_runs_its_tools(tmp_path: Path) -> None:
-    engine = ScriptedEngine()
-    async with serving(tmp_path, engine, tools=TOOLS) as running, client_of(running) as sdk:
-        engine.script(["Well.", NOON])
-        engine.script("Noon it is.")
-        started = await create_response(sdk, "Time?", background=True)
-        while (whole := await sdk.responses.retrieve(started.id)).status == "in_progress":
-            pass
-        assert kinds(whole) == ["mcp_list_tools", "message", "mcp_call", "message"]
-        events = [event async for event in await sdk.responses.retrieve(started.id, stream=True)]
-        assert events[-1].type == "response.completed"
-        assert [item.type for item in events[-1].response.output] == kinds(whole)
-        middle = events[len(events) // 2].sequence_number
-        rest = [
-            one async for one in await sdk.responses.retrieve(started.id, stream=True, starting_after=middle)
-        ]
-        assert rest[-1].sequence_number == events[-1].sequence_number
 
 
 async def test_an_approval_that_comes_twice_at_once_is_heard_once(
@@ -422,19 +201,6 @@ async def test_what_is_kept_of_tools_has_a_bound(tmp_path: Path) -> None:
             await create_response(sdk, "Hi.")
         few = OURS | {"allowed_tools": ["noon"]}
         assert (await create_response(sdk, "Hi.", tools=[few])).status == "completed"
-
-
-async def test_an_approval_is_counted_and_summed_up_with_what_it_follows(
-    sdk: AsyncOpenAI, running: InProcessService
-) -> None:
-    running.engine.script([PAY])
-    running.engine.script("Ann wants money.")
-    pending = await create_response(sdk, "Pay Ann.")
-    for path in ("input_tokens", "compact"):
-        body = {"model": MODEL, "input": allowing(pending), "previous_response_id": pending.id}
-        reported = await sdk.post(f"/responses/{path}", body=body, cast_to=httpx.Response)
-        assert reported.status_code == 200
-    assert PAID == []
 
 
 @pytest.fixture

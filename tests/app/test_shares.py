@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx
 
-from tests.app.in_process_service import InProcessService, serving
+from tests.app.in_process_service import InProcessService
 from tests.app.test_frames import send_and_wait
 
 
@@ -41,30 +39,3 @@ async def test_whoever_has_the_link_reads_it(running: InProcessService) -> None:
     assert "next" not in reported
     assert [message["content"] for message in reported["messages"]] == ["How do oaks grow?", "Slowly."]
     assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
-
-
-async def test_what_was_taken_back_is_not_found(running: InProcessService) -> None:
-    async with running.socket() as socket, httpx.AsyncClient(base_url=running.url) as client:
-        await send_and_wait(socket, "How do oaks grow?")
-        share_id = (await socket.ask(type="share", conversation_id="default"))["share_id"]
-        assert (await client.get(f"/v1/shares/{share_id}")).status_code == 200
-        assert "share_id" not in await socket.ask(type="unshare", conversation_id="default")
-        gone = await client.get(f"/v1/shares/{share_id}")
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
-
-
-async def test_nobody_shares_what_is_anothers(running: InProcessService) -> None:
-    async with running.socket() as socket, running.socket() as other:
-        await send_and_wait(socket, "How do oaks grow?")
-        refused = await other.ask(type="share", conversation_id="default")
-    assert (refused["type"], refused["code"]) == ("error", "not_found")
-
-
-async def test_an_operator_may_have_nothing_shared(tmp_path: Path) -> None:
-    async with serving(tmp_path, sharing=False) as running, running.socket() as socket:
-        assert "share" not in socket.ready["features"]
-        await send_and_wait(socket, "How do oaks grow?")
-        refused = await socket.ask(type="share", conversation_id="default")
-        assert (refused["code"], refused["message"]) == ("not_found", "This server shares no conversations.")
-        async with httpx.AsyncClient(base_url=running.url) as client:
-            assert (await client.get(f"/v1/shares/{'x' * 22}")).status_code == 404

@@ -29,7 +29,6 @@ from tests.sessions.tools.test_rogue_servers import (
 
 HELLO = {"features": ["tools"]}
 OFFER = [{"name": "r_work", "where": "server"}]
-PAY = {"name": "pay", "approval": "always"}
 WORDS = "word " * 200
 PACE_S = 0.01
 SERVER = """
@@ -130,43 +129,6 @@ async def test_a_question_behind_a_cancel_reaches_nobody(tmp_path: Path) -> None
         reported.append(await socket.next())
     states = [one["state"] for one in reported if one["type"] == "tool_state" and one["state"] != "running"]
     assert (states, reported[-2]["reason"], reported[-1]["type"]) == (["cancelled"], "cancelled", "pong")
-
-
-async def test_only_its_owner_decides_about_a_call_and_once(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path) as running,
-        running.socket(HELLO | {"client_id": "ann"}) as ann,
-        running.socket(HELLO | {"client_id": "bob"}) as bob,
-    ):
-        for socket, name in ((bob, "bob"), (ann, "ann")):
-            running.engine.script([Call("pay", '{"chf": 5}')])
-            await socket.send(
-                type="send", client_msg_id=name, content="Pay.", conversation_id="c", tools=[PAY]
-            )
-            reported = await socket.until("done")
-        requested = next(one for one in reported if one["type"] == "tool_call")
-        decision = {
-            "type": "tool_decision",
-            "conversation_id": "c",
-            "call_id": requested["call_id"],
-            "args_sha256": requested["args_sha256"],
-        }
-        assert (await bob.ask(decision="allow", **decision))["code"] == "not_found"
-        wrong = await ann.ask(decision="allow", **decision | {"args_sha256": "0" * 64})
-        assert wrong["code"] == "conflict"
-        await ann.send(decision="allow", **decision)
-        assert [(await ann.next("tool_state"))["state"], (await ann.next("tool_ack"))["already"]] == [
-            "running",
-            False,
-        ]
-        again = await ann.ask(decision="allow", **decision)
-        assert (again["type"], again["already"]) == ("tool_ack", True)
-        assert (await ann.ask(decision="deny", **decision))["code"] == "conflict"
-        changed = await ann.ask(decision="allow", args='{"chf": 500}', **decision)
-        assert changed["code"] == "conflict"
-        for socket in (ann, bob):
-            await socket.send(type="cancel", conversation_id="c")
-            await socket.until("done")
 
 
 async def test_results_beyond_their_bounds_are_refused(tmp_path: Path) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import pytest
 
-from connections.protocol.params import MAX_SCHEMA_BYTES
 from engine.scripted import Call, ScriptedEngine, Thought
-from sessions.records import digest
 from sessions.tools.tool_registry import Outcome
-from tests.app.event_source import open_event_source
 from tests.app.in_process_service import InProcessService, Socket, serving
-from tests.e2e.websocket_client import Frame, assert_no_hole
+from tests.e2e.websocket_client import Frame
 from tests.sessions.tools.mcp_servers import Era, Shop
 
 ALL = {"features": ["reasoning", "tools"]}
@@ -25,11 +21,6 @@ WEATHER = {
 }
 PAY = {"name": "pay", "approval": "always"}
 BERN = Call("weather", '{"city": "Bern"}')
-
-
-def noon(zone: str) -> str:
-    """Tells the time."""
-    return f"It is noon in {zone}."
 
 
 async def send_with_tools(socket: Socket, content: str = "Weather?", **more: Any) -> Frame:
@@ -60,145 +51,16 @@ async def test_who_is_told_no_thoughts_does_not_wait_for_them(running: InProcess
         assert (await socket.next("delta"))["text"].startswith("So")
 
 
-async def test_who_names_no_feature_gets_the_frames_of_the_base_without_a_hole(
-    running: InProcessService,
-) -> None:
-    running.engine.script("Hi.")
-    running.engine.script([Thought("Hm."), "I look.", Thought("Well."), BERN])
-    running.engine.script([Thought("So."), "Rain."])
-    async with (
-        running.socket(ALL | {"client_id": "ann"}) as socket,
-        running.socket({"client_id": "ann"}) as plain,
-    ):
-        await plain.send(type="send", client_msg_id="hi", content="Hello?")
-        seen = await plain.until("done")
-        await send_with_tools(socket)
-        first = await socket.until("done")
-        await socket.send(type="tool_result", call_id=first[-1]["open"][0], content="Rain.")
-        await socket.until("done")
-        seen += await plain.until("done")
-        seen += await plain.until("done")
-        await plain.send(type="history")
-        messages = (await plain.next("history"))["messages"]
-    assert {frame["type"] for frame in seen} == {"accepted", "delta", "done"}
-    assert [frame["reason"] for frame in seen if frame["type"] == "done"] == ["stop", "stop", "stop"]
-    assert_no_hole(seen)
-    assert messages[3]["calls"][0]["state"] == "done"
-
-
-async def test_a_reader_of_events_names_features_in_its_url(running: InProcessService) -> None:
-    running.engine.script([Thought("Hm."), BERN])
-    async with running.socket(ALL | {"client_id": "ann"}) as socket:
-        await send_with_tools(socket, on_disconnect="continue")
-        await socket.until("done")
-        await socket.send(type="history")
-        place = f"{(await socket.next('history'))['epoch']}:0"
-        for features, kinds in (("", {"accepted", "done"}), ("tools", {"accepted", "tool_call", "done"})):
-            async with open_event_source(running, "ann", place, features=features) as reader:
-                reported = await reader.until("done")
-            assert {frame["type"] for frame in reported} - {"resumed"} == kinds
-            assert_no_hole(reported)
-        async with open_event_source(running, "ann", features="A B") as reader:
-            assert reader.answer.status_code == 400
-        await socket.send(type="cancel")
-        await socket.until("done")
-
-
-@pytest.mark.parametrize(
-    ("tools", "choice", "field"),
-    [
-        ([{"name": "a b"}], "auto", "tools[0].name"),
-        ([{"name": ""}], "auto", "tools[0].name"),
-        ([{"name": "x" * 65}], "auto", "tools[0].name"),
-        ([{"name": f"t{n}"} for n in range(129)], "auto", "tools"),
-        ([{"name": "a", "description": "x" * 4097}], "auto", "tools[0].description"),
-        ([{"name": "a", "parameters": [1]}], "auto", "tools[0].parameters"),
-        ([{"name": "a", "parameters": {"x": "y" * MAX_SCHEMA_BYTES}}], "auto", "tools[0].parameters"),
-        ([{"name": "a"}, {"name": "a"}], "auto", "tools"),
-        ([{"name": "a", "where": "server"}], "auto", "tools[0].name"),
-        ([{"name": "a", "where": "moon"}], "auto", "tools[0].where"),
-        ([{"name": "a"}], "b", "tool_choice"),
-        ([], "required", "tool_choice"),
-    ],
-)
-async def test_tools_out_of_range_are_refused_before_accepted(
-    running: InProcessService, tools: list[Frame], choice: str, field: str
-) -> None:
-    async with running.socket(ALL) as socket:
-        reported = await send_with_tools(socket, tools=tools, tool_choice=choice)
-        assert reported["type"] == "error"
-        assert reported["code"] in ("bad_params", "bad_frame")
-        assert f"`{field}`" in reported["message"]
-        await socket.send(type="conversations")
-        assert (await socket.next("conversations"))["conversations"] == []
-
-
-async def test_tools_are_for_clients_that_understand_them(running: InProcessService) -> None:
-    async with running.socket() as socket:
-        reported = await send_with_tools(socket)
-    assert (reported["code"], "`tools`" in reported["message"]) == ("bad_params", True)
-
-
-@pytest.mark.parametrize(
-    ("format", "is_fine"),
-    [
-        ({"type": "json_object"}, True),
-        ({"type": "json_schema", "schema": {"type": "object"}}, True),
-        ({"type": "regex", "pattern": "a+"}, True),
-        ({"type": "regex", "pattern": "a("}, False),
-        ({"type": "regex", "pattern": "a" * 9000}, False),
-        ({"type": "poem"}, False),
-    ],
-)
-async def test_a_format_is_taken_or_refused_before_accepted(
-    running: InProcessService,
-    format: Frame,  # noqa: A002 - the field's name
-    is_fine: bool,  # noqa: FBT001 - drawn
-) -> None:
-    async with running.socket() as socket:
-        reported = await send_with_tools(socket, tools=[], params={"format": format, "reasoning": "off"})
-        if is_fine:
-            await socket.until("done")
-    assert reported["type"] == ("accepted" if is_fine else "error")
-    if not is_fine:
-        assert "format" in reported["message"]
-
-
-async def test_what_is_said_to_calls_is_looked_at_field_by_field(running: InProcessService) -> None:
-    async with running.socket(ALL) as socket:
-        for result, field in (
-            ({"call_id": "c"}, "content"),
-            ({"call_id": "c", "content": "a", "error": "b"}, "content"),
-            ({"content": "a"}, "call_id"),
-        ):
-            reported = await socket.ask(type="tool_result", **result)
-            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
-        decision = {"type": "tool_decision", "call_id": "c", "decision": "allow"}
-        for more, field in (
-            ({}, "args_sha256"),
-            ({"args_sha256": "x"}, "args_sha256"),
-            ({"args_sha256": digest(""), "args": "[1]"}, "args"),
-        ):
-            reported = await socket.ask(**decision, **more)
-            assert (reported["type"], f"`{field}`" in reported["message"]) == ("error", True)
-        reported = await socket.ask(type="tool_result", call_id="c", content="a")
-        assert reported["code"] == "not_found"
-
-
-async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, tools=("tests.app.test_tools:noon",)) as running:
+async def test_calls_of_the_servers_tools_are_metrics(tmp_path: Path) -> None:
+    """The frames: `tests/transcripts/native/features.yaml`."""
+    async with serving(tmp_path, tools=("tests.app.server_tools:noon",)) as running:
+        running.engine.script([Call("noon", '{"zone": "Bern"}')])
+        running.engine.script("Noon.")
         async with running.socket(ALL) as socket:
-            assert socket.ready["limits"]["max_tool_rounds"] == 64
-            assert [tool["name"] for tool in socket.ready["tools"]] == ["noon"]
-            running.engine.script([Call("noon", '{"zone": "Bern"}')])
-            running.engine.script("Noon.")
-            reported = [await send_with_tools(socket, tools=[{"name": "noon", "where": "server"}])]
-            reported += await socket.until("done")
-            reported += await socket.until("done")
-        async with running.socket() as socket:
-            assert "tools" not in socket.ready
-        async with httpx.AsyncClient() as client:
-            metrics = (await client.get(f"{running.url}/metrics")).text.splitlines()
+            await send_with_tools(socket, tools=[{"name": "noon", "where": "server"}])
+            for _ in range(2):
+                await socket.until("done")
+        metrics = (await running.get("/metrics"))[2].splitlines()
     assert {
         "midstream_tool_calls_started_total 1.0",
         'midstream_tool_calls_total{outcome="done"} 1.0',
@@ -206,9 +68,6 @@ async def test_ready_names_what_the_server_runs_to_who_understands_it(tmp_path: 
         "midstream_tool_calls_running 0.0",
     } <= set(metrics)
     assert sum(line.startswith("midstream_tool_") for line in metrics) == 2 + 2 * len(Outcome)
-    states = [(frame["state"], frame.get("content")) for frame in reported if frame["type"] == "tool_state"]
-    assert states == [("running", None), ("done", "It is noon in Bern.")]
-    assert_no_hole(reported)
 
 
 async def test_open_calls_outlive_the_service(tmp_path: Path) -> None:

@@ -116,90 +116,6 @@ async def test_openais_client_works_unchanged_but_for_text_that_is_typed(service
     assert text == MORNING
 
 
-async def test_the_history_has_what_the_session_told_and_others_see_it_grow(
-    service: InProcessService,
-) -> None:
-    place = {"client_id": "ann", "conversation_id": "seen"}
-    async with (
-        session(service, **place) as socket,
-        service.socket({"client_id": "ann", "features": ["interpret"]}) as other,
-    ):
-        await append_text(socket, "Good morning. ")
-        await events_until(socket, MORNING)
-        page = await other.ask(type="history", conversation_id="seen")
-        assert page["messages"][0]["interprets"] == {"source": "auto", "target": "zh"}
-        await append_text(socket, "How are you?")
-        frames = await close(socket)
-        assert (await other.until("done"))[-1]["reason"] == "stop"
-        page = await other.ask(type="history", conversation_id="seen")
-    assert [one["content"] for one in page["messages"]] == [
-        "Good morning. How are you?",
-        MORNING + transcript(frames),
-    ]
-
-
-async def test_what_another_device_adds_is_translated_and_the_session_goes_on_behind_it(
-    service: InProcessService,
-) -> None:
-    place = {"client_id": "fay", "conversation_id": "two"}
-    async with (
-        session(service, **place) as socket,
-        service.socket({"client_id": "fay", "features": ["interpret"]}) as other,
-    ):
-        await append_text(socket, "Good morning. ")
-        await events_until(socket, MORNING)
-        theirs = {"conversation_id": "two", "off": len("Good morning. "), "text": "How are you? "}
-        assert (await other.ask(type="source", **theirs))["type"] == "source_ack"
-        await append_text(socket, "Good morning.")
-        frames = await close(socket)
-        page = await other.ask(type="history", conversation_id="two")
-    assert [one for one in frames if one["type"] == "error"] == []
-    assert page["messages"][0]["content"] == "Good morning. How are you? Good morning."
-
-
-async def test_who_leaves_ends_the_translation(service: InProcessService) -> None:
-    async with session(service, client_id="bob", conversation_id="left") as socket:
-        await append_text(socket, "Good morning. How ")
-        await events_until(socket, MORNING)
-    async with service.socket({"client_id": "bob"}) as other:
-        page = await other.ask(type="history", conversation_id="left")
-        while page["messages"][1]["status"] == "running":
-            page = await other.ask(type="history", conversation_id="left")
-    source, target = page["messages"]
-    assert (source["content"], target["content"], target["status"]) == (
-        "Good morning. How ",
-        MORNING,
-        "cancelled",
-    )
-
-
-async def test_another_language_ends_what_was_begun_and_begins_the_next(service: InProcessService) -> None:
-    async with session(service) as socket:
-        await append_text(socket, "Good morning. ")
-        await socket.send(
-            type="session.update",
-            session={"audio": {"input": {"language": "zh"}, "output": {"language": "en"}}},
-        )
-        await append_text(socket, "早上好。")
-        frames = await close(socket)
-    assert transcript(frames) == MORNING + "Good morning!"
-
-
-async def test_a_stop_from_elsewhere_is_told_and_the_session_goes_on(service: InProcessService) -> None:
-    async with (
-        service.socket({"client_id": "cy"}) as other,
-        session(service, client_id="cy", conversation_id="stopped") as socket,
-    ):
-        await append_text(socket, "Good morning. How ")
-        await events_until(socket, MORNING)
-        await other.send(type="cancel", conversation_id="stopped")
-        error = (await socket.next("error"))["error"]
-        assert (error["code"], error["message"].endswith(".")) == ("translation_stopped", True)
-        await append_text(socket, "Good morning.")
-        frames = await close(socket)
-    assert transcript(frames) == MORNING
-
-
 async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service: InProcessService) -> None:
     async with session(service, None) as socket:
         await socket.send(type="session.input_text_buffer.append", text="Hello.", event_id="e1")
@@ -216,19 +132,6 @@ async def test_what_cannot_be_done_is_refused_in_words_and_nothing_ends(service:
         await socket.send(type="session.update", session=TO_CHINESE)
         await append_text(socket, "", "  ", "Good morning.")
         assert transcript(await close(socket)) == MORNING
-
-
-async def test_a_busy_conversation_refuses_and_the_session_can_still_be_closed(
-    service: InProcessService,
-) -> None:
-    async with session(service, client_id="dan", conversation_id="busy") as one:
-        await append_text(one, "Good morning. How ")
-        await events_until(one, MORNING)
-        async with session(service, client_id="dan", conversation_id="busy") as two:
-            await append_text(two, "Hello.")
-            frames = await close(two)
-    [error] = [frame["error"] for frame in frames if frame["type"] == "error"]
-    assert error["code"] == "conversation_already_has_active_response"
 
 
 async def test_as_much_as_one_likes_is_translated_in_parts_of_bounded_length(

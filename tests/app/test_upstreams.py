@@ -114,19 +114,6 @@ async def test_an_upstream_that_turns_messages_away_sheds_them(
     assert len(server.bodies) == 1
 
 
-async def test_what_an_upstream_does_not_take_is_refused_by_its_name(
-    running: InProcessService, server: UpstreamServer
-) -> None:
-    async with running.socket() as socket:
-        await socket.send(type="send", client_msg_id="1", content="hello", params={"top_k": 5})
-        refusal = await socket.next("error")
-        assert refusal["code"] == "bad_params"
-        assert refusal["message"].startswith("`top_k` can't be followed")
-        await socket.send(type="send", client_msg_id="2", content="hello", params={"top_k": 0})
-        assert (await socket.next("done"))["reason"] == "stop"
-    assert len(server.bodies) == 1
-
-
 async def test_the_openai_door_says_both_in_its_own_words(
     running: InProcessService, server: UpstreamServer
 ) -> None:
@@ -188,33 +175,6 @@ async def test_another_midstream_is_an_upstream_and_idle_after_a_cancel(tmp_path
             assert other.engine.statistics().cancels == 1, "it did not end by itself"
 
 
-async def test_logprobs_come_from_an_upstream_that_tells_them(tmp_path: Path) -> None:
-    """A chat through two services gets the same as from the one that makes the reply."""
-    body = {"messages": [{"role": "user", "content": "hello"}], "logprobs": True, "top_logprobs": 2}
-    async with serving(tmp_path / "inner") as inner:
-        text = ONE.replace("http://h/v1", f"{inner.url}/v1").replace('"m"', '"midstream-demo"')
-        settings = named_by(tmp_path, f"{text}features = {{logprobs = true}}")
-        engine = engines_of(settings)
-        assert isinstance(engine, UpstreamEngine)
-        async with (
-            engine.running(),
-            serving(tmp_path / "outer", cast("ScriptedEngine", engine), config=settings.config) as outer,
-        ):
-            reported = []
-            for service in (inner, outer):
-                inner.engine.script("Grüß Gott 👍!")
-                async with httpx.AsyncClient(base_url=service.url) as client:
-                    answer = await client.post(
-                        "/v1/chat/completions", json=body | {"model": "midstream-demo"}
-                    )
-                (choice,) = answer.json()["choices"]
-                reported.append((choice["message"]["content"], choice["logprobs"]))
-    assert reported[0] == reported[1]
-    content = reported[1][1]["content"]
-    assert [one["token"] for one in content] == ["Grüß", " Gott", " 👍!"]
-    assert all(one["top_logprobs"] for one in content)
-
-
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 CALLED = [
     {"role": "user", "content": "Look!"},
@@ -253,6 +213,7 @@ async def chained_services(folder: Path) -> AsyncIterator[tuple[InProcessService
         ("chat/completions", {"messages": CALLED[:1], "response_format": {"type": "json_object"}}, ["{}"]),
         ("chat/completions", {"messages": CALLED[:1], "guided_regex": "a+", "min_p": 0.1}, ["aaa"]),
         ("chat/completions", {"messages": CALLED[:1], "reasoning_effort": "none"}, ["So."]),
+        ("chat/completions", {"messages": CALLED[:1], "logprobs": True, "top_logprobs": 2}, ["Grüß", " Gott", " 👍!"]),
         ("completions", {"prompt": "Once", "ignore_eos": True, "logprobs": 1}, [" upon", " a time"]),
     ],
 )  # fmt: skip

@@ -7,16 +7,13 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 import pytest
 import pytest_asyncio
-import soxr
 
 from engine.scripted import ScriptedEngine
-from speech.espeak import Espeak
 from tests.app.in_process_service import Frame, InProcessService, serving
 from tests.app.test_translations import close, session, transcript
-from tests.app.test_voice import GRAMMAR
+from tests.app.voice_client import GRAMMAR, synthesize
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -39,19 +36,13 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
         yield service
 
 
-async def synthesize(text: str) -> bytes:
-    spoken = await Espeak(("en-gb",)).speak(text, voice="en-gb")
-    samples = np.frombuffer(spoken.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
-
-
 def sounded(frames: list[Frame]) -> bytes:
     return b"".join(b64decode(one["delta"]) for one in frames if one["type"] == "session.output_audio.delta")
 
 
 async def test_what_is_said_is_told_translated_and_spoken(running: InProcessService) -> None:
     async with session(running, CONFIG, client_id="anna", conversation_id="said") as socket:
-        sound = SILENCE[:24_000] + await synthesize("What did you say last?") + SILENCE[:4800]
+        sound = SILENCE[:24_000] + await synthesize("What did you say last?", RATE) + SILENCE[:4800]
         for at in range(0, len(sound), 9600):
             part = b64encode(sound[at : at + 9600]).decode()
             await socket.send(type="session.input_audio_buffer.append", audio=part)

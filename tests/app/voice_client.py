@@ -25,11 +25,11 @@ SILENCE = bytes(2 * RATE)
 FRAMES = Draft202012Validator(schemas.document())
 
 
-async def synthesize(text: str) -> bytes:
+async def synthesize(text: str, rate: int = RATE) -> bytes:
     """Return a text in the voice of espeak-ng, as 16-bit PCM."""
     spoken = await Espeak(("en-gb",)).speak(text, voice="en-gb")
     samples = np.frombuffer(spoken.pcm, "<i2")
-    return np.asarray(soxr.resample(samples, spoken.rate, RATE), "<i2").tobytes()
+    return np.asarray(soxr.resample(samples, spoken.rate, rate), "<i2").tobytes()
 
 
 def to_its_last_word(sound: bytes) -> bytes:

@@ -15,7 +15,7 @@ Json = Any
 _HTTP_S = 30.0
 _HEADERS = (
     *("retry-after", "location", "x-midstream-ignored", "x-midstream-code"),
-    *("access-control-allow-origin", "access-control-allow-methods"),
+    *("access-control-allow-origin", "access-control-allow-methods", "access-control-allow-credentials"),
 )
 """Headers that are part of an answer, if they are there."""
 

@@ -7,19 +7,36 @@ from collections import Counter
 from typing import Any
 
 _HEX = "[0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{20}|[0-9a-f]{16}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl)[_-]"
+_PREFIX = "(?:turn|msg|item|call|req|rsn|rs|fco?|resp|cmpl|chatcmpl|cmp|mcp[alr]?)[_-](?!approval_re)"
 _DRAWN = re.compile(
     rf"(?<![0-9A-Za-z_-])(?:(tool_)[0-9A-Za-z_-]{{16}}_call_[0-9A-Za-z_-]{{16}}(?![0-9A-Za-z_-])|(resp_)[0-9A-Za-z_-]{{16}}\.[a-z]+[_-][0-9a-f]{{20,32}}(?![0-9A-Za-z])"
     rf"|((?:[a-z]+[_-])*)(?:{_HEX})(?![0-9A-Za-z])"
     rf"|({_PREFIX})[0-9A-Za-z_-]{{16}}(?=(?:_\d+)?(?:_output)?(?![0-9A-Za-z_-])))"
+    r"|(?<=_)(63616c6c5f)[0-9a-f]{32}(?![0-9A-Za-z])"
 )
-"""An id that somebody drew: 16 to 32 hexadecimal digits behind any prefixes, or 16 characters of base64 behind known ones.
+"""An id that somebody drew: 16 to 32 hexadecimal digits behind any prefixes, or 16 characters of base64 behind known ones, or `call_`
+and 16 characters in hexadecimal digits.
 
 Longer ones are digests, which are the same in each run.
 """
 _NAMED = re.compile(r"<([a-z-]*)(\d+)>")
-_TIMES = frozenset({"created", "created_at", "completed_at", "updated_at", "expires_at", "at", "timestamp"})
-_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
+_TIMES = frozenset(
+    {"created", "created_at", "completed_at", "updated_at", "expires_at", "at", "timestamp", "reset_s"}
+)
+_ISO = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)|(?<=try again in )\d+(?= s\.)"
+)
+
+
+def _is_time(value: Any, key: str) -> bool:
+    """Return whether a value is a time; seconds that a header gives are one from ten on."""
+    match value:
+        case str():
+            return key == "retry-after" and len(value) > 1
+        case int() | float() if not isinstance(value, bool):
+            return key in _TIMES or key.endswith("_ms")
+        case _:
+            return False
 
 
 class Placeholders:
@@ -39,9 +56,9 @@ class Placeholders:
                 return [self.masked(one, key) for one in value]
             case str() if key == "share_id":
                 return self._named(value, "share")
-            case str():
+            case str() if not _is_time(value, key):
                 return _DRAWN.sub(self._name, _ISO.sub("<time>", value))
-            case int() | float() if not isinstance(value, bool) and (key in _TIMES or key.endswith("_ms")):
+            case _ if _is_time(value, key):
                 return "<time>"
             case _:
                 return value
@@ -59,7 +76,7 @@ class Placeholders:
                 return value
 
     def _name(self, found: re.Match[str]) -> str:
-        kind = found[1] or found[2] or found[3] or found[4] or "id"
+        kind = found[1] or found[2] or found[3] or found[4] or (found[5] and "hexcall") or "id"
         return self._named(found[0], kind.rstrip("_-").replace("_", "-"))
 
     def _named(self, drawn: str, kind: str) -> str:

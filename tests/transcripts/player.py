@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from engine.messages import Request
 from engine.scripted import Call, ScriptedEngine, Thought
 from engine.scripted import Step as Token
@@ -101,7 +103,8 @@ class _Playback:
         """Return the requests that reached the engine and were not returned before."""
         new = self.engine.requests[self.prompts :]
         self.prompts += len(new)
-        return [self.masks.masked(_prompt(request)) for request in new]
+        whole = self.dialogue.whole
+        return [self.masks.masked(_prompt(one) | (_wishes(one) if whole else {})) for one in new]
 
     async def compare(self, step: Step) -> None:
         """Wait for what the step led to when it was recorded. Raises Differs."""
@@ -198,3 +201,14 @@ def _prompt(request: Request) -> Json:
         messages.append(message)
     tools = [tool.name for tool in request.spec.shown_tools]
     return {"messages": messages} | ({"tools": tools} if tools else {})
+
+
+def _wishes(request: Request) -> Json:
+    """Return what else a request asks of the engine, apart from defaults: ids of calls and of results, images with places."""
+    images = [[one.digest[:8], one.at, one.detail] for message in request.messages for one in message.images]
+    ids = [one.call_id for message in request.messages for one in (*message.calls, message) if one.call_id]
+    asked: dict[str, Json] = msgspec.json.decode(
+        msgspec.json.encode({"params": request.params, "spec": request.spec})
+    )
+    asked |= {"images": images, "ids": ids}
+    return {name: value for name, value in asked.items() if value}

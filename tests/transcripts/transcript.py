@@ -4,6 +4,7 @@ A file is YAML. Events are JSON on a line of their own, so that a changed one is
 
     title: "A stop keeps what its reader saw"
     brief: ["ready"]                     # of these events only the type is recorded
+    whole: true                          # of a prompt also the parameters and the kind of reply that were asked for
     steps:
     - act: {"open": "a", "frame": {"type": "hello", "client_id": "ann"}}
       events:
@@ -47,6 +48,8 @@ class Transcript:
     engine: dict[str, Json]
     """Arguments of the scripted engine."""
     brief: frozenset[str]
+    whole: bool
+    """Whether prompts are recorded with what else a request asks of the engine."""
     steps: list[Step]
 
     @property
@@ -60,6 +63,7 @@ class Transcript:
         head |= {"settings": self.settings} if self.settings else {}
         head |= {"engine": self.engine} if self.engine else {}
         head |= {"brief": sorted(self.brief)} if self.brief else {}
+        head |= {"whole": True} if self.whole else {}
         lines = [f"{key}: {_json(value)}" for key, value in head.items()]
         lines.append("steps:")
         for step in self.steps:
@@ -82,6 +86,7 @@ def read(path: Path) -> Transcript:
         settings=document.get("settings", {}),
         engine=document.get("engine", {}),
         brief=frozenset(document.get("brief", ())),
+        whole=document.get("whole", False),
         steps=[
             Step(
                 act=step["act"],

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connections.api.ai_sdk.encoder import CallsAnswered, Chunk, ChunkEncoder, StreamEnd, encode
+from connections.api.ai_sdk.encoder import CallsAnswered, Chunk, ChunkEncoder, encode
 from connections.protocol.frames import Error, Frame
 from sessions.conversation.history_page import ShownMessage
 from sessions.events import (
@@ -125,24 +125,6 @@ def test_calls_anywhere_in_a_text_are_steps_of_one_message(
 
 NOON = (accepted("turn_2", follows="t"), delta("Noon.", turn_id="turn_2"), done("turn_2", 5))
 TOOLS = Reason.TOOLS
-
-
-def test_a_message_goes_on_by_itself_behind_calls_of_the_servers() -> None:
-    called = [call(where="server"), done(reason=TOOLS, open=("call_1",)), call_state(content="x")]
-    chunks = encoded(started_encoder(), [accepted(), *called, *NOON])
-    check(chunks)
-    assert [chunk["type"] for chunk in chunks].count("start-step") == 2
-    assert text_of(chunks, "text") == "Noon."
-
-
-def test_a_message_ends_where_all_that_is_open_waits_for_its_client() -> None:
-    encoder = started_encoder()
-    calls = [call(), call("call_2", where="server"), done(reason=TOOLS, open=("call_1", "call_2"))]
-    check(encoded(encoder, [accepted(), *calls]), whole=False)
-    assert not encoder.is_over
-    last = encoded(encoder, [call_state("call_2", content="")])[-1]
-    assert last == {"type": "finish", "finishReason": "tool-calls"}
-    assert encoder.end is StreamEnd.WAITING_FOR_CLIENT
 
 
 def continuing(*calls: ShownCall) -> ChunkEncoder:

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from connections.api.ai_sdk.endpoint import MAX_STREAMS, SocketStreams, decode
-from connections.api.ai_sdk.requests import AbortFrame, SendFrame
-from connections.protocol.errors import BadFrame, BadParams
+from connections.api.ai_sdk.endpoint import MAX_STREAMS, SocketStreams
+from connections.protocol.errors import BadParams
 from connections.protocol.frames import Error, Frame
 from sessions.errors import Overloaded
 from tests.connections.factory import accepted, delta, done, page
@@ -53,12 +52,3 @@ def test_a_refusal_is_an_error_of_its_request_alone() -> None:
     frames = sent_frames(streams, busy, Error(ref="r2", code="not_found", message="No such."), busy)
     assert [frame["type"] for frame in frames] == ["chunk", "end", "no-active", "error"]
     assert frames[-1] == {"type": "error", "requestId": "r1", "errorText": "Not now."}
-
-
-def test_frames_are_read_and_bad_ones_say_whose_they_are() -> None:
-    frame = decode('{"type":"send","requestId":"r","id":"c","messages":[],"metadata":1,"body":{"x":1}}')
-    assert isinstance(frame, SendFrame)
-    assert isinstance(decode('{"type":"abort","requestId":"r"}'), AbortFrame)
-    with pytest.raises(BadFrame) as bad:
-        decode('{"type":"send","requestId":"r","id":"c","messages":{}}')
-    assert (bad.value.ref, str(bad.value)) == ("r", "`messages` must be a list.")

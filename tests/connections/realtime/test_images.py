@@ -31,15 +31,6 @@ def response_request(session: RealtimeSession) -> Send:
     return send
 
 
-def test_an_image_stands_behind_the_text_before_it() -> None:
-    session = new_session()
-    show(session, "One?", PNG.url)
-    show(session, "Two?", JPEG.url)
-    send = response_request(session)
-    assert (send.content, send.attachments) == ("One?\n\nTwo?", (PNG.image.digest, JPEG.image.digest))
-    assert session.image_positions(send.client_msg_id) == ((4, ""), (10, ""))
-
-
 def test_an_image_that_waits_goes_with_what_is_said_behind_it() -> None:
     session = new_session()
     show(session, PNG.url)

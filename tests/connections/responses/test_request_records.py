@@ -6,22 +6,10 @@ import time
 
 from connections.api.responses.creator import storable_input
 from connections.api.responses.parser import Creation
-from connections.api.responses.store import SEPARATOR, UserInput, _same_conversation
+from connections.api.responses.store import UserInput, _same_conversation
 from engine.messages import Message
 
 MANY = [Message("user", "x" * 2_000)] * 2_000
-
-
-def test_messages_of_a_user_are_one() -> None:
-    given = (
-        Message("user", "One."),
-        Message("system", "Be kind."),
-        Message("user", ""),
-        Message("user", "Two."),
-    )
-    assert storable_input(Creation(model="m"), given, None, ()) == UserInput(
-        f"One.{SEPARATOR}Two.", "Be kind."
-    )
 
 
 def test_thousands_of_messages_are_joined_once() -> None:

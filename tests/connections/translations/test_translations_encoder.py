@@ -17,7 +17,7 @@ from connections.api.realtime.translation.session import (
     TranslationSession,
     closed,
 )
-from connections.protocol.errors import BadFrame, BadParams, Close
+from connections.protocol.errors import Close
 from connections.protocol.frames import Error
 from engine.messages import Languages, ModelFacts, Params
 from sessions.errors import Refused
@@ -168,15 +168,6 @@ def test_what_is_not_said_again_stays_and_null_takes_it_back() -> None:
     assert (one.settings.options.source, one.settings.transcription) == ("auto", None)
 
 
-def test_a_language_that_the_model_has_not_is_refused_and_changes_nothing() -> None:
-    one = session()
-    with pytest.raises(Refused, match="`target` is one of zho_Hans for this model"):
-        one.update(update(audio={"output": {"language": "fr"}}))
-    assert one.settings.options.target is None
-    with pytest.raises((Refused, BadParams), match=r"set it with `session\.update` first"):
-        one.append("Hello.", "e1")
-
-
 @pytest.mark.parametrize(
     ("voices", "words"),
     [(("de", "cmn"), "is not a voice of this server. Available voices include de"), ((), "has no voice")],
@@ -190,17 +181,6 @@ def test_a_voice_that_is_not_there_is_refused_and_changes_nothing(
     assert one.settings.options.target is None
 
 
-def test_nothing_that_is_appended_waits_for_nothing() -> None:
-    one = session(FACTS)
-    one.update(update(audio={"output": {"language": "zh"}}))
-    for mode in ("wait", "segment"):
-        one.append("", "e1")
-        one.update(update(publish_policy=mode))
-    one.append("", "e2")
-    [waits] = [one.queue.take(0) for _ in range(len(one.queue))]
-    assert (waits.text, waits.ref) == ("", None)
-
-
 def test_nothing_comes_behind_the_close() -> None:
     one = session()
     one.close()
@@ -208,18 +188,3 @@ def test_nothing_comes_behind_the_close() -> None:
     for act in (lambda: one.append("Hello.", None), lambda: one.update(update(publish_policy="wait"))):
         with pytest.raises(Refused, match=r"no event can follow `session\.close`\."):
             act()
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"type": "session.input_text_buffer.append"},
-        {"type": "session.input_text_buffer.append", "text": 3},
-        {"type": "session.update", "session": {"audio": {"output": {"language": ""}}}},
-        {"type": "session.update", "session": {"publish_policy": "later"}},
-        {"type": "response.create"},
-    ],
-)
-def test_an_event_that_is_wrong_is_refused_by_its_field(event: Any) -> None:
-    with pytest.raises(BadFrame, match="`"):
-        decode(msgspec.json.encode(event).decode())
