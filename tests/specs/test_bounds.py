@@ -33,5 +33,5 @@ def test_the_rates_are_those_of_the_code() -> None:
     assert f"An owner may send {rates} at once" in text
     assert f"of a key or address {bounds.GROUPS_TIMES} times as much" in text
     assert f"and {bounds.MAX_ACCEPTING} messages may be on their way in" in text
-    assert f"connections ({bounds.MAX_CLIENT_CONNECTIONS} of a client, else 4429)" in text
+    assert f"connections ({bounds.MAX_CLIENT_CONNECTIONS} of a client; more close with 4429)" in text
     assert bounds.BURST_S == 5
