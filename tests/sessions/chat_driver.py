@@ -132,7 +132,8 @@ class Chat:
     async def enqueue(self, content: str, **options: Unpack[Options]) -> Accepted:
         """Sends behind the running reply, and waits until the message is accepted there."""
         count = len(self.reader.of(Accepted)) + 1
-        self.begin_send(content, **(options | {"on_busy": "enqueue"}))
+        options["on_busy"] = "enqueue"
+        self.begin_send(content, **options)
         return await self.reader.next(Accepted, count=count)
 
     async def play(self, content: str, *script: Step, **options: Unpack[Options]) -> Done:
