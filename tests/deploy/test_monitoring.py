@@ -294,12 +294,11 @@ async def keep_reading_nothing(port: int) -> None:
     """Devices that are attached to a long reply and read none of it. They are cut off, and come again."""
     for crowd in count():
         async with AsyncExitStack() as stack:
-            readers = [
-                await MinimalWebSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
-                for _ in range(SLOW_READERS)
-            ]
-            for one in readers:
+            readers = []
+            for _ in range(SLOW_READERS):
+                one = await MinimalWebSocket.connect(("127.0.0.1", port), receive_buffer=8 * 1024)
                 stack.callback(one.close)
+                readers.append(one)
                 await one.send_hello(client_id="slow")
             first, *others = readers
             await begin(first, conversation_id=f"long-{crowd}")
