@@ -103,7 +103,7 @@ async def _send_frames(endpoint: WebSocketEndpoint | None, one: MinimalWebSocket
         await one.handshake(path=endpoint.path)
     else:
         await one.send_hello(client_id=f"client-{draw.randrange(CLIENTS)}")
-    honest = endpoint and endpoint.honest
+    honest = endpoint.honest if endpoint else None
     await one.write(b"".join(odd_frame(draw, honest) for _ in range(A_MESSAGE)))
     ping = framed(LAST, opcode=PING) if endpoint else framed(b'{"type":"ping","t":"%b"}' % LAST)
     await one.write(ping)

@@ -64,8 +64,8 @@ class Walk:
 
     async def walk(self) -> int:
         """Take all steps, let all turns end, and compare; return the number of turns. Raises WrongWalk."""
-        rules = (self._send, self._send_again, self._send_otherwise, self._cancel, self._cancel_one)
-        rules = (*rules, self._leave, self._come_back, self._wait)
+        rules = [self._send, self._send_again, self._send_otherwise, self._cancel, self._cancel_one]
+        rules += [self._leave, self._come_back, self._wait]
         try:
             for _ in range(STEPS):
                 rule, device = self._draw.choice(rules), self._draw.choice(self._devices)
