@@ -14,11 +14,12 @@ from sessions.records import Client
 from sessions.store.client import connect
 from tests.store_faults import without_memory
 
+Replicas = tuple[ConnectionLeases, ConnectionLeases]
 ANN, BOB = Client("key:lab", "ann"), Client("key:lab", "bob")
 
 
 @pytest.fixture
-async def replicas(store: Redis, store_url: str) -> AsyncIterator[tuple[ConnectionLeases, ConnectionLeases]]:
+async def replicas(store: Redis, store_url: str) -> AsyncIterator[Replicas]:
     """Two replicas that know each other. A client may have two connections, a key three."""
     async with connect(store_url) as other:
         both = tuple(
@@ -39,9 +40,7 @@ async def acquire(leases: ConnectionLeases, owner: Client, connection_id: str) -
     return None
 
 
-async def test_a_client_and_a_key_have_so_many_over_all_replicas(
-    replicas: tuple[ConnectionLeases, ConnectionLeases],
-) -> None:
+async def test_a_client_and_a_key_have_so_many_over_all_replicas(replicas: Replicas) -> None:
     one, two = replicas
     assert await acquire(one, ANN, "a1") is None
     assert await acquire(two, ANN, "a2") is None
@@ -50,9 +49,7 @@ async def test_a_client_and_a_key_have_so_many_over_all_replicas(
     assert await acquire(two, BOB, "b2") == "At most 3 connections per key."
 
 
-async def test_a_connection_that_left_leaves_room(
-    replicas: tuple[ConnectionLeases, ConnectionLeases],
-) -> None:
+async def test_a_connection_that_left_leaves_room(replicas: Replicas) -> None:
     one, two = replicas
     for leases, name in ((one, "a1"), (two, "a2")):
         await leases.acquire(ANN, name)
@@ -61,9 +58,7 @@ async def test_a_connection_that_left_leaves_room(
     assert await acquire(one, ANN, "a3") is None
 
 
-async def test_what_a_killed_replica_had_counts_for_nothing_soon(
-    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
-) -> None:
+async def test_what_a_killed_replica_had_counts_for_nothing_soon(replicas: Replicas, store: Redis) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
     await two.acquire(ANN, "a2")
@@ -74,9 +69,7 @@ async def test_what_a_killed_replica_had_counts_for_nothing_soon(
     assert all([0 < await store.ttl(key) <= 3600 for key in await store.keys("ms:seats:*")])
 
 
-async def test_a_replica_that_ends_says_so(
-    replicas: tuple[ConnectionLeases, ConnectionLeases],
-) -> None:
+async def test_a_replica_that_ends_says_so(replicas: Replicas) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
     await two.acquire(ANN, "a2")
@@ -86,7 +79,7 @@ async def test_a_replica_that_ends_says_so(
 
 
 async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
-    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
+    replicas: Replicas, store: Redis
 ) -> None:
     one, two = replicas
     await two.acquire(ANN, "a1")
@@ -99,9 +92,7 @@ async def test_a_store_that_refuses_keeps_nobody_out_and_hears_of_them_later(
     assert await acquire(two, ANN, "a4")
 
 
-async def test_seats_that_the_store_forgot_are_told_again(
-    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
-) -> None:
+async def test_seats_that_the_store_forgot_are_told_again(replicas: Replicas, store: Redis) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")
     await one.acquire(ANN, "a2")
@@ -112,9 +103,7 @@ async def test_seats_that_the_store_forgot_are_told_again(
     assert await acquire(two, ANN, "a3")
 
 
-async def test_the_chore_tells_of_who_left_at_once(
-    replicas: tuple[ConnectionLeases, ConnectionLeases],
-) -> None:
+async def test_the_chore_tells_of_who_left_at_once(replicas: Replicas) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")
     await one.acquire(ANN, "a2")
@@ -125,9 +114,7 @@ async def test_the_chore_tells_of_who_left_at_once(
     chore.cancel()
 
 
-async def test_who_goes_while_being_counted_leaves_nothing(
-    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
-) -> None:
+async def test_who_goes_while_being_counted_leaves_nothing(replicas: Replicas, store: Redis) -> None:
     one, two = replicas
     await store.client_pause(100)
     coming = asyncio.create_task(acquire(one, ANN, "a1"))
@@ -138,9 +125,7 @@ async def test_who_goes_while_being_counted_leaves_nothing(
     assert [await acquire(two, ANN, name) for name in ("a2", "a3")] == [None, None]
 
 
-async def test_who_left_is_told_again_where_the_store_did_not_hear(
-    replicas: tuple[ConnectionLeases, ConnectionLeases], store: Redis
-) -> None:
+async def test_who_left_is_told_again_where_the_store_did_not_hear(replicas: Replicas, store: Redis) -> None:
     one, two = replicas
     await one.acquire(ANN, "a1")
     await one.acquire(ANN, "a2")
