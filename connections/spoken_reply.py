@@ -145,7 +145,6 @@ class SpokenReply:
         """Stop playing."""
         self._cancel_cut()
         self._ended.set()
-        self._progressed.set()
 
     def withdraw(self) -> None:
         """Note that its message must not be sent if it has not been sent yet."""
@@ -209,21 +208,16 @@ class SpokenReply:
             if any(one.isalnum() for one in clause.text):
                 await self._add(clause)
             while self._timeline.synthesized_ms - self._timeline.sent_ms > SYNTHESIZE_AHEAD_MS:
-                await self._wait_for_progress()
+                self._progressed.clear()
+                await self._progressed.wait()
         self._is_whole = True
         self._send()
-        while True:
-            await self._wait_for_progress()
-
-    async def _wait_for_progress(self) -> None:
-        self._progressed.clear()
-        await self._progressed.wait()
 
     async def _add(self, clause: Clause) -> None:
         """Add a clause. Raises VoiceFailed."""
         voice = self._output.voice or self._voice.names[0]
         spoken = await self._voice.speak(clause.text, voice=voice)
-        sound = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate, self._output)
+        sound = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, self._output)
         marks = self._timeline.add(sound, off=clause.off, chars=len(clause.text), marks=spoken.marks)
         self._made_marks += marks
         if self._push is not None and self._is_announced and marks:
@@ -285,10 +279,11 @@ class SpokenReply:
         return Sound(self._stream, self._seq, samples, flags, self._conversation_id, self.turn_id)
 
 
-def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
-    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
+def converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
+    """Return sound in the listener's format."""
+    from speech import samples  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
-    return converted(pcm, rate, output.rate, Coding(output.format))
+    return samples.converted(pcm, rate, output.rate, Coding(output.format))
 
 
 class _Boundary(msgspec.Struct, frozen=True):
@@ -333,23 +328,19 @@ class Timeline:
     @property
     def heard(self) -> int:
         """The offset after the last word that was played to its end."""
-        return self._last(self.played_ms).off
+        return self._boundaries[self._index_at(self.played_ms) - 1].off
 
     @property
     def sent_off(self) -> int:
         """The offset after the last word that was sent to its end."""
-        return self._last(ceil(self.sent_ms)).off
+        return self._boundaries[self._index_at(ceil(self.sent_ms)) - 1].off
 
     @property
     def precision(self) -> Precision:
         """How exact a cut now would be."""
         place = self._index_at(self.played_ms)
-        following = self._boundaries[place : place + 1]
-        return (
-            "word"
-            if self._last(self.played_ms).is_word and all(end.is_word for end in following)
-            else "chunk"
-        )
+        around = self._boundaries[place - 1 : place + 1]
+        return "word" if all(end.is_word for end in around) else "chunk"
 
     def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
         """Take a clause's sound with its own marks; return the marks for the whole reply."""
@@ -395,9 +386,6 @@ class Timeline:
     def rewind(self) -> None:
         """Note that the listener lost sound that was sent and not played: it is sent again."""
         self._sent = self._dropped
-
-    def _last(self, ms: int) -> _Boundary:
-        return self._boundaries[self._index_at(ms) - 1]
 
     def _index_at(self, ms: int) -> int:
         return bisect_right(self._boundaries, ms, key=lambda end: end.at_ms)

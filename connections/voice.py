@@ -100,10 +100,9 @@ class VoiceConnection:
         self.start = AudioStart()
         self.handle_message: MessageHandler | None = None
         self._voice_service = voice_service
-        self._conversation: VoiceConversation | None = None
+        self.conversation: VoiceConversation | None = None  # in which it is listened to
         self._hearing: RecognitionStream | None = None
-        self._stopping = asyncio.Event()
-        self._reason: AudioStopped | None = None
+        self._stopped: asyncio.Future[AudioStopped] | None = None
         self._streams = count(1)
         self._stream = 0
         self._is_overloaded = False
@@ -120,20 +119,15 @@ class VoiceConnection:
                 self._command(frame, lambda hearing: hearing.commit())
             case AudioClear():
                 self._command(frame, lambda hearing: hearing.clear())
-                if self._conversation is not None:
-                    self._conversation.forget()
+                if self.conversation is not None:
+                    self.conversation.forget()
             case AudioStop():
                 self._conversation_of(frame).cut()
                 self.stop(AudioStopped(ref=frame.ref, conversation_id=frame.conversation_id, reason="stop"))
             case Played(turn_id=turn_id, audio_ms=ms):
-                if self._conversation is not None:
-                    self._conversation.played(turn_id, ms)
+                if self.conversation is not None:
+                    self.conversation.played(turn_id, ms)
         return None
-
-    @property
-    def conversation(self) -> VoiceConversation | None:
-        """The conversation that it speaks in; None: it is not listened to."""
-        return self._conversation
 
     @property
     def is_listening(self) -> bool:
@@ -181,8 +175,8 @@ class VoiceConnection:
 
     def stop(self, reason: AudioStopped) -> None:
         """Stop listening; the first reason counts."""
-        self._reason = self._reason or reason
-        self._stopping.set()
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(reason)
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection; do nothing if the connection has ended. Raises Refused."""
@@ -202,7 +196,7 @@ class VoiceConnection:
 
     def _check_free(self) -> None:
         """Raise Conflict if the connection listens already."""
-        if self._conversation is not None:
+        if self.conversation is not None:
             raise Conflict("This connection is already sending audio: send audio.stop first.")
 
     async def _listen(self, voice_service: VoiceService, start: AudioStart) -> None:
@@ -210,8 +204,8 @@ class VoiceConnection:
         await voice_service.attach(self.connection, start.conversation_id)
         self._check_free()
         with voice_service.talking(self.connection, start.conversation_id) as conversation:
-            self._conversation, self.start, self._reason = conversation, start, None
-            self._stopping.clear()
+            self.conversation, self.start = conversation, start
+            self._stopped = asyncio.get_running_loop().create_future()
             self._buffer = _AudioBuffer(start)
             self._stream = next(self._streams) % (1 << 16)
             if conversation.speaker is not None:
@@ -228,22 +222,14 @@ class VoiceConnection:
             )
             conversation.begin(self)
             try:
-                reason = await self._until_stopped(voice_service, conversation)
+                async with asyncio.TaskGroup() as tasks:
+                    hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
+                    reason = await self._stopped
+                    hearing.cancel()
             finally:
                 conversation.end(self)
-                self._conversation = None
-        if reason is not None:
-            self.push(reason)
-
-    async def _until_stopped(
-        self, voice_service: VoiceService, conversation: VoiceConversation
-    ) -> AudioStopped | None:
-        """Listen until `stop`; return the reason to send to the client, if any."""
-        async with asyncio.TaskGroup() as tasks:
-            hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
-            await self._stopping.wait()
-            hearing.cancel()
-        return self._reason
+                self.conversation = None
+        self.push(reason)
 
     async def _recognize_with_retries(
         self, voice_service: VoiceService, conversation: VoiceConversation
@@ -282,12 +268,12 @@ class VoiceConnection:
             self.feed(sound.samples)
 
     def _conversation_of(self, frame: AudioCommit | AudioClear | AudioStop) -> VoiceConversation:
-        if self._conversation is None or self._conversation.conversation_id != frame.conversation_id:
+        if self.conversation is None or self.conversation.conversation_id != frame.conversation_id:
             raise BadParams(
                 "names a conversation without audio on this connection: send audio.start first.",
                 field="conversation_id",
             )
-        return self._conversation
+        return self.conversation
 
     def _command(self, frame: AudioCommit | AudioClear, what: Callable[[RecognitionStream], None]) -> None:
         self._conversation_of(frame)
@@ -425,9 +411,6 @@ class VoiceConversation:
     def _on_action(self, act: Action) -> None:
         if self.speaker is not None:
             self.speaker.on_action(act, talking=self.is_talking)
-        self._apply(act)
-
-    def _apply(self, act: Action) -> None:
         match act:
             case SpeechEdge(began, at_ms):
                 self._push(
@@ -450,18 +433,12 @@ class VoiceConversation:
                 self._submit(text, is_guess=is_guess)
             case ReplyAction.CUT:
                 self.cut()
-            case ReplyAction.CONFIRM | ReplyAction.ROLL_BACK:
-                self._settle(is_confirmed=act is ReplyAction.CONFIRM)
-
-    def _settle(self, *, is_confirmed: bool) -> None:
-        """Play the guess, or take it back; if it was refused, there is none."""
-        guess, self._guess = self._guess, None
-        if guess is None:
-            return
-        if is_confirmed:
-            guess.confirm()
-        else:
-            self._roll_back(guess)
+            case ReplyAction.CONFIRM | ReplyAction.ROLL_BACK if self._guess is not None:
+                guess, self._guess = self._guess, None
+                if act is ReplyAction.CONFIRM:
+                    guess.confirm()
+                else:
+                    self._roll_back(guess)
 
     def _utterance_id(self) -> str:
         """Return the id of the current utterance, made when it is first needed."""
@@ -526,23 +503,22 @@ class VoiceConversation:
             async with asyncio.TaskGroup() as tasks:
                 if reply is not None:
                     tasks.create_task(self._play(reply))
-                await self._send(speaker, request, reply)
+                try:
+                    await speaker.send_message(request)
+                except Refused as why:
+                    speaker.push(error_frame(why, request.ref))
+                    if reply is not None:
+                        reply.stop()
+                if (
+                    reply is not None and not reply.turn_id
+                ):  # the message was withdrawn, or its sender has left
+                    reply.stop()
         except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others continue
             _log.exception("reply not spoken", conversation_id=self.conversation_id)
         finally:
             if reply is not None:
                 reply.stop()
                 self._replies.remove(reply)
-
-    async def _send(self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None) -> None:
-        try:
-            await speaker.send_message(request)
-        except Refused as why:
-            speaker.push(error_frame(why, request.ref))
-            if reply is not None:
-                reply.stop()
-        if reply is not None and not reply.turn_id:  # the message was withdrawn, or its sender has left
-            reply.stop()
 
     async def _play(self, reply: SpokenReply) -> None:
         try:
@@ -659,27 +635,24 @@ class VoiceService:
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[VoiceConversation]:
         """Give a connection a place while the block lasts; yield its conversation. Raises Overloaded."""
         with self.slot(connection.caller.subject):
+            self._forget_idle()
+            key = connection.owner, conversation_id
+            if key not in self._conversations:
+                self._conversations[key] = VoiceConversation(
+                    owner=connection.owner,
+                    conversation_id=conversation_id,
+                    sessions=self._sessions,
+                    voice=self.voice,
+                    tasks=self._tasks,
+                )
             try:
-                yield self._conversation(connection.owner, conversation_id)
+                yield self._conversations[key]
             finally:
                 self._forget_idle()
 
     def slot(self, subject: Subject) -> AbstractContextManager[None]:
         """Count a connection that is listened to. Raises Overloaded."""
         return slot(self._slots, subject, "The server is busy with other speakers; try again in a moment.")
-
-    def _conversation(self, owner: Owner, conversation_id: str) -> VoiceConversation:
-        self._forget_idle()
-        key = owner, conversation_id
-        if key not in self._conversations:
-            self._conversations[key] = VoiceConversation(
-                owner=owner,
-                conversation_id=conversation_id,
-                sessions=self._sessions,
-                voice=self.voice,
-                tasks=self._tasks,
-            )
-        return self._conversations[key]
 
     def _forget_idle(self) -> None:
         """Forget idle conversations: those without a speaker and without replies."""

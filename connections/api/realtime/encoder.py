@@ -51,6 +51,7 @@ from connections.api.realtime.events import (
     TextPart,
     TokenLimit,
     Usage,
+    complete_item,
     error_event,
 )
 from connections.api.realtime.session import (
@@ -88,6 +89,7 @@ from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.turn.tool_calls import CANCELLED, result_text
 
 _LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."
+_EXPIRED = "The token has expired: reconnect with a new one."
 _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words
 _encode = msgspec.json.Encoder().encode
 _WHOLE = (Reason.STOP, Reason.TOOLS)
@@ -137,19 +139,27 @@ class RealtimeEventEncoder:
         self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
         self._has_gap = False  # after a gap, an unknown parent may be on this branch
 
-    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
-        """Return the events of a frame; none if the protocol has no word for it."""
+    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+        """Return the events of a frame; none if the protocol has no word for it. Server tools are not shown here."""
         if self.spoken.holds_back(frame):
             return ()
-        if isinstance(frame, Speculation | AudioReply | Sound):
-            return self._audio(frame)
         match frame:
             case RealtimeFrame():
                 return frame.events
             case Accepted():
                 return self._accepted(frame)
-            case Delta() | ToolCall() | ToolState():
-                return self._delta(frame)
+            case Delta() if (reply := self._replies.get(frame.turn_id)) is not None:
+                return [*self._begin_text(reply), reply.text(frame.text)]
+            case ToolCall():
+                return self._call(frame, frame.turn_id)
+            case ToolState() if frame.state.is_settled:
+                return self._call_output(frame.call_id, result_text(frame))
+            case Speculation():
+                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
+            case AudioReply():
+                self.spoken.begin(frame)
+            case Sound():
+                return self._sound(frame)
             case Done():
                 return self._done(frame)
             case Removed():
@@ -160,9 +170,15 @@ class RealtimeEventEncoder:
                 return self._history(frame)
             case Gap():
                 self._has_gap = True
-        is_stopping = isinstance(frame, Cancelled) and frame.turn_id in self._replies
-        error = None if is_stopping else _error(frame)
-        return () if error is None else (error_event(error),)
+                return (error_event(Error(code="events_lost", message=_LOST)),)
+            case Cancelled(already=True) if frame.turn_id not in self._replies:
+                why = Error(ref=frame.ref, code="response_cancel_not_active", message=_NOT_ACTIVE)
+                return (error_event(why),)
+            case Error(code="unauthenticated", retryable=True):
+                return (error_event(Error(code="session_expired", message=_EXPIRED)),)
+            case Error():
+                return (error_event(frame),)
+        return ()
 
     def delta(self, text: Delta) -> bytes | None:
         """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
@@ -170,28 +186,6 @@ class RealtimeEventEncoder:
         if reply is None or reply.speaks or reply.item_id not in reply.output:
             return None
         return reply.delta(text.text)
-
-    def _delta(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
-        """Return the events of a piece of a reply, or of its calls' outcomes; server tools are not shown here."""
-        match piece:
-            case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
-                return [*self._begin_text(reply), reply.text(piece.text)]
-            case ToolCall():
-                return self._call(piece)
-            case ToolState() if piece.state.is_settled:
-                return self._call_output(piece.call_id, result_text(piece))
-            case _:
-                return []
-
-    def _audio(self, frame: Speculation | AudioReply | Sound) -> list[ServerEvent]:
-        match frame:
-            case Speculation():
-                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
-            case AudioReply():
-                self.spoken.begin(frame)
-                return []
-            case Sound():
-                return self._sound(frame)
 
     def _sound(self, sound: Sound) -> list[ServerEvent]:
         """Return the events of a reply's sound; note it as sent."""
@@ -203,19 +197,13 @@ class RealtimeEventEncoder:
         return [*self._begin_text(reply), OutputAudioDelta(**reply.about(), delta=delta)]
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
-        begun = self._text_of(accepted.continues)
+        continued = (one.text for one in self._items.stored() if one.message_id == accepted.continues)
+        text = next(continued, "") if accepted.continues else ""  # the new item begins with it
         gone = self._drop_other_branch(accepted)
         pending = self._session.accept(accepted)
         message = self._foreign_message(accepted)
         exchange = self._items.first_turn_of(accepted.message_id)
-        reply = self._reply(accepted.turn_id, pending)
-        sent = [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
-        return [*sent, *self._begin_text(reply), reply.text(begun)] if begun else sent
-
-    def _text_of(self, message_id: str | None) -> str:
-        """Return the text of a continued reply: here the new item begins with it."""
-        known = (item.text for item in self._items.stored() if message_id and item.message_id == message_id)
-        return next(known, "")
+        return [*gone, *message, *self._begin(accepted.turn_id, text, pending, exchange=exchange)]
 
     def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
         """Remove items of other branches than a turn's; a reply being written goes once it has ended."""
@@ -242,14 +230,19 @@ class RealtimeEventEncoder:
         )
 
     def _item_events(self, item: Item) -> list[ServerEvent]:
-        previous, shown = self._items.store(item), item.shown()
-        return [
-            ItemAdded(previous_item_id=previous, item=shown),
-            ItemDone(previous_item_id=previous, item=shown),
-        ]
+        return list(complete_item(self._items.store(item), item.shown()))
 
-    def _reply(self, turn_id: str, pending: PendingTurn | None = None) -> Reply:
-        return Reply(
+    def _begin(
+        self,
+        turn_id: str,
+        text: str,
+        pending: PendingTurn | None = None,
+        *,
+        exchange: str,
+        message_id: str = "",
+    ) -> list[ServerEvent]:
+        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
+        reply = self._replies[turn_id] = Reply(
             response_id=response_id(turn_id),
             item_id=text_item_id(turn_id),
             conversation_id=self._session.conversation_id,
@@ -257,10 +250,6 @@ class RealtimeEventEncoder:
             metadata=None if pending is None else pending.metadata,
             speaks=pending is not None and pending.speaks,
         )
-
-    def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
-        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
-        self._replies[turn_id] = reply
         self._items.store(
             Item(
                 item_id=reply.item_id,
@@ -274,16 +263,16 @@ class RealtimeEventEncoder:
                 sound_ms=0 if reply.speaks else None,
             )
         )
-        return reply.begin()
+        events = [reply.begin()]
+        return [*events, *self._begin_text(reply), reply.text(text)] if text else events
 
     def _begin_text(self, reply: Reply) -> list[ServerEvent]:
         if reply.item_id in reply.output:
             return []
         return reply.begin_text(*self._items.finish(reply.item_id, sent=True))
 
-    def _call(self, called: ToolCall | ShownCall, turn_id: str = "") -> list[ServerEvent]:
+    def _call(self, called: ToolCall | ShownCall, turn_id: str) -> list[ServerEvent]:
         """Return the events of a call in a reply that is being written."""
-        turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
         if (reply := self._replies.get(turn_id)) is None:
             return []
         reply.called.append(called.call_id)
@@ -338,8 +327,11 @@ class RealtimeEventEncoder:
             self._items.finish(reply.item_id, status=item_status(done))
             return []
         begun = self._begin_text(reply)
-        whole = self._items.finish(reply.item_id, text=reply.kept(done), status=item_status(done))
-        return [*begun, *reply.end_text(*whole)]
+        text = "".join(reply.parts)[: done.chars]
+        return [
+            *begun,
+            *reply.end_text(*self._items.finish(reply.item_id, text=text, status=item_status(done))),
+        ]
 
     def _calls(self, turn_id: str) -> list[Item]:
         return [item for item in self._items.of_turn(turn_id) if item.is_call]
@@ -381,29 +373,23 @@ class RealtimeEventEncoder:
             if (message.turn_id, message.role) not in there:
                 events += self._message(message)
         after, self._after = self._after, None
-        return _events_after(events, after)
+        ends = [at for at, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
+        return events[max(ends, default=-1) + 1 :]
 
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
         """Return a message, and its calls with their outcomes."""
         calls = () if message.calls is msgspec.UNSET else message.calls
         exchange = self._items.first_turn_of(message.parent_id) if message.role == "assistant" else ""
         if message.status == RUNNING:
-            events = self._running(message, calls, exchange)
+            text, message_id = message.content, message.message_id
+            events = self._begin(message.turn_id, text, message_id=message_id, exchange=exchange)
+            for call in calls:
+                events += self._call(call, message.turn_id)
         else:
             events = self._stored(message, calls, exchange)
         for call in calls:
             if call.state.is_settled:
                 events += self._call_output(call.call_id, result_text(call))
-        return events
-
-    def _running(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
-        reply = self._reply(message.turn_id)
-        begun = self._begin(message.turn_id, reply, message_id=message.message_id, exchange=exchange)
-        events = [begun]
-        if message.content:
-            events += [*self._begin_text(reply), reply.text(message.content)]
-        for call in calls:
-            events += self._call(call, message.turn_id)
         return events
 
     def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
@@ -432,29 +418,9 @@ def truncated_event(item: Item) -> ServerEvent:
     return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
 
 
-def _error(frame: Frame) -> Error | None:
-    match frame:
-        case Error(code="unauthenticated", retryable=True):
-            return Error(code="session_expired", message="The token has expired: reconnect with a new one.")
-        case Error():
-            return frame
-        case Cancelled(already=True):
-            return Error(ref=frame.ref, code="response_cancel_not_active", message=_NOT_ACTIVE)
-        case Gap():
-            return Error(code="events_lost", message=_LOST)
-        case _:
-            return None
-
-
 def _message_key(item: Item) -> tuple[str, str]:
     """Return the turn and role of an item."""
     return item.turn_id, "user" if item.role == "user" else "assistant"
-
-
-def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
-    """Return the events after the end of item `after`; all if it is not there."""
-    places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
-    return events[max(places, default=-1) + 1 :]
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -523,10 +489,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             ArgumentsDone(**about, name=item.name, arguments=item.text),
             *self._whole(item, previous, place),
         ]
-
-    def kept(self, done: Done) -> str:
-        """Return the text in the history."""
-        return "".join(self.parts)[: done.chars]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the complete text."""
@@ -606,32 +568,29 @@ def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
 
 
 def _usage(done: Done) -> Usage:
-    prompt, cached, generated = (
-        done.usage.prompt_tokens,
-        done.usage.cached_tokens,
-        done.usage.generated_tokens,
-    )
+    used, cached = done.usage, done.usage.cached_tokens
     return Usage(
-        total_tokens=prompt + generated,
-        input_tokens=prompt,
-        output_tokens=generated,
-        input_token_details=InputTokens(prompt, cached, CachedTokens(cached)),
-        output_token_details=OutputTokens(generated),
+        total_tokens=used.prompt_tokens + used.generated_tokens,
+        input_tokens=used.prompt_tokens,
+        output_tokens=used.generated_tokens,
+        input_token_details=InputTokens(used.prompt_tokens, cached, CachedTokens(cached)),
+        output_token_details=OutputTokens(used.generated_tokens),
     )
 
 
 class EventLines:
-    """Numbers the events of one session, and makes a line of each."""
+    """Numbers the events of one session, and makes a line of each. `events`: those of a frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Callable[[Frame], Iterable[ServerEvent]]) -> None:
         self.event_ids = f"event_{secrets.token_hex(8)}"
         self.sent_count = 0
+        self._events = events
 
-    def lines(self, events: Iterable[msgspec.Struct]) -> bytes:
-        """Return the lines of events: none, one or several. JSON contains no line breaks."""
-        return b"\n".join(map(self._line, events))
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        return b"\n".join(map(self._line, self._events(frame)))
 
-    def _line(self, event: msgspec.Struct) -> bytes:
+    def _line(self, event: ServerEvent) -> bytes:
         self.sent_count += 1
         return _encode(msgspec.structs.replace(event, event_id=f"{self.event_ids}_{self.sent_count}"))
 
@@ -640,7 +599,7 @@ class RealtimeCodec(EventLines):
     """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
 
     def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
-        super().__init__()
+        super().__init__(encoder.encode)
         self._encoder = encoder
         self._conversation_id = conversation_id
         self._delta = b'%b"%b_' % (_DELTA, self.event_ids.encode())
@@ -650,9 +609,9 @@ class RealtimeCodec(EventLines):
 
         A large event may only bring images: a session would keep or queue all else.
         """
-        is_large = _is_large(message)
-        if is_large:
-            check_json_limits(message if isinstance(message, bytes) else message.encode())
+        encoded = message if isinstance(message, bytes) or message.isascii() else message.encode()
+        if is_large := len(encoded) > MAX_FRAME_BYTES:
+            check_json_limits(encoded if isinstance(encoded, bytes) else encoded.encode())
         event = codec.read(_decoder, message)
         if is_large and not (isinstance(event, ItemCreate) and has_images(event.item, alone=True)):
             raise BadFrame(_TOO_LARGE, ref=event.ref)
@@ -660,7 +619,7 @@ class RealtimeCodec(EventLines):
             return event
         turn_id = None if event.response_id is None else turn_id_of(event.response_id)
         return frames.Cancel(
-            ref=event.event_id,
+            ref=event.ref,
             turn_id=turn_id,
             conversation_id=self._conversation_id if turn_id is None else None,
         )
@@ -670,13 +629,7 @@ class RealtimeCodec(EventLines):
         if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
             self.sent_count += 1
             return b'%b%d"%b' % (self._delta, self.sent_count, rest)
-        return self.lines(self._encoder.encode(frame))
-
-
-def _is_large(message: str | bytes) -> bool:
-    if isinstance(message, bytes) or message.isascii():
-        return len(message) > MAX_FRAME_BYTES
-    return len(message.encode()) > MAX_FRAME_BYTES
+        return super().encode(frame)
 
 
 class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
@@ -784,19 +737,18 @@ class SpokenReplies:
         self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
-class _Playback:
+class _Playback(msgspec.Struct):
     """Playback. `begun`: when its first sample would have been heard without pauses.
 
     `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
     """
 
-    __slots__ = ("begun", "bytes_per_ms", "is_interrupted", "reported_ms", "sent_ms", "stopped_ms")
-
-    def __init__(self) -> None:
-        self.begun = self.bytes_per_ms = self.sent_ms = 0.0
-        self.reported_ms: int | None = None
-        self.stopped_ms: int | None = None
-        self.is_interrupted = False
+    begun: float = 0.0
+    bytes_per_ms: float = 0.0
+    sent_ms: float = 0.0
+    reported_ms: int | None = None
+    stopped_ms: int | None = None
+    is_interrupted: bool = False
 
     def heard_ms(self, now: float) -> float:
         if self.stopped_ms is not None:

@@ -47,7 +47,7 @@ from connections.api.realtime.session import (
     uploaded_image_ids,
 )
 from connections.api.realtime.settings import NO_SOUND, AudioCapabilities, AudioConfig
-from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
 from connections.authentication.api_keys import Identity
@@ -259,8 +259,8 @@ class RealtimeEndpoint(SessionEndpoint):
             voice_connection = RealtimeVoiceConnection(
                 self.spoken,
                 connection,
+                items=items,
                 session=session,
-                hearing=UtteranceTracker(items, session),
                 replies=encoder.spoken,
             )
         inner = self.frames(handshake_info.limits, voice_connection)

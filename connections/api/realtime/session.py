@@ -22,10 +22,8 @@ from connections.api.realtime.events import (
     FunctionCallOutput,
     ImageContent,
     InvalidEvent,
-    ItemAdded,
     ItemCreate,
     ItemDeleted,
-    ItemDone,
     ItemRetrieve,
     ItemRetrieved,
     ItemStatus,
@@ -45,15 +43,14 @@ from connections.api.realtime.events import (
     TranscriptionSession,
     TranscriptionUpdate,
     TranscriptionUpdated,
+    complete_item,
 )
 from connections.api.realtime.settings import (
     AudioConfig,
     Settings,
     beta_transcription_view,
     reject_changes,
-    session_view,
     transcription_only,
-    transcription_view,
     with_beta_options,
     with_response_options,
     with_session_options,
@@ -178,11 +175,7 @@ class RealtimeSession:
             self._check_waiting_limits(item)
         named = item.named()
         is_long = sum(len(image.data) for image in item.images) > MAX_ECHO_BYTES
-        previous, shown = self._items.create(named, after=after), (named if is_long else item).shown()
-        return (
-            ItemAdded(previous_item_id=previous, item=shown),
-            ItemDone(previous_item_id=previous, item=shown),
-        )
+        return complete_item(self._items.create(named, after=after), (named if is_long else item).shown())
 
     def retrieve(self, event: ItemRetrieve) -> ServerEvent:
         """Return an item as it is now. Raises InvalidEvent."""
@@ -227,7 +220,7 @@ class RealtimeSession:
         self._items.change(self._pending.items, state=ItemState.PENDING)
         return tuple(
             frames.ToolResult(
-                ref=event.event_id,
+                ref=event.ref,
                 call_id=item.call_id,
                 conversation_id=self.conversation_id,
                 content=item.text,
@@ -245,7 +238,7 @@ class RealtimeSession:
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         send = frames.Send(
-            ref=event.event_id,
+            ref=event.ref,
             client_msg_id=f"realtime_{secrets.token_hex(12)}",
             conversation_id=self.conversation_id,
             content="",
@@ -281,7 +274,8 @@ class RealtimeSession:
     ) -> tuple[frames.Send, PendingTurn]:
         """Return `send` with what the items say before its own content, and its pending turn."""
         self.begun = settings
-        content, images = _merged(waiting, *filter(None, (send.content,)))
+        contents = [(item.text, item.images) for item in waiting]
+        content, images = together([*contents, (send.content, ())] if send.content else contents, SEPARATOR)
         pending = PendingTurn(
             request_id=send.client_msg_id,
             items=(*(item.item_id for item in waiting), *own),
@@ -305,11 +299,13 @@ class RealtimeSession:
     def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
         gone: list[ServerEvent] = []
-        spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
-        for item in spoken:
-            if self._fits(text):
+        waiting = self._items.waiting()
+        chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
+        for item in [one for one in waiting if one.sound_ms is not None]:
+            if len(waiting) - len(gone) < MAX_WAITING and chars <= self._limits.max_content_chars:
                 break
             self._items.remove(item.item_id)
+            chars -= len(item.text) + len(SEPARATOR)
             gone.append(ItemDeleted(item_id=item.item_id))
         return gone
 
@@ -345,12 +341,9 @@ class RealtimeSession:
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
         if (pending := self._pop_pending(request_id)) is not None:
-            still = [
-                one
-                for one in pending.items
-                if (item := self._items.get(one)) and item.state is ItemState.PENDING
-            ]
-            self._items.change(still, state=ItemState.WAITING)
+            still = [one for one in self._items if one.state is ItemState.PENDING]
+            mine = [one.item_id for one in still if one.item_id in pending.items]
+            self._items.change(mine, state=ItemState.WAITING)
 
     def forget(self, item: Item) -> None:
         """Forget an item that is gone, and any pending turn with it."""
@@ -418,12 +411,6 @@ class RealtimeSession:
             why = f"The waiting items have {chars} characters; at most {limit} are allowed."
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
-    def _fits(self, text: str) -> bool:
-        """Return whether `text` may wait."""
-        waiting = self._items.waiting()
-        chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
-        return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
-
     def _fitting_items(self, waiting: Sequence[Item], *, max_chars: int) -> list[Item]:
         """Return the first waiting items that fit: `max_chars`, separators included, and the images of one message."""
         most = self._limits.max_images
@@ -449,20 +436,7 @@ class RealtimeSession:
         return item
 
     def _session(self) -> Session | TranscriptionSession:
-        if self.settings.sound is not None and self.settings.transcribes:
-            return transcription_view(self.settings.sound, self._session_id)
-        return session_view(
-            self.settings,
-            session_id=self._session_id,
-            conversation_id=self.conversation_id,
-            model=self._model,
-        )
-
-
-def _merged(items: Sequence[Item], *texts: str) -> Seen:
-    """Join what items say and show, then `texts`, as one message."""
-    contents = ((item.text, item.images) for item in items)
-    return together([*contents, *((text, ()) for text in texts)], SEPARATOR)
+        return self.settings.shown(self._session_id, self.conversation_id, self._model)
 
 
 def _item_id(item: NewItem) -> str:
@@ -765,19 +739,14 @@ def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -
         raise InvalidEvent("must be user. Use session.instructions for system text.", field="item.role")
     if item.role != "user":
         raise InvalidEvent("must be user: only the model creates replies.", field="item.role")
-    _refuse_too_many(item, limits)
+    count = sum(part.type == IMAGE_PART for part in item.content or ())
+    if count > limits.max_images > 0:  # before any is looked at: an event may hold thousands
+        why = f"has {count} images; at most {limits.max_images} are allowed."
+        raise InvalidEvent(why, field="item.content", code="too_many_images")
     text, images = joined(_parsed_parts(item, limits, known))
     if not (text or images):
         raise InvalidEvent("is empty.", field="item.content")
     return text, images
-
-
-def _refuse_too_many(item: NewItem, limits: Limits) -> None:
-    """Raise InvalidEvent for more images than may wait, before any is looked at: an event may hold thousands."""
-    images = sum(part.type == IMAGE_PART for part in item.content or ())
-    if images > limits.max_images > 0:
-        why = f"has {images} images; at most {limits.max_images} are allowed."
-        raise InvalidEvent(why, field="item.content", code="too_many_images")
 
 
 def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:
@@ -798,21 +767,15 @@ def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -
     """Read an image, unless the model takes none. Raises InvalidEvent."""
     if not limits.max_images:
         raise InvalidEvent(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
-    if part.attachment_id is not None and part.image_url is None:
-        return _uploaded_image(part.attachment_id, part.detail or "", where, known)
-    if part.image_url is None:
+    if part.attachment_id is None and part.image_url is None:
         raise InvalidEvent("is missing.", field=f"{where}.image_url")
+    field = "detail" if part.image_url is None else "image_url"
     try:
-        return image_from_url(part.image_url, part.detail or "")
-    except InvalidImage as why:
-        raise InvalidEvent(str(why), field=f"{where}.image_url", code="invalid_image") from None
-
-
-def _uploaded_image(digest: str, detail: str, where: str, known: Mapping[str, Image]) -> Image:
-    if (image := known.get(digest)) is None:
-        why = "refers to an unknown or expired image."
-        raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
-    try:
-        return msgspec.structs.replace(image, at=0, detail=detail_of(detail))
-    except InvalidImage as why:
-        raise InvalidEvent(str(why), field=f"{where}.detail", code="invalid_image") from None
+        if part.image_url is not None:
+            return image_from_url(part.image_url, part.detail or "")
+        if (image := known.get(part.attachment_id or "")) is None:
+            why = "refers to an unknown or expired image."
+            raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
+        return msgspec.structs.replace(image, at=0, detail=detail_of(part.detail or ""))
+    except InvalidImage as invalid:
+        raise InvalidEvent(str(invalid), field=f"{where}.{field}", code="invalid_image") from None

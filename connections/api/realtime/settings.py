@@ -19,18 +19,16 @@ from connections.api.realtime.events import (
     BetaTranscriptionSession,
     CommonOptions,
     Detection,
-    Effort,
-    FunctionTool,
     InputSettings,
     InvalidEvent,
     NamedFunction,
-    NewChoice,
-    NewTool,
     OutputSettings,
+    Reasoning,
     ResponseOptions,
     Session,
     SessionOptions,
     TokenLimit,
+    Tool,
     Transcription,
     TranscriptionAudio,
     TranscriptionOptions,
@@ -117,6 +115,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reasoning=self.effort,
         )
 
+    def shown(self, session_id: str, conversation_id: str, model: str) -> Session | TranscriptionSession:
+        """Return the session as its client sees it."""
+        audio: AudioSettings | UnsetType = UNSET
+        if (sound := self.sound) is not None:
+            if sound.transcribes:
+                return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
+            output = OutputSettings(format=named_format(sound.output), voice=sound.voice)
+            audio = AudioSettings(input=_input(sound), output=output)
+        choice = self.tool_choice
+        return Session(
+            id=session_id,
+            model=model,
+            conversation_id=conversation_id,
+            instructions=self.instructions or "",
+            max_output_tokens=self.max_output_tokens,
+            temperature=self.temperature,
+            tools=tuple(
+                Tool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+                for tool in self.tools
+            ),
+            tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
+            reasoning=None if self.effort is None else Reasoning(effort=self.effort),
+            output_modalities=("audio",) if self.speaks else ("text",),
+            audio=audio,
+        )
+
 
 def with_session_options(settings: Settings, options: SessionOptions, limits: Limits) -> Settings:
     """Return the settings after a `session.update`. Raises InvalidEvent, which names the field; then nothing changes."""
@@ -171,11 +195,6 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
     return _checked(settings, options, limits, "response")
 
 
-def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
-    """The settings of a session that only transcribes, as clients see them."""
-    return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
-
-
 def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
     """The same by the names of the API's beta."""
     kind = named_format(sound.input).type
@@ -184,31 +203,6 @@ def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscri
         input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
         input_audio_transcription=sound.transcription or Transcription(),
         turn_detection=with_defaults(sound.detection),
-    )
-
-
-def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
-    """The settings as clients see them."""
-    choice = settings.tool_choice
-    return Session(
-        id=session_id,
-        model=model,
-        conversation_id=conversation_id,
-        instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
-        max_output_tokens=settings.max_output_tokens,
-        temperature=settings.temperature,
-        tools=tuple(
-            FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
-            for tool in settings.tools
-        ),
-        tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
-        reasoning=None if settings.effort is None else Effort(settings.effort),
-        output_modalities=("audio",) if settings.speaks else ("text",),
-        audio=UNSET
-        if (sound := settings.sound) is None
-        else AudioSettings(
-            input=_input(sound), output=OutputSettings(format=named_format(sound.output), voice=sound.voice)
-        ),
     )
 
 
@@ -264,13 +258,13 @@ def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings
     return msgspec.structs.replace(settings, **changed)
 
 
-def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ...]:
+def _tools(given: Sequence[Tool], where: str) -> tuple[frames.OfferedTool, ...]:
     if len(given) > frames.MAX_TOOLS:
         raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
     return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
 
 
-def _tool(given: NewTool, where: str) -> frames.OfferedTool:
+def _tool(given: Tool, where: str) -> frames.OfferedTool:
     if given.type != "function":
         why = "must be function: the operator configures tool servers."
         raise InvalidEvent(why, field=f"{where}.type", code="unsupported_parameter")
@@ -286,11 +280,11 @@ def _tool(given: NewTool, where: str) -> frames.OfferedTool:
         raise InvalidEvent(wrong.why, field=f"{where}.{wrong.field}") from None
 
 
-def _choice(given: str | NewChoice | None, where: str) -> str:
+def _choice(given: str | NamedFunction | None, where: str) -> str:
     match given:
         case None:
             return "auto"
-        case NewChoice(type="function", name=str() as name):
+        case NamedFunction(type="function", name=str() as name):
             return name
         case "auto" | "none" | "required":
             return given

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -41,10 +41,12 @@ from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
-from connections.protocol.audio import AudioInput, AudioStart
+from connections.protocol.audio import AudioInput, AudioOutput, AudioStart
 from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Error, Frame
+from connections.protocol.frames import Error
+from connections.spoken_reply import converted
+from connections.turn_taking import LocalAgreement
 from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
@@ -54,7 +56,7 @@ from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 from sessions.translation.sentences import is_spaceless, units
 from sessions.turn.interfaces import Grown, Growth
-from speech.clauses import Clauses
+from speech.clauses import Clause, Clauses
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.interfaces import (
     RAW_RATE,
@@ -104,18 +106,6 @@ def decode(message: str | bytes) -> AnyClientEvent:
     return codec.read(_decoder, message)
 
 
-class TranslationCodec(EventLines):
-    """The codec of one session."""
-
-    def __init__(self, encoder: TranslationEventEncoder) -> None:
-        super().__init__()
-        self._encoder = encoder
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the lines of a frame."""
-        return self.lines(self._encoder.encode(frame))
-
-
 class TranslationEndpoint(SessionEndpoint):
     """Serves clients of translation sessions: connections like native ones, with other frames."""
 
@@ -147,7 +137,7 @@ class TranslationEndpoint(SessionEndpoint):
             MultilineTransport(socket),
             caller=handshake_info.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
-            encode=TranslationCodec(encoder).encode,
+            encode=EventLines(encoder.encode).encode,
             tally=self.tally,
             features=frozenset({INTERPRET}),
         )
@@ -167,20 +157,13 @@ class TranslationEndpoint(SessionEndpoint):
         async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
             with self.access.watch(handshake_info.caller.identity, connection):
-                async with _speaking(speech_output):
-                    await connection.serve(handler, decode)
-
-
-@asynccontextmanager
-async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
-    """Speak while the context lasts."""
-    async with asyncio.TaskGroup() as tasks:
-        task = None if speech_output is None else tasks.create_task(speech_output.run())
-        try:
-            yield
-        finally:
-            if task is not None:
-                task.cancel()
+                async with asyncio.TaskGroup() as tasks:
+                    speaking = None if speech_output is None else tasks.create_task(speech_output.run())
+                    try:
+                        await connection.serve(handler, decode)
+                    finally:
+                        if speaking is not None:
+                            speaking.cancel()
 
 
 def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
@@ -246,14 +229,6 @@ class TranslationsHandler:
         self._encoder.sends_source = settings.transcription is not None
         if self._voice_service is not None and self._speech_input is not None:
             self._speech_input.set_language(self._voice_service.language_of(_audio_start(settings.options)))
-
-    def _choose_voice(self, options: TranslationOptions) -> None:
-        """Choose the voice: one of the target language for a client that speaks, or only the one that is named."""
-        if self._speech_output is not None and self._voice_service is not None:
-            found = (
-                voice_for(self._voice_service.voices, options.target or "") if self._has_audio_input else None
-            )
-            self._speech_output.begin(options.voice or found)
 
     def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
         """Take sound; at the first, return the work of listening. Raises Refused."""
@@ -328,7 +303,9 @@ class TranslationsHandler:
         elif part is None:
             return await self._close(connection)
         elif current is not None:
-            await self._take(connection, current)
+            taken = self._session.queue.take(current.chars)
+            if taken.text or taken.ends:
+                await self._grow(connection, current, taken)
         elif part.text.strip():
             await self._begin(connection, part.options)
         else:
@@ -353,30 +330,28 @@ class TranslationsHandler:
             conversation_id=self._session.conversation_id,
             model=self._session.model,
         )
-        begun, is_refused = self._encoder.begin(client_msg_id), True
-        self._choose_voice(options)
+        begun = self._encoder.begin(client_msg_id)
+        if self._speech_output is not None and self._voice_service is not None:
+            voice = options.voice
+            if voice is None and self._has_audio_input:  # its client speaks
+                voice = voice_for(self._voice_service.voices, options.target or "")
+            self._speech_output.begin(voice)
         try:
             await _retry(partial(self._submit, connection, start))
-            is_refused = False
-        except Refused as why:
+        except BaseException as why:
+            self._encoder.current = None
+            if not isinstance(why, Refused):
+                raise
             connection.push(error_frame(why, self._session.queue.drop().ref))
-        finally:
-            if is_refused:
-                self._encoder.current = None
-        if not is_refused:
+            if begun.turn_id is not None:  # the store took the start, but could not confirm it
+                await self._abandon(connection, begun)
+        else:
             self._options = options
-        elif begun.turn_id is not None:  # the store took the start, but could not confirm it
-            await self._abandon(connection, begun)
 
     async def _submit(self, connection: Connection, frame: frames.Request) -> None:
         """Have a frame answered. Raises Refused."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
-
-    async def _take(self, connection: Connection, current: Interpretation) -> None:
-        part = self._session.queue.take(current.chars)
-        if part.text or part.ends:
-            await self._grow(connection, current, part)
 
     async def _grow(self, connection: Connection, current: Interpretation, part: QueuedText) -> None:
         """Grow an interpretation. Text that is too late, or collides with growth by others, is queued again."""
@@ -455,7 +430,7 @@ class Transcript:
             case Partial(text=text, is_new=True) | Paused(text=text):
                 return self._agree(units(text.strip()))
             case Stopped(text=text):
-                found, agreed = units(text.strip()), len(self._agreed)
+                found, agreed = units(text.strip()), len(self._agreement.agreed)
                 rest, is_line = self._joined(found, agreed, len(found)).rstrip(), bool(agreed or found)
                 self._begin()
                 return f"{rest}\n" if is_line else ""
@@ -464,18 +439,12 @@ class Transcript:
         return ""
 
     def _begin(self) -> None:
-        self._before: list[str] = []
-        self._agreed: list[str] = []
+        self._agreement = LocalAgreement()
         self._ends_blank = True
 
     def _agree(self, found: list[str]) -> str:
-        at = end = len(self._agreed)
-        if found[:at] == self._agreed:
-            while end < min(len(found), len(self._before)) and found[end] == self._before[end]:
-                end += 1
-            self._agreed = found[:end]
-        self._before = found
-        return self._joined(found, at, end)
+        at = len(self._agreement.agreed)
+        return self._joined(found, at, at + self._agreement.take(found))
 
     def _joined(self, found: list[str], start: int, end: int) -> str:
         """Return units as the source has them; a word is complete once a blank follows."""
@@ -545,18 +514,15 @@ class SpeechInput:
         with self._voice_service.slot(self._connection.caller.subject):
             try:
                 while not self._ended.is_set():
-                    await self._listen_with_recovery()
+                    try:
+                        await self._listen()
+                    except RecognizerLost:
+                        self._hearing = None
+                        if self._is_ending:
+                            self._ended.set()
+                        self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
             finally:
                 self._ended.set()
-
-    async def _listen_with_recovery(self) -> None:
-        try:
-            await self._listen()
-        except RecognizerLost:
-            self._hearing = None
-            if self._is_ending:
-                self._ended.set()
-            self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
 
     async def _listen(self) -> None:
         """Listen in one language, up to the end. Raises RecognizerLost."""
@@ -613,7 +579,7 @@ class SpeechOutput:
 
     def feed(self, text: str) -> None:
         """Take more of the translation."""
-        self._put([clause.text for clause in self._clauses.feed(text)])
+        self._put(self._clauses.feed(text))
 
     async def finish(self) -> None:
         """End the translation; return once all of its sound was sent."""
@@ -621,16 +587,16 @@ class SpeechOutput:
         await self._waiting.join()
 
     def _end(self) -> None:
-        self._put([clause.text for clause in self._clauses.finish()])
+        self._put(self._clauses.finish())
         self._clauses = Clauses()
 
-    def _put(self, clauses: Sequence[str]) -> None:
+    def _put(self, clauses: Iterable[Clause]) -> None:
         for clause in clauses:
-            if self.name is None or not any(one.isalnum() for one in clause):
+            if self.name is None or not any(one.isalnum() for one in clause.text):
                 continue
             if self._waiting.qsize() < MAX_CLAUSES:
                 self._is_overloaded = False
-                self._waiting.put_nowait((clause, self.name))
+                self._waiting.put_nowait((clause.text, self.name))
             elif not self._is_overloaded:
                 self._is_overloaded = True
                 self._connection.push(Error(code="rate_limited", message=_BEHIND))
@@ -649,7 +615,7 @@ class SpeechOutput:
     async def _speak(self, clause: str, name: str) -> None:
         """Speak one clause. Raises VoiceFailed."""
         spoken = await self._voice.speak(clause, voice=name)
-        pcm = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate)
+        pcm = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, AudioOutput(rate=RAW_RATE))
         for at in range(0, len(pcm), PART_BYTES):
             await wait_for_reader(self._connection, MAX_UNREAD_BYTES)
             part = b64encode(pcm[at : at + PART_BYTES]).decode()
@@ -660,9 +626,3 @@ async def wait_for_reader(connection: Connection, most: int) -> None:
     """Return once at most `most` bytes wait for the reader, or it has left."""
     while connection.waiting_bytes > most and not connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
         await asyncio.sleep(POLL_S)
-
-
-def _converted(pcm: bytes, rate: int) -> bytes:
-    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
-
-    return converted(pcm, rate, RAW_RATE, Coding.PCM16)

@@ -55,19 +55,21 @@ _NAMES = {
 """This endpoint's names of a turn's fields."""
 _LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; reconnect.")
 _STOPPED = {
-    Reason.CANCELLED: (
-        "translation_stopped",
-        "The translation of this text was stopped elsewhere; later text will be translated.",
+    Reason.CANCELLED: Error(
+        code="translation_stopped",
+        message="The translation of this text was stopped elsewhere; later text will be translated.",
     ),
-    Reason.LENGTH: (
-        "translation_cut",
-        "The model reached its token limit: the rest of this text is not translated; later text will be.",
+    Reason.LENGTH: Error(
+        code="translation_cut",
+        message="The model reached its token limit: the rest of this text is not translated; later text will be.",
     ),
-    Reason.TIMEOUT: (
-        "translation_timed_out",
-        "The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
+    Reason.TIMEOUT: Error(
+        code="translation_timed_out",
+        message="The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
     ),
-    Reason.FILTERED: ("content_filter", "A filter stopped the translation of the text so far."),
+    Reason.FILTERED: Error(
+        code="content_filter", message="A filter stopped the translation of the text so far."
+    ),
 }
 
 
@@ -535,7 +537,7 @@ class TranslationEventEncoder:
             case Gap():
                 self.lost(_LOST)
             case Error():
-                return (error_event(renamed(frame)),)
+                return (error_event(frame, _NAMES),)
         return ()
 
     def _is_ours(self, turn_id: str) -> bool:
@@ -566,9 +568,7 @@ class TranslationEventEncoder:
         self._end()
         if done.error is not None:
             return [error_event(Error(code=done.error.code, message=done.error.message))]
-        if (stopped := _STOPPED.get(done.reason)) is not None:
-            return [error_event(Error(code=stopped[0], message=stopped[1]))]
-        return []
+        return [error_event(_STOPPED[done.reason])] if done.reason in _STOPPED else []
 
     def _end(self) -> None:
         if self.current is not None:
@@ -579,12 +579,3 @@ class TranslationEventEncoder:
 def closed() -> TranslationFrame:
     """Return the last event of a session."""
     return TranslationFrame(events=(SessionClosed(),))
-
-
-def renamed(error: Error) -> Error:
-    """Return a refusal with this endpoint's name of its field."""
-    for ours, theirs in _NAMES.items():
-        if error.message.startswith(f"`{ours}`"):
-            message = f"`{theirs}`{error.message[len(ours) + 2 :]}"
-            return msgspec.structs.replace(error, message=message)
-    return error

@@ -23,7 +23,7 @@ from connections.api.realtime.events import (
 )
 from connections.api.realtime.session import Items, RealtimeSession
 from connections.api.realtime.settings import AudioCapabilities, AudioConfig
-from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
 from connections.protocol.base import AUDIO
@@ -170,7 +170,7 @@ class SessionHarness:
             self.voice_service,
             cast("Connection", self.person),
             session=self.session,
-            hearing=UtteranceTracker(self.items, self.session),
+            items=self.items,
             replies=self.encoder.spoken,
         )
 
