@@ -297,12 +297,12 @@ class _Boundary(msgspec.Struct, frozen=True):
 class Timeline:
     """A reply's sound and words in time, in milliseconds from its first sample."""
 
-    def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
-        """`width`: bytes of a sample; `off`: the offset of the reply's text."""
+    def __init__(self, *, rate: int, width: int) -> None:
+        """`width`: bytes of a sample."""
         self._rate, self._width = rate, width
         self._sound = bytearray()
         self._dropped = self._sent = 0
-        self._boundaries = [_Boundary(0, off, is_word=True)]
+        self._boundaries = [_Boundary(0, 0, is_word=True)]
         self.played_ms = 0
 
     @property

@@ -35,7 +35,6 @@ from connections.api.realtime.events import (
     OutputClear,
     Part,
     ResponseCreate,
-    ServerEvent,
     SessionUpdate,
     TranscriptionUpdate,
 )
@@ -46,11 +45,10 @@ from connections.api.realtime.session import (
     inline_image_bytes,
     uploaded_image_ids,
 )
-from connections.api.realtime.settings import NO_SOUND, AudioCapabilities, AudioConfig
+from connections.api.realtime.settings import NO_SOUND, AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
-from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, RateLimiter
 from connections.http import EndpointName, optional_id
@@ -167,11 +165,6 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         self.lifecycle = lifecycle
         self.spoken = spoken
 
-    @property
-    def transcribes(self) -> bool:
-        """Whether a session may only transcribe."""
-        return False
-
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
         """Return the client and its request. Raises Refused."""
         try:
@@ -181,11 +174,13 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         authorization = websocket.headers.get("authorization")
         identity = await self.request_context.identity(authorization, request.key)
         identity.grant.check(KeyScope.CHAT)
-        if request.transcribes and not self.transcribes:
+        if request.transcribes and (self.spoken is None or self.KIND is not EndpointName.REALTIME):
             raise invalid("intent", _NO_TRANSCRIPTION_SESSIONS, code="unsupported_parameter")
         model = self.model_of(request, identity.grant)
         limits = await self.request_context.limits(model)
-        name = _client_id(request, identity, bearer(authorization) or request.key)
+        name = request.client_id
+        if name is None:  # each session has an id of its own, so a key may have many sessions
+            name = f"{client_id_of(identity, bearer(authorization) or request.key)}/{request.conversation_id}"
         caller = caller_of(identity, name, websocket.scope)
         return SessionContext(request=request, caller=caller, limits=limits, model=model)
 
@@ -202,13 +197,6 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         return RateLimiter(FrameHandler(self.sessions, limits, spoken=spoken), self.limiters)
 
 
-def _client_id(request: HandshakeRequest, identity: Identity, token: str | None) -> str:
-    """Return the client's id. Without a name each session has an id of its own, so a key may have many sessions."""
-    if request.client_id is not None:
-        return request.client_id
-    return f"{client_id_of(identity, token)}/{request.conversation_id}"
-
-
 class RealtimeEndpoint(SessionEndpoint):
     """Serves Realtime clients: connections like native ones, with other frames."""
 
@@ -221,11 +209,6 @@ class RealtimeEndpoint(SessionEndpoint):
             handshake_info.caller.grant.check(KeyScope.READ)
         return handshake_info
 
-    @property
-    def transcribes(self) -> bool:
-        """Whether a session may only transcribe: if there is a recognizer."""
-        return self.spoken is not None
-
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the model of a session; for transcriptions, which name a recognizer, the default. Raises Refused."""
         return self.request_context.model(None if request.transcribes else request.model, grant)
@@ -234,16 +217,18 @@ class RealtimeEndpoint(SessionEndpoint):
         """Serve one session. Raises Close, Disconnected."""
         socket.accept_large_messages(LargeMessageLease(self.limiters.bodies, handshake_info.caller.subject))
         items, conversation_id = Items(), handshake_info.request.conversation_id
+        sound = None
+        if self.spoken is not None:
+            sound = AudioConfig.of(self.spoken.voices, self.spoken.ear.languages)
+            sound = sound.transcription_only() if handshake_info.request.transcribes else sound
         session = RealtimeSession(
             items,
             conversation_id=conversation_id,
             model=handshake_info.model.name,
             limits=handshake_info.limits,
             names_model=handshake_info.request.model is not None,
-            sound=None if self.spoken is None else AudioConfig.of(capabilities_of(self.spoken)),
+            sound=sound,
         )
-        if handshake_info.request.transcribes:
-            session.transcribe()
         encoder = RealtimeEventEncoder(items, session, after=handshake_info.request.after)
         codec = RealtimeCodec(encoder, conversation_id=conversation_id)
         connection = Connection(
@@ -290,11 +275,6 @@ class RealtimeEndpoint(SessionEndpoint):
         except Refused as refused:
             raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
         connection.publish(shown.page)
-
-
-def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
-    """Return what a voice service offers."""
-    return AudioCapabilities(voices=voice_service.voices, languages=voice_service.ear.languages)
 
 
 def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
@@ -405,10 +385,11 @@ class RealtimeHandler:
                 return self._require_voice().clear_output()
             case InputClear():
                 self._require_voice().clear()
-            case SessionUpdate():
-                self._updated(connection, self._session.update(event))
-            case TranscriptionUpdate():
-                self._updated(connection, self._session.update_beta(event))
+            case SessionUpdate() | TranscriptionUpdate():
+                updated = self._session.update(event)
+                if self._voice_connection is not None:
+                    self._voice_connection.changed()
+                connection.push(RealtimeFrame(events=(updated,)))
             case ItemCreate():
                 connection.push(RealtimeFrame(events=self._session.create(event)))
             case ItemRetrieve():
@@ -417,15 +398,10 @@ class RealtimeHandler:
                 raise TypeError(f"{type(event).__name__} is not answered at once.")
         return None
 
-    def _updated(self, connection: Connection, updated: ServerEvent) -> None:
-        if self._voice_connection is not None:
-            self._voice_connection.changed()
-        connection.push(RealtimeFrame(events=(updated,)))
-
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
         """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._session.ask(event)
-        request_id = self._session.pending_request_id
+        request_id = self._session.asked
         sound = self._session.begun.sound
         try:
             slow = self._submit(connection, first, sound)
@@ -510,16 +486,16 @@ class RealtimeHandler:
         return new if new.content is None else msgspec.structs.replace(new, content=parts)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
-        """Delete an item. Raises InvalidEvent, and Refused if others follow the item."""
+        """Delete an item; one of a reply is rolled back with its exchange, whose message waits again here.
+
+        Raises InvalidEvent, and Refused if others follow the item.
+        """
         connection.caller.grant.check(KeyScope.MANAGE)
         deleted = self._session.delete(event.item_id)
-        if isinstance(deleted, str):
-            await self._roll_back(connection, deleted)
-        else:
+        if not isinstance(deleted, str):
             connection.push(RealtimeFrame(events=(deleted,)))
-
-    async def _roll_back(self, connection: Connection, turn_id: str) -> None:
-        """Roll back an exchange for all connections; in this session its message waits again. Raises Refused."""
+            return
+        turn_id = deleted
         removed = asyncio.Event()
         self._encoder.on_removed[turn_id] = removed.set
         try:

@@ -48,9 +48,7 @@ from connections.api.realtime.events import (
 from connections.api.realtime.settings import (
     AudioConfig,
     Settings,
-    beta_transcription_view,
     reject_changes,
-    transcription_only,
     with_beta_options,
     with_response_options,
     with_session_options,
@@ -86,11 +84,10 @@ IMAGE_PART = "input_image"
 class PendingTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is not accepted yet: the items that it answers, and what its client wants repeated.
 
-    `request_id`: its `client_msg_id`, or the turn whose calls it follows. `overrides_instructions`: it has instructions of its own, which the
+    Its `request_id` is its `client_msg_id`, or the turn whose calls it follows. `overrides_instructions`: it has instructions of its own, which the
     store takes for the conversation's. `speaks`: its reply is spoken. `shown`: where its images stand, and their details.
     """
 
-    request_id: str
     items: tuple[str, ...]
     overrides_instructions: bool
     max_output_tokens: TokenLimit
@@ -126,40 +123,27 @@ class RealtimeSession:
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self.settings = Settings(sound=sound)
         self.begun = self.settings  # the settings of this session's newest exchange
-        self._pending: PendingTurn | None = None
-        self._pending_speech: dict[str, PendingTurn] = {}  # spoken turns, by `request_id`
+        self.asked: str | None = None  # the `request_id` of the pending turn that is not spoken
+        self._pending: dict[str, PendingTurn] = {}  # by `request_id`
         self._overrides_instructions = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
         """Return the first event of a session."""
         return SessionCreated(session=self._session())
 
-    def update(self, event: SessionUpdate) -> ServerEvent:
-        """Change the settings of replies. Raises InvalidEvent."""
-        settings = with_session_options(self.settings, event.session, self._limits)
-        if settings.transcribes:
-            self._refuse_with_items()
-        self.settings = settings
-        return SessionUpdated(session=self._session())
-
-    def update_beta(self, event: TranscriptionUpdate) -> ServerEvent:
-        """Change the settings of transcriptions, as the API's beta names them. Raises InvalidEvent."""
-        settings = with_beta_options(self.settings, event.session)
-        self._refuse_with_items()
-        self.settings = settings
-        assert settings.sound is not None  # noqa: S101 - it was changed
-        return TranscriptionUpdated(session=beta_transcription_view(settings.sound, self._session_id))
-
-    def transcribe(self) -> None:
-        """Begin as a session that only transcribes."""
-        assert self.settings.sound is not None  # noqa: S101 - such a session is not admitted otherwise
-        self.settings = msgspec.structs.replace(self.settings, sound=transcription_only(self.settings.sound))
-
-    def _refuse_with_items(self) -> None:
-        """Raise InvalidEvent if a session for replies has items."""
-        if not self.settings.transcribes and any(self._items):
+    def update(self, event: SessionUpdate | TranscriptionUpdate) -> ServerEvent:
+        """Change the settings of replies or, as the API's beta names them, of transcriptions. Raises InvalidEvent."""
+        if isinstance(event, TranscriptionUpdate):
+            settings = with_beta_options(self.settings, event.session)
+        else:
+            settings = with_session_options(self.settings, event.session, self._limits)
+        if settings.transcribes and not self.settings.transcribes and any(self._items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
+        self.settings = settings
+        if isinstance(event, TranscriptionUpdate) and settings.sound is not None:
+            return TranscriptionUpdated(session=settings.sound.beta_view(self._session_id))
+        return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
         """Insert an item without images. Raises InvalidEvent."""
@@ -187,7 +171,7 @@ class RealtimeSession:
         if item.state is ItemState.WAITING:
             self._items.remove(item_id)
             return ItemDeleted(item_id=item_id)
-        if self._pending or item.status == "in_progress":
+        if self.asked or item.status == "in_progress":
             raise InvalidEvent(
                 "A reply is being written.", field="item_id", code="item_delete_invalid_item_id"
             )
@@ -203,21 +187,21 @@ class RealtimeSession:
     def _submit_tool_outputs(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
         """Return the outputs of open calls. Raises InvalidEvent."""
         options, calls = event.response or ResponseOptions(), self._items.open_calls()
-        if self._pending or self._is_writing():
+        if self.asked or self._is_writing():
             self._refuse_response()
         reject_changes(self.begun, options, self._limits)
         outcomes = {item.call_id: item for item in self._items.waiting("tool")}
         if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
             why = f'The call "{missing[0]}" has no output: create its function_call_output, or cancel the response.'
             raise InvalidEvent(why, code="missing_function_call_output")
-        self._pending = PendingTurn(
-            request_id=calls[-1].turn_id,
+        self.asked = calls[-1].turn_id
+        pending = self._pending[self.asked] = PendingTurn(
             items=tuple(item.item_id for item in outcomes.values()),
             overrides_instructions=self._overrides_instructions,
             max_output_tokens=self.begun.max_output_tokens,
             metadata=options.metadata,
         )
-        self._items.change(self._pending.items, state=ItemState.PENDING)
+        self._items.change(pending.items, state=ItemState.PENDING)
         return tuple(
             frames.ToolResult(
                 ref=event.ref,
@@ -233,7 +217,7 @@ class RealtimeSession:
         options = event.response or ResponseOptions()
         settings = with_response_options(self.settings, options, self._limits)
         everything = self._items.waiting()
-        if self._pending or not everything:
+        if self.asked or not everything:
             self._refuse_response()
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
@@ -245,10 +229,10 @@ class RealtimeSession:
             on_busy="enqueue" if settings.speaks else "reject",
         )
         overrides = settings.instructions != self.settings.instructions
-        send, self._pending = self._after_items(
+        self.asked = send.client_msg_id
+        return self._after_items(
             send, waiting, settings, overrides_instructions=overrides, metadata=options.metadata
         )
-        return send
 
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
@@ -258,9 +242,7 @@ class RealtimeSession:
         others = [one for one in self._items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
         send = msgspec.structs.replace(send, ref=None)
-        send, pending = self._after_items(send, waiting, self.settings, own=(item_id,))
-        self._pending_speech[send.client_msg_id] = pending
-        return send
+        return self._after_items(send, waiting, self.settings, own=(item_id,))
 
     def _after_items(
         self,
@@ -271,13 +253,12 @@ class RealtimeSession:
         overrides_instructions: bool = False,
         metadata: Metadata | None = None,
         own: tuple[str, ...] = (),
-    ) -> tuple[frames.Send, PendingTurn]:
-        """Return `send` with what the items say before its own content, and its pending turn."""
+    ) -> frames.Send:
+        """Return `send` with what the items say before its own content; its turn is pending from now on."""
         self.begun = settings
         contents = [(item.text, item.images) for item in waiting]
         content, images = together([*contents, (send.content, ())] if send.content else contents, SEPARATOR)
-        pending = PendingTurn(
-            request_id=send.client_msg_id,
+        pending = self._pending[send.client_msg_id] = PendingTurn(
             items=(*(item.item_id for item in waiting), *own),
             overrides_instructions=overrides_instructions,
             max_output_tokens=settings.max_output_tokens,
@@ -286,7 +267,7 @@ class RealtimeSession:
             shown=tuple((image.at, image.detail) for image in images),
         )
         self._items.change(pending.items, state=ItemState.PENDING)
-        message = msgspec.structs.replace(
+        return msgspec.structs.replace(
             send,
             content=content,
             attachments=tuple(image.digest for image in images),
@@ -294,7 +275,6 @@ class RealtimeSession:
             tools=settings.tools,
             tool_choice=settings.tool_choice,
         )
-        return message, pending
 
     def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
@@ -325,18 +305,13 @@ class RealtimeSession:
 
     def image_positions(self, request_id: str) -> ImagePositions:
         """Return the positions of a pending message's images, and their details."""
-        pending = self._pending_speech.get(request_id, self._pending)
-        return pending.shown if pending is not None and pending.request_id == request_id else ()
+        pending = self._pending.get(request_id)
+        return () if pending is None else pending.shown
 
     @property
     def max_images(self) -> int:
         """How many images may wait; 0: the model takes none."""
         return self._limits.max_images
-
-    @property
-    def pending_request_id(self) -> str | None:
-        """The `request_id` of the turn that waits to be accepted."""
-        return None if self._pending is None else self._pending.request_id
 
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
@@ -347,21 +322,14 @@ class RealtimeSession:
 
     def forget(self, item: Item) -> None:
         """Forget an item that is gone, and any pending turn with it."""
-        if self._pending is not None and item.item_id in self._pending.items:
-            self._pending = None
-        for request_id in [
-            one for one, pending in self._pending_speech.items() if item.item_id in pending.items
-        ]:
-            del self._pending_speech[request_id]
+        for request_id in [one for one, turn in self._pending.items() if item.item_id in turn.items]:
+            self._pop_pending(request_id)
 
     def _pop_pending(self, request_id: str | None) -> PendingTurn | None:
         """Remove and return a pending turn."""
-        if request_id in self._pending_speech:
-            return self._pending_speech.pop(request_id)
-        if request_id is None or request_id != self.pending_request_id:
-            return None
-        pending, self._pending = self._pending, None
-        return pending
+        if request_id == self.asked:
+            self.asked = None
+        return None if request_id is None else self._pending.pop(request_id, None)
 
     def _message_item(self, new: NewItem, known: Mapping[str, Image]) -> Item:
         """Raises InvalidEvent."""
@@ -423,7 +391,7 @@ class RealtimeSession:
         return any(item.status == "in_progress" for item in self._items)
 
     def _refuse_response(self) -> None:
-        if self._pending or self._is_writing():
+        if self.asked or self._is_writing():
             raise InvalidEvent("A reply is being written.", code="conversation_already_has_active_response")
         raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
 

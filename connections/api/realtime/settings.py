@@ -180,7 +180,7 @@ def _with_transcription_options(settings: Settings, options: SessionOptions) -> 
         if getattr(options, field) not in (UNSET, NULL, None):
             why = "is an option of replies, which a transcription session does not write: leave it out."
             raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
-    sound = transcription_only(with_audio_options(settings.sound, options.audio, NULL, "session"))
+    sound = with_audio_options(settings.sound, options.audio, NULL, "session").transcription_only()
     return msgspec.structs.replace(settings, sound=sound)
 
 
@@ -193,17 +193,6 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
             code="unsupported_parameter",
         )
     return _checked(settings, options, limits, "response")
-
-
-def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
-    """The same by the names of the API's beta."""
-    kind = named_format(sound.input).type
-    return BetaTranscriptionSession(
-        id=session_id,
-        input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
-        input_audio_transcription=sound.transcription or Transcription(),
-        turn_detection=with_defaults(sound.detection),
-    )
 
 
 def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) -> None:
@@ -250,18 +239,15 @@ def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings
         effort = None if options.reasoning is None else options.reasoning.effort
         changed["effort"] = "off" if effort == "none" else effort
     if not isinstance(options.tools, UnsetType):
-        changed["tools"] = _tools(options.tools or (), f"{where}.tools")
+        given = options.tools or ()
+        if len(given) > frames.MAX_TOOLS:
+            raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=f"{where}.tools")
+        changed["tools"] = tuple(_tool(one, f"{where}.tools[{at}]") for at, one in enumerate(given))
     if not isinstance(options.tool_choice, UnsetType):
         changed["tool_choice"] = _choice(options.tool_choice, f"{where}.tool_choice")
     if settings.sound is not None:
         changed["sound"] = with_audio_options(settings.sound, options.audio, options.output_modalities, where)
     return msgspec.structs.replace(settings, **changed)
-
-
-def _tools(given: Sequence[Tool], where: str) -> tuple[frames.OfferedTool, ...]:
-    if len(given) > frames.MAX_TOOLS:
-        raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
-    return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
 
 
 def _tool(given: Tool, where: str) -> frames.OfferedTool:
@@ -300,20 +286,15 @@ def _input(sound: AudioConfig) -> InputSettings:
     )
 
 
-class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server offers. `voices`: the default first; none: replies are text. `languages`: empty: any."""
-
-    voices: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-
-
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
 
+    `voices`: those of the server, the default first; none: replies are text. `languages`: the recognizer's; empty: any.
     `transcribes`: there are no replies.
     """
 
-    capabilities: AudioCapabilities
+    voices: tuple[str, ...]
+    languages: tuple[str, ...]
     speaks: bool
     input: AudioInput = AudioInput()
     output: AudioOutput = AudioOutput()
@@ -322,9 +303,24 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     transcribes: bool = False
 
     @classmethod
-    def of(cls, capabilities: AudioCapabilities) -> AudioConfig:
+    def of(cls, voices: tuple[str, ...], languages: tuple[str, ...] = ()) -> AudioConfig:
         """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
-        return cls(capabilities=capabilities, speaks=bool(capabilities.voices))
+        return cls(voices=voices, languages=languages, speaks=bool(voices))
+
+    def transcription_only(self) -> AudioConfig:
+        """Return the settings of a session that only transcribes."""
+        transcription = self.transcription or Transcription()
+        return msgspec.structs.replace(self, speaks=False, transcribes=True, transcription=transcription)
+
+    def beta_view(self, session_id: str) -> BetaTranscriptionSession:
+        """Return a session that only transcribes, by the names of the API's beta."""
+        kind = named_format(self.input).type
+        return BetaTranscriptionSession(
+            id=session_id,
+            input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
+            input_audio_transcription=self.transcription or Transcription(),
+            turn_detection=with_defaults(self.detection),
+        )
 
     @property
     def creates(self) -> bool:
@@ -340,7 +336,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def voice(self) -> str | None:
         """The voice of replies."""
-        return self.output.voice or next(iter(self.capabilities.voices), None)
+        return self.output.voice or next(iter(self.voices), None)
 
     def start(self, conversation_id: str) -> AudioStart:
         """Return the frame that begins to listen with these settings. If the client leaves, its reply ends."""
@@ -355,19 +351,13 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def transcription_only(settings: AudioConfig) -> AudioConfig:
-    """Return the settings of a session that only transcribes."""
-    return msgspec.structs.replace(
-        settings, speaks=False, transcribes=True, transcription=settings.transcription or Transcription()
-    )
-
-
 def with_audio_options(
     settings: AudioConfig, audio: msgspec.Raw, modalities: msgspec.Raw, where: str
 ) -> AudioConfig:
     """Return the settings with the given options changed. Raises InvalidEvent, which names the field."""
     named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
-    settings = _with_modalities(settings, named, f"{where}.output_modalities")
+    if named is not None:
+        settings = _with_modalities(settings, named, f"{where}.output_modalities")
     options: AudioOptions | None = _decoded(audio, AudioOptions | None, f"{where}.audio")
     if options is None:
         return settings
@@ -412,13 +402,11 @@ def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
         raise InvalidEvent(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
 
 
-def _with_modalities(settings: AudioConfig, named: Sequence[str] | None, field: str) -> AudioConfig:
-    if named is None:
-        return settings
+def _with_modalities(settings: AudioConfig, named: Sequence[str], field: str) -> AudioConfig:
     if not named or not _MODALITIES.issuperset(named):
         raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
     speaks = "audio" in named
-    if speaks and not settings.capabilities.voices:
+    if speaks and not settings.voices:
         raise InvalidEvent('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
     return msgspec.structs.replace(settings, speaks=speaks)
 
@@ -431,7 +419,11 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
         _check(options.turn_detection, f"{field}.turn_detection")
         settings = msgspec.structs.replace(settings, detection=options.turn_detection)
     if not isinstance(options.transcription, UnsetType):
-        _check_language(options.transcription, settings.capabilities, f"{field}.transcription.language")
+        named = None if options.transcription is None else options.transcription.language
+        language = (named or "").partition("-")[0].lower()
+        if language and settings.languages and language not in settings.languages:
+            why = f"must be one of {', '.join(settings.languages)}."
+            raise InvalidEvent(why, field=f"{field}.transcription.language")
         settings = msgspec.structs.replace(settings, transcription=options.transcription)
     return settings
 
@@ -443,7 +435,7 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
         output = msgspec.structs.replace(output, format=coding, rate=rate)
     if not isinstance(options.voice, UnsetType):
         output = msgspec.structs.replace(
-            output, voice=_voice(options.voice, settings.capabilities, f"{field}.voice")
+            output, voice=_voice(options.voice, settings.voices, f"{field}.voice")
         )
     if options.speed not in {UNSET, None, 1}:
         raise InvalidEvent(
@@ -464,21 +456,13 @@ def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
     return coding, rate
 
 
-def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, field: str) -> str | None:
+def _voice(requested: str | VoiceId | None, voices: tuple[str, ...], field: str) -> str | None:
     name = requested.id if isinstance(requested, VoiceId) else requested
-    if name in capabilities.voices:
+    if name in voices:
         return name
-    if name is None or name in VOICES or not capabilities.voices:
+    if name is None or name in VOICES or not voices:
         return None
-    raise InvalidEvent(
-        f"is not a voice of this server. Available voices include {capabilities.voices[0]}.", field=field
-    )
-
-
-def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
-    language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
-    if language and capabilities.languages and language not in capabilities.languages:
-        raise InvalidEvent(f"must be one of {', '.join(capabilities.languages)}.", field=field)
+    raise InvalidEvent(f"is not a voice of this server. Available voices include {voices[0]}.", field=field)
 
 
 def _check(requested: Detection | None, field: str) -> None:

@@ -371,7 +371,7 @@ class Sessions(RuleBasedStateMachine):
         try:
             self.pending_request_id = known_by(self.session.session.ask(ResponseCreate()))
         except InvalidEvent:
-            assert self.pending_request_id or not waiting or self.session.session.pending_request_id
+            assert self.pending_request_id or not waiting or self.session.session.asked
 
     def go_on(self) -> None:
         open_calls = [item.call_id for item in self.session.items.open_calls()]
@@ -379,9 +379,7 @@ class Sessions(RuleBasedStateMachine):
             results = self.session.session.ask(ResponseCreate())
         except InvalidEvent:
             waiting = {item.call_id for item in self.session.items.waiting("tool")}
-            assert (
-                self.running or self.session.session.pending_request_id or not waiting.issuperset(open_calls)
-            )
+            assert self.running or self.session.session.asked or not waiting.issuperset(open_calls)
             return
         sent = [one for one in results if isinstance(one, frames.ToolResult)]
         for one in sent:

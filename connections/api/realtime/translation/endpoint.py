@@ -292,14 +292,10 @@ class TranslationsHandler:
     async def _step(self, connection: Connection) -> bool:
         """Process part of the queue; return whether there may be more. Refusals are sent, their text is dropped."""
         part, current = self._session.queue.head(), self._encoder.current
-        if current is not None and (
-            self._session.is_closing if part is None else part.options != self._options
-        ):
-            await self._grow(
-                connection,
-                current,
-                QueuedText("", self._options or self._session.settings.options, ends=True),
-            )
+        options = self._session.settings.options if part is None else part.options
+        is_last = options != self._options or (part is None and self._session.is_closing)
+        if current is not None and is_last:
+            await self._grow(connection, current, QueuedText("", self._options or options, ends=True))
         elif part is None:
             return await self._close(connection)
         elif current is not None:

@@ -103,22 +103,18 @@ class TranslationSession:
         """Change options for later text. Raises InvalidEvent; BadParams if the model can't follow."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
-        interpreting, facts = settings.options.interpreting(), self._facts()
-        if interpreting is not None and facts is not None:
-            Translator.refuse_unable(facts, interpreting)
-        self._refuse_unknown(settings.options.voice)
+        options, facts = settings.options, self._facts()
+        if options.target is not None and facts is not None:
+            policy = options.publish_policy
+            wanted = SourceState(options.source, options.target, policy, options.wait_words)
+            Translator.refuse_unable(facts, wanted)
+        if options.voice is not None and options.voice not in self._voices:
+            why = "is not available: this server has no voice."
+            if self._voices:
+                why = f"is not a voice of this server. Available voices include {self._voices[0]}."
+            raise InvalidEvent(why, field=_VOICE)
         self.settings = settings
-        self.queue.add("", settings.options)
         return SessionUpdated(session=self._shown())
-
-    def _refuse_unknown(self, voice: str | None) -> None:
-        if voice is None or voice in self._voices:
-            return
-        if not self._voices:
-            raise InvalidEvent("is not available: this server has no voice.", field=_VOICE)
-        raise InvalidEvent(
-            f"is not a voice of this server. Available voices include {self._voices[0]}.", field=_VOICE
-        )
 
     def append(self, text: str, ref: str | None) -> None:
         """Add text; empty text has no effect. Raises InvalidEvent, Overloaded."""
@@ -145,13 +141,17 @@ class TranslationSession:
             raise InvalidEvent(_CLOSING, field="type", code="session_closing")
 
     def _shown(self) -> Session:
+        options = self.settings.options
         return Session(
             id=self._session_id,
             model=self.model,
             expires_at=self._expires_at,
-            audio=self.settings.shown(),
-            publish_policy=self.settings.options.publish_policy,
-            wait_words=self.settings.options.wait_words,
+            audio=Audio(
+                Input(transcription=self.settings.transcription, language=options.source),
+                Output(language=options.target, voice=options.voice),
+            ),
+            publish_policy=options.publish_policy,
+            wait_words=options.wait_words,
             conversation_id=self.conversation_id,
         )
 
@@ -181,12 +181,6 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             wait_words=self.wait_words,
         )
 
-    def interpreting(self) -> SourceState | None:
-        """Return what to ask of the model; None without a target."""
-        if self.target is None:
-            return None
-        return SourceState(self.source, self.target, self.publish_policy, self.wait_words)
-
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a session. `transcription`: the source is sent, too."""
@@ -207,13 +201,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
         return Settings(options=options, transcription=_value_or(given.transcription, self.transcription))
 
-    def shown(self) -> Audio:
-        """Return the settings as the session shows them."""
-        return Audio(
-            Input(transcription=self.transcription, language=self.options.source),
-            Output(language=self.options.target, voice=self.options.voice),
-        )
-
 
 def _value_or(value: T | UnsetType, before: T) -> T:
     return before if isinstance(value, UnsetType) else value
@@ -232,7 +219,7 @@ class QueuedText(msgspec.Struct, frozen=True):
 
 
 class InputQueue:
-    """The waiting parts. `chars`: their length. Only the last one may be empty: it has new options."""
+    """The waiting parts. `chars`: their length."""
 
     __slots__ = ("_parts", "chars")
 
@@ -247,28 +234,16 @@ class InputQueue:
         """Add text. Raises Overloaded."""
         if self.chars + len(text) > MAX_QUEUED_CHARS:
             raise Overloaded(f"{self.chars} characters are waiting for translation; append more in a moment.")
-        if text and self._begins(options) and self._filled >= MAX_QUEUED_PARTS:
+        if self._parts and self._parts[-1].options == options:
+            last = self._parts.pop()
+            self._parts.append(QueuedText(last.text + text, options, ref=ref or last.ref))
+        elif len(self._parts) >= MAX_QUEUED_PARTS:
             raise Overloaded(
-                f"{self._filled} pieces in changing languages are waiting for translation; append more in a moment."
+                f"{len(self)} pieces in changing languages are waiting for translation; append more in a moment."
             )
+        else:
+            self._parts.append(QueuedText(text, options, ref=ref))
         self.chars += len(text)
-        if self._parts and not self._parts[-1].text:  # the only part without text is the last one
-            self._parts.pop()
-        last = (
-            self._parts.pop()
-            if self._parts and self._parts[-1].options == options
-            else QueuedText("", options)
-        )
-        self._parts.append(QueuedText(last.text + text, options, ref=ref or last.ref))
-
-    @property
-    def _filled(self) -> int:
-        return len(self._parts) - (bool(self._parts) and not self._parts[-1].text)
-
-    def _begins(self, options: TranslationOptions) -> bool:
-        """Whether text with these options is a new part."""
-        last = next((part for part in reversed(self._parts) if part.text), None)
-        return last is None or last.options != options
 
     def head(self) -> QueuedText | None:
         """Return what is translated next; None if nothing waits."""

@@ -22,7 +22,7 @@ from connections.api.realtime.events import (
     TranscriptCompleted,
 )
 from connections.api.realtime.session import Items, RealtimeSession
-from connections.api.realtime.settings import AudioCapabilities, AudioConfig
+from connections.api.realtime.settings import AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
@@ -163,7 +163,7 @@ class SessionHarness:
             sessions=cast("Sessions", self.person), ear=self.ear, voice=Beeps(), slots=slots
         )
         self.items = Items()
-        sound = AudioConfig.of(AudioCapabilities(voices=("beep",), languages=("en", "de")))
+        sound = AudioConfig.of(("beep",), ("en", "de"))
         self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
         self.encoder = RealtimeEventEncoder(self.items, self.session)
         self.mic = self.person.mic = RealtimeVoiceConnection(

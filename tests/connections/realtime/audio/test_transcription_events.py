@@ -10,7 +10,7 @@ import pytest
 from connections.api.realtime.encoder import RealtimeEventEncoder
 from connections.api.realtime.events import ResponseCreate, ServerEvent, SessionUpdate
 from connections.api.realtime.session import MAX_WAITING, SEPARATOR, Items, ItemState, RealtimeSession
-from connections.api.realtime.settings import AudioCapabilities, AudioConfig
+from connections.api.realtime.settings import AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import Connection
 from connections.protocol.frames import Frame, Send
@@ -27,7 +27,7 @@ class SessionHarness:
 
     def __init__(self, **detection: Any) -> None:
         self.items = Items()
-        sound = AudioConfig.of(AudioCapabilities(voices=("en-us",), languages=("en",)))
+        sound = AudioConfig.of(("en-us",), ("en",))
         self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
         self.encoder = RealtimeEventEncoder(self.items, self.session)
         self.frames: list[Frame] = []
