@@ -56,7 +56,6 @@ from connections.api.realtime.events import (
 )
 from connections.api.realtime.session import (
     Item,
-    Items,
     ItemState,
     PendingTurn,
     RealtimeSession,
@@ -129,12 +128,12 @@ class RealtimeEventEncoder:
     the spoken replies.
     """
 
-    def __init__(self, items: Items, session: RealtimeSession, *, after: str | None = None) -> None:
+    def __init__(self, session: RealtimeSession, *, after: str | None = None) -> None:
         self.on_removed: dict[str, Callable[[], None]] = {}
         self.spoken = SpokenReplies(monotonic)
         self._after = after
-        self._items = items
-        self._session = session
+        self.session = session
+        self._items = session.items
         self._replies: dict[str, Reply] = {}
         self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
         self._has_gap = False  # after a gap, an unknown parent may be on this branch
@@ -200,7 +199,7 @@ class RealtimeEventEncoder:
         continued = (one.text for one in self._items.stored() if one.message_id == accepted.continues)
         text = next(continued, "") if accepted.continues else ""  # the new item begins with it
         gone = self._drop_other_branch(accepted)
-        pending = self._session.accept(accepted)
+        pending = self.session.accept(accepted)
         message = self._foreign_message(accepted)
         exchange = self._items.first_turn_of(accepted.message_id)
         return [*gone, *message, *self._begin(accepted.turn_id, text, pending, exchange=exchange)]
@@ -245,7 +244,7 @@ class RealtimeEventEncoder:
         reply = self._replies[turn_id] = Reply(
             response_id=response_id(turn_id),
             item_id=text_item_id(turn_id),
-            conversation_id=self._session.conversation_id,
+            conversation_id=self.session.conversation_id,
             max_output_tokens="inf" if pending is None else pending.max_output_tokens,
             metadata=None if pending is None else pending.metadata,
             speaks=pending is not None and pending.speaks,
@@ -355,7 +354,7 @@ class RealtimeEventEncoder:
                 gone[outcome.item_id] = outcome
         for item in gone.values():
             self._items.remove(item.item_id)
-            self._session.forget(item)
+            self.session.forget(item)
             if not item.call_id:
                 self._replies.pop(item.turn_id, None)
         return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.sent]
@@ -598,10 +597,9 @@ class EventLines:
 class RealtimeCodec(EventLines):
     """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
 
-    def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
+    def __init__(self, encoder: RealtimeEventEncoder) -> None:
         super().__init__(encoder.encode)
         self._encoder = encoder
-        self._conversation_id = conversation_id
         self._delta = b'%b"%b_' % (_DELTA, self.event_ids.encode())
 
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
@@ -621,7 +619,7 @@ class RealtimeCodec(EventLines):
         return frames.Cancel(
             ref=event.ref,
             turn_id=turn_id,
-            conversation_id=self._conversation_id if turn_id is None else None,
+            conversation_id=self._encoder.session.conversation_id if turn_id is None else None,
         )
 
     def encode(self, frame: Frame) -> bytes:

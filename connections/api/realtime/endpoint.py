@@ -39,7 +39,6 @@ from connections.api.realtime.events import (
     TranscriptionUpdate,
 )
 from connections.api.realtime.session import (
-    Items,
     RealtimeSession,
     has_images,
     inline_image_bytes,
@@ -216,21 +215,20 @@ class RealtimeEndpoint(SessionEndpoint):
     async def serve(self, socket: WebSocketTransport, handshake_info: SessionContext) -> None:
         """Serve one session. Raises Close, Disconnected."""
         socket.accept_large_messages(LargeMessageLease(self.limiters.bodies, handshake_info.caller.subject))
-        items, conversation_id = Items(), handshake_info.request.conversation_id
+        conversation_id = handshake_info.request.conversation_id
         sound = None
         if self.spoken is not None:
             sound = AudioConfig.of(self.spoken.voices, self.spoken.ear.languages)
             sound = sound.transcription_only() if handshake_info.request.transcribes else sound
         session = RealtimeSession(
-            items,
             conversation_id=conversation_id,
             model=handshake_info.model.name,
             limits=handshake_info.limits,
             names_model=handshake_info.request.model is not None,
             sound=sound,
         )
-        encoder = RealtimeEventEncoder(items, session, after=handshake_info.request.after)
-        codec = RealtimeCodec(encoder, conversation_id=conversation_id)
+        encoder = RealtimeEventEncoder(session, after=handshake_info.request.after)
+        codec = RealtimeCodec(encoder)
         connection = Connection(
             MultilineTransport(socket),
             caller=handshake_info.caller,
@@ -241,16 +239,9 @@ class RealtimeEndpoint(SessionEndpoint):
         )
         voice_connection = None
         if self.spoken is not None:
-            voice_connection = RealtimeVoiceConnection(
-                self.spoken,
-                connection,
-                items=items,
-                session=session,
-                replies=encoder.spoken,
-            )
+            voice_connection = RealtimeVoiceConnection(self.spoken, connection, encoder)
         inner = self.frames(handshake_info.limits, voice_connection)
         handler = RealtimeHandler(
-            session=session,
             encoder=encoder,
             inner=inner,
             sessions=self.sessions,
@@ -292,14 +283,13 @@ class RealtimeHandler:
     def __init__(
         self,
         *,
-        session: RealtimeSession,
         encoder: RealtimeEventEncoder,
         inner: Handler[ClientMessage],
         sessions: Sessions,
         take_read: Callable[[Subject], None],
         voice_connection: RealtimeVoiceConnection | None = None,
     ) -> None:
-        self._session = session
+        self._session = encoder.session
         self._encoder = encoder
         self._inner = inner
         self._sessions = sessions

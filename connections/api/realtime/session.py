@@ -105,7 +105,6 @@ class RealtimeSession:
 
     def __init__(
         self,
-        items: Items,
         *,
         conversation_id: str,
         model: str,
@@ -114,7 +113,7 @@ class RealtimeSession:
         sound: AudioConfig | None = None,
     ) -> None:
         self.conversation_id = conversation_id
-        self._items = items
+        self.items = Items()
         self._model = model
         self._requested_model = model if names_model else None
         # Items that wait for a reply are kept here, and become one message.
@@ -137,7 +136,7 @@ class RealtimeSession:
             settings = with_beta_options(self.settings, event.session)
         else:
             settings = with_session_options(self.settings, event.session, self._limits)
-        if settings.transcribes and not self.settings.transcribes and any(self._items):
+        if settings.transcribes and not self.settings.transcribes and any(self.items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
         self.settings = settings
@@ -159,7 +158,7 @@ class RealtimeSession:
             self._check_waiting_limits(item)
         named = item.named()
         is_long = sum(len(image.data) for image in item.images) > MAX_ECHO_BYTES
-        return complete_item(self._items.create(named, after=after), (named if is_long else item).shown())
+        return complete_item(self.items.create(named, after=after), (named if is_long else item).shown())
 
     def retrieve(self, event: ItemRetrieve) -> ServerEvent:
         """Return an item as it is now. Raises InvalidEvent."""
@@ -169,7 +168,7 @@ class RealtimeSession:
         """Delete a waiting item; for an item of a reply, return the turn to roll back. Raises InvalidEvent."""
         item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is ItemState.WAITING:
-            self._items.remove(item_id)
+            self.items.remove(item_id)
             return ItemDeleted(item_id=item_id)
         if self.asked or item.status == "in_progress":
             raise InvalidEvent(
@@ -178,19 +177,19 @@ class RealtimeSession:
         if item.role == "user":
             why = "The item was answered. Delete the reply first."
             raise InvalidEvent(why, field="item_id", code="item_delete_invalid_item_id")
-        return self._items.of_reply_chain(item.turn_id)[-1].turn_id
+        return self.items.of_reply_chain(item.turn_id)[-1].turn_id
 
     def ask(self, event: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
         """Return what begins the next reply: outputs of open calls, else all waiting messages. Raises InvalidEvent."""
-        return self._submit_tool_outputs(event) if self._items.open_calls() else (self._send(event),)
+        return self._submit_tool_outputs(event) if self.items.open_calls() else (self._send(event),)
 
     def _submit_tool_outputs(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
         """Return the outputs of open calls. Raises InvalidEvent."""
-        options, calls = event.response or ResponseOptions(), self._items.open_calls()
+        options, calls = event.response or ResponseOptions(), self.items.open_calls()
         if self.asked or self._is_writing():
             self._refuse_response()
         reject_changes(self.begun, options, self._limits)
-        outcomes = {item.call_id: item for item in self._items.waiting("tool")}
+        outcomes = {item.call_id: item for item in self.items.waiting("tool")}
         if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
             why = f'The call "{missing[0]}" has no output: create its function_call_output, or cancel the response.'
             raise InvalidEvent(why, code="missing_function_call_output")
@@ -201,7 +200,7 @@ class RealtimeSession:
             max_output_tokens=self.begun.max_output_tokens,
             metadata=options.metadata,
         )
-        self._items.change(pending.items, state=ItemState.PENDING)
+        self.items.change(pending.items, state=ItemState.PENDING)
         return tuple(
             frames.ToolResult(
                 ref=event.ref,
@@ -216,7 +215,7 @@ class RealtimeSession:
         """Return the waiting messages as one. Raises InvalidEvent."""
         options = event.response or ResponseOptions()
         settings = with_response_options(self.settings, options, self._limits)
-        everything = self._items.waiting()
+        everything = self.items.waiting()
         if self.asked or not everything:
             self._refuse_response()
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
@@ -239,7 +238,7 @@ class RealtimeSession:
 
         `item_id`: of the words' item, new or not.
         """
-        others = [one for one in self._items.waiting() if one.item_id != item_id]
+        others = [one for one in self.items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
         send = msgspec.structs.replace(send, ref=None)
         return self._after_items(send, waiting, self.settings, own=(item_id,))
@@ -266,7 +265,7 @@ class RealtimeSession:
             speaks=settings.speaks,
             shown=tuple((image.at, image.detail) for image in images),
         )
-        self._items.change(pending.items, state=ItemState.PENDING)
+        self.items.change(pending.items, state=ItemState.PENDING)
         return msgspec.structs.replace(
             send,
             content=content,
@@ -279,12 +278,12 @@ class RealtimeSession:
     def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
         gone: list[ServerEvent] = []
-        waiting = self._items.waiting()
+        waiting = self.items.waiting()
         chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
         for item in [one for one in waiting if one.sound_ms is not None]:
             if len(waiting) - len(gone) < MAX_WAITING and chars <= self._limits.max_content_chars:
                 break
-            self._items.remove(item.item_id)
+            self.items.remove(item.item_id)
             chars -= len(item.text) + len(SEPARATOR)
             gone.append(ItemDeleted(item_id=item.item_id))
         return gone
@@ -294,7 +293,7 @@ class RealtimeSession:
         if (pending := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
-            self._items.change(
+            self.items.change(
                 pending.items,
                 state=ItemState.STORED,
                 turn_id=accepted.turn_id,
@@ -316,9 +315,9 @@ class RealtimeSession:
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
         if (pending := self._pop_pending(request_id)) is not None:
-            still = [one for one in self._items if one.state is ItemState.PENDING]
+            still = [one for one in self.items if one.state is ItemState.PENDING]
             mine = [one.item_id for one in still if one.item_id in pending.items]
-            self._items.change(mine, state=ItemState.WAITING)
+            self.items.change(mine, state=ItemState.WAITING)
 
     def forget(self, item: Item) -> None:
         """Forget an item that is gone, and any pending turn with it."""
@@ -340,15 +339,15 @@ class RealtimeSession:
 
     def _output_item(self, new: NewItem) -> Item:
         """Return the output of an open call as an item. Raises InvalidEvent."""
-        if new.call_id not in {call.call_id for call in self._items.open_calls()}:
+        if new.call_id not in {call.call_id for call in self.items.open_calls()}:
             why = f'The call "{new.call_id}" is not waiting for an output.' if new.call_id else "is missing."
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
-        if self._items.outcome(new.call_id) is not None:
+        if self.items.outcome(new.call_id) is not None:
             why = f'The call "{new.call_id}" already has an output.'
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
         if new.output is None:
             raise InvalidEvent("is missing.", field="item.output")
-        chars = len(new.output) + sum(len(item.text) for item in self._items.waiting("tool"))
+        chars = len(new.output) + sum(len(item.text) for item in self.items.waiting("tool"))
         if len(new.output) > self._limits.max_content_chars or chars > RESULTS_CHARS:
             why = f"may have at most {self._limits.max_content_chars} characters, and {RESULTS_CHARS} for all calls of a reply."
             raise InvalidEvent(why, field="item.output", code="content_too_long")
@@ -366,7 +365,7 @@ class RealtimeSession:
         )
 
     def _check_waiting_limits(self, item: Item) -> None:
-        waiting, limit, most = self._items.waiting(), self._limits.max_content_chars, self._limits.max_images
+        waiting, limit, most = self.items.waiting(), self._limits.max_content_chars, self._limits.max_images
         if len(waiting) >= MAX_WAITING:
             why = f"{MAX_WAITING} items are already waiting for a reply."
             raise InvalidEvent(why, field="item", code="too_many_items")
@@ -388,7 +387,7 @@ class RealtimeSession:
         return [item for item, so_far, shown in sizes if so_far <= max_chars and shown <= most]
 
     def _is_writing(self) -> bool:
-        return any(item.status == "in_progress" for item in self._items)
+        return any(item.status == "in_progress" for item in self.items)
 
     def _refuse_response(self) -> None:
         if self.asked or self._is_writing():
@@ -397,7 +396,7 @@ class RealtimeSession:
 
     def item(self, item_id: str, code: str) -> Item:
         """Return an item that the client knows. Raises InvalidEvent, with `code`."""
-        if (item := self._items.get(item_id)) is None or not item.sent:
+        if (item := self.items.get(item_id)) is None or not item.sent:
             raise InvalidEvent(
                 f'Item not found: "{item_id}". It never existed, or is too old.', field="item_id", code=code
             )

@@ -15,7 +15,7 @@ from math import inf
 
 import msgspec
 
-from connections.api.realtime.encoder import RealtimeFrame, Speculation, SpokenReplies, response_id
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, response_id
 from connections.api.realtime.events import (
     Cleared,
     Committed,
@@ -31,7 +31,7 @@ from connections.api.realtime.events import (
     TranscriptDelta,
     complete_item,
 )
-from connections.api.realtime.session import Item, Items, ItemState, RealtimeSession
+from connections.api.realtime.session import Item, ItemState
 from connections.api.realtime.settings import AudioConfig
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
@@ -76,18 +76,11 @@ class RealtimeVoiceConnection(VoiceConnection):
     reports_late = True
 
     def __init__(
-        self,
-        voice_service: VoiceService,
-        connection: Connection,
-        *,
-        items: Items,
-        session: RealtimeSession,
-        replies: SpokenReplies,
+        self, voice_service: VoiceService, connection: Connection, encoder: RealtimeEventEncoder
     ) -> None:
         super().__init__(voice_service, connection)
-        self._items = items
-        self._session = session
-        self._spoken_replies = replies
+        self._session = encoder.session
+        self._spoken_replies = encoder.spoken
         self._utterance = _Utterance()
         self._guess: tuple[str, str] | None = None  # its `request_id`, and the words understood at a pause
         self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
@@ -412,9 +405,9 @@ class RealtimeVoiceConnection(VoiceConnection):
         gone = self._session.evict_for(text) if state is ItemState.WAITING and not transcribes else []
         item = Item(item_id=utterance.item_id, role="user", text=text, state=state, sound_ms=0)
         if transcribes:
-            previous = self._items.store(msgspec.structs.replace(item, state=ItemState.STORED))
+            previous = self._session.items.store(msgspec.structs.replace(item, state=ItemState.STORED))
         else:
-            previous = self._items.create(item, after=None)
+            previous = self._session.items.create(item, after=None)
         shown = item.shown()
         if has_transcript and isinstance(shown, Message):
             shown = msgspec.structs.replace(shown, content=(SpokenContent("input_audio", None),))

@@ -22,7 +22,7 @@ from connections.api.realtime.events import (
     ResponseDone,
     ResponseOptions,
 )
-from connections.api.realtime.session import Items, ItemState, RealtimeSession, text_item_id
+from connections.api.realtime.session import ItemState, RealtimeSession, text_item_id
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.events import CallState, Deleted, Failure, Gap, Reason, Removed
@@ -41,9 +41,9 @@ class Session:
     """Both halves, and a client that hears what is told."""
 
     def __init__(self, *, after: str | None = None) -> None:
-        self.items = Items()
-        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS)
-        self.encoder = RealtimeEventEncoder(self.items, self.session, after=after)
+        self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS)
+        self.items = self.session.items
+        self.encoder = RealtimeEventEncoder(self.session, after=after)
         self.mirror = ClientMirror()
 
     def deliver(self, frame: frames.Frame) -> list[Any]:

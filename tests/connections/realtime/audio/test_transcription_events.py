@@ -9,7 +9,7 @@ import pytest
 
 from connections.api.realtime.encoder import RealtimeEventEncoder
 from connections.api.realtime.events import ResponseCreate, ServerEvent, SessionUpdate
-from connections.api.realtime.session import MAX_WAITING, SEPARATOR, Items, ItemState, RealtimeSession
+from connections.api.realtime.session import MAX_WAITING, SEPARATOR, ItemState, RealtimeSession
 from connections.api.realtime.settings import AudioConfig
 from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import Connection
@@ -26,17 +26,15 @@ class SessionHarness:
     """A session, and what its client is told."""
 
     def __init__(self, **detection: Any) -> None:
-        self.items = Items()
         sound = AudioConfig.of(("en-us",), ("en",))
-        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
-        self.encoder = RealtimeEventEncoder(self.items, self.session)
+        self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS, sound=sound)
+        self.items = self.session.items
+        self.encoder = RealtimeEventEncoder(self.session)
         self.frames: list[Frame] = []
         self.mic = RealtimeVoiceConnection(
             cast("VoiceService", None),
             cast("Connection", self),
-            items=self.items,
-            session=self.session,
-            replies=self.encoder.spoken,
+            self.encoder,
         )
         audio = {"input": {"turn_detection": {"type": "server_vad"} | detection, "transcription": {}}}
         session = {"type": "session.update", "session": {"audio": audio}}
