@@ -67,7 +67,7 @@ class SpokenReply:
             self._reported.set()
         self._is_whole = False  # all of its sound is made
         self._is_announced = self._sent_end = False  # what its listener has been sent about it
-        self._has_failed = False
+        self._failure: VoiceFailed | None = None
         self._made_marks: tuple[Mark, ...] = ()
         self._text_chars = self._seq = 0
         self._cut = cut
@@ -94,7 +94,7 @@ class SpokenReply:
 
         If the voice failed, all of it counts, since it was left to be read.
         """
-        if self._has_failed:
+        if self._failure is not None:
             return self._text_chars
         return self._timeline.heard if self._reported.is_set() else self._timeline.sent_off
 
@@ -188,25 +188,24 @@ class SpokenReply:
 
     async def run(self) -> None:
         """Speak until the reply is over; a silent listener ends it. Raises VoiceFailed, even if the reply is over."""
-        failed: list[Exception] = []
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                speaking = tasks.create_task(self._speak())
-                watching = tasks.create_task(self._watch())
-                await self._ended.wait()
-                speaking.cancel()
-                watching.cancel()
-        except* VoiceFailed as voices:
-            self._has_failed = True
-            self.stop()
-            failed += voices.exceptions
-        if failed:
-            raise VoiceFailed(str(failed[0]))
+        async with asyncio.TaskGroup() as tasks:
+            speaking = tasks.create_task(self._speak())
+            watching = tasks.create_task(self._watch())
+            await self._ended.wait()
+            speaking.cancel()
+            watching.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     async def _speak(self) -> None:
         while (clause := await self._waiting.get()) is not None:
             if any(one.isalnum() for one in clause.text):
-                await self._add(clause)
+                try:
+                    await self._add(clause)
+                except VoiceFailed as failure:
+                    self._failure = failure
+                    self.stop()
+                    return
             while self._timeline.synthesized_ms - self._timeline.sent_ms > SYNTHESIZE_AHEAD_MS:
                 self._progressed.clear()
                 await self._progressed.wait()

@@ -120,7 +120,15 @@ class TurnTakingPolicy:
             yield TranscriptUpdate(" ".join(self._agreement.agreed), final=False)
 
     def _interrupt(self, at_ms: int, text: str, *, is_confident: bool) -> Iterator[Action]:
-        if self._is_interruption(at_ms, text, is_confident=is_confident):
+        """End the reply if speech interrupts it; a cough, a tone or a backchannel does not."""
+        duration_ms = at_ms - self._started_ms
+        if not text or _BACKCHANNEL.fullmatch(text):
+            return
+        if is_confident:
+            interrupts = duration_ms >= self._interrupt_ms or _is_stop(text)
+        else:
+            interrupts = duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
+        if interrupts:
             yield from self._cut()
 
     def _cut(self) -> Iterator[Action]:
@@ -128,15 +136,6 @@ class TurnTakingPolicy:
         if self._may_interrupt:
             self._may_interrupt = False
             yield ReplyAction.CUT
-
-    def _is_interruption(self, at_ms: int, text: str, *, is_confident: bool) -> bool:
-        """Return whether speech interrupts; a cough, a tone or a backchannel does not."""
-        duration_ms = at_ms - self._started_ms
-        if not text or _BACKCHANNEL.fullmatch(text):
-            return False
-        if is_confident:
-            return duration_ms >= self._interrupt_ms or _is_stop(text)
-        return duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
 
     def _is_answered(self, text: str, *, is_confident: bool) -> bool:
         """Return whether ending the reply was all that was wanted: a "stop" may turn out as "okay", or as a doubtful word."""

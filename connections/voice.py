@@ -103,7 +103,6 @@ class VoiceConnection:
         self.conversation: VoiceConversation | None = None  # in which it is listened to
         self._hearing: RecognitionStream | None = None
         self._stopped: asyncio.Future[AudioStopped] | None = None
-        self._streams = count(1)
         self._stream = 0
         self._is_overloaded = False
         self._buffer: _AudioBuffer | None = None
@@ -207,7 +206,7 @@ class VoiceConnection:
             self.conversation, self.start = conversation, start
             self._stopped = asyncio.get_running_loop().create_future()
             self._buffer = _AudioBuffer(start)
-            self._stream = next(self._streams) % (1 << 16)
+            self._stream = (self._stream + 1) % (1 << 16)
             if conversation.speaker is not None:
                 conversation.speaker.stop(
                     AudioStopped(conversation_id=start.conversation_id, reason="elsewhere")

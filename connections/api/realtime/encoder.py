@@ -32,7 +32,6 @@ from connections.api.realtime.events import (
     ItemDone,
     ItemStatus,
     ItemTruncated,
-    Metadata,
     OutputAudioDelta,
     OutputAudioDone,
     OutputItemAdded,
@@ -49,7 +48,6 @@ from connections.api.realtime.events import (
     ServerEvent,
     StatusDetails,
     TextPart,
-    TokenLimit,
     Usage,
     complete_item,
     error_event,
@@ -182,14 +180,14 @@ class RealtimeEventEncoder:
     def delta(self, text: Delta) -> bytes | None:
         """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
         reply = self._replies.get(text.turn_id)
-        if reply is None or reply.speaks or reply.item_id not in reply.output:
+        if reply is None or reply.turn.speaks or reply.item_id not in reply.output:
             return None
         return reply.delta(text.text)
 
     def _sound(self, sound: Sound) -> list[ServerEvent]:
         """Return the events of a reply's sound; note it as sent."""
         reply = self._replies.get(sound.turn_id)
-        if reply is None or not reply.speaks or not sound.samples:
+        if reply is None or not reply.turn.speaks or not sound.samples:
             return []
         self.spoken.sent(sound)
         delta = b64encode(sound.samples).decode()
@@ -245,9 +243,7 @@ class RealtimeEventEncoder:
             response_id=response_id(turn_id),
             item_id=text_item_id(turn_id),
             conversation_id=self.session.conversation_id,
-            max_output_tokens="inf" if pending is None else pending.max_output_tokens,
-            metadata=None if pending is None else pending.metadata,
-            speaks=pending is not None and pending.speaks,
+            turn=pending or PendingTurn(),
         )
         self._items.store(
             Item(
@@ -259,7 +255,7 @@ class RealtimeEventEncoder:
                 message_id=message_id,
                 exchange=exchange,
                 sent=False,
-                sound_ms=0 if reply.speaks else None,
+                sound_ms=0 if reply.turn.speaks else None,
             )
         )
         events = [reply.begin()]
@@ -303,7 +299,7 @@ class RealtimeEventEncoder:
         mine = [one.item_id for one in self._items.of_turn(done.turn_id) if one.role != "user"]
         self._items.change(mine, message_id=done.message_id)
         heard = self.spoken.end(done)
-        if reply.speaks:
+        if reply.turn.speaks:
             self._items.change([reply.item_id], sound_ms=heard.ms)
         events += self._end_text(reply, done)
         output = [item for one in reply.output if (item := self._items.get(one)) is not None]
@@ -425,21 +421,18 @@ def _message_key(item: Item) -> tuple[str, str]:
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those the server runs, which have no items. `speaks`: its text is a
-    transcript. `before`: the common part of all text events, between their id and their text, once one was
-    sent.
+    `called`: its calls, also those the server runs, which have no items. `before`: the common part of all text
+    events, between their id and their text, once one was sent. If its turn `speaks`, its text is a transcript.
     """
 
     response_id: str
     item_id: str
     conversation_id: str
-    max_output_tokens: TokenLimit = "inf"
-    metadata: Metadata | None = None
+    turn: PendingTurn
     parts: list[str] = []
     output: list[str] = []
     before: list[bytes] = []
     called: list[str] = []
-    speaks: bool = False
 
     def begin(self) -> ServerEvent:
         """Return the event of the new response."""
@@ -456,7 +449,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def text(self, text: str) -> ServerEvent:
         """Return the event of more text."""
         self.parts.append(text)
-        kind = OutputTranscriptDelta if self.speaks else OutputTextDelta
+        kind = OutputTranscriptDelta if self.turn.speaks else OutputTextDelta
         return kind(**self.about(), delta=text)
 
     def about(self) -> dict[str, Any]:
@@ -493,7 +486,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """Return the events of the complete text."""
         place, about = self._place(item), self.about()
         done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
-        if self.speaks:
+        if self.turn.speaks:
             done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
         return [
             *done,
@@ -502,7 +495,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _part(self, text: str) -> TextPart | AudioPart:
-        return AudioPart(text) if self.speaks else TextPart(text)
+        return AudioPart(text) if self.turn.speaks else TextPart(text)
 
     def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
         """Return the event of the reply's end. `interrupted_by_speech`: the listener spoke over it."""
@@ -542,9 +535,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return Response(
             id=self.response_id,
             conversation_id=self.conversation_id,
-            output_modalities=("audio",) if self.speaks else ("text",),
-            max_output_tokens=self.max_output_tokens,
-            metadata=self.metadata,
+            output_modalities=("audio",) if self.turn.speaks else ("text",),
+            max_output_tokens=self.turn.max_output_tokens,
+            metadata=self.turn.metadata,
         )
 
 

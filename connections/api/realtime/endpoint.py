@@ -76,9 +76,6 @@ _NO_TRANSCRIPTION_SESSIONS = "Transcription sessions are at /v1/realtime, of a s
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol with a browser's key: browsers can't set headers."""
-_UNSUPPORTED_FIELDS = {
-    "call_id": "is for telephone calls, which are not supported.",
-}
 _NO_HISTORY = "refers to a conversation, which a transcription session does not have: leave it out."
 _NO_REPLIES = (
     "A transcription session makes no responses and takes no items but sound: send input_audio_buffer.append, or open a session "
@@ -111,9 +108,8 @@ class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_handshake(query: Mapping[str, str], subprotocols: Sequence[str]) -> HandshakeRequest:
     """Return what a client requests. Raises BadParams."""
-    for field, why in _UNSUPPORTED_FIELDS.items():
-        if field in query:
-            raise BadParams(why, field=field)
+    if "call_id" in query:
+        raise BadParams("is for telephone calls, which are not supported.", field="call_id")
     if (intent := query.get("intent")) not in (None, TRANSCRIPTION):
         raise BadParams(f"must be {TRANSCRIPTION}, or left out.", field="intent")
     for field in ("conversation_id", "after"):

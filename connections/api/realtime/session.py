@@ -88,10 +88,10 @@ class PendingTurn(msgspec.Struct, frozen=True, kw_only=True):
     store takes for the conversation's. `speaks`: its reply is spoken. `shown`: where its images stand, and their details.
     """
 
-    items: tuple[str, ...]
-    overrides_instructions: bool
-    max_output_tokens: TokenLimit
-    metadata: Metadata | None
+    items: tuple[str, ...] = ()
+    overrides_instructions: bool = False
+    max_output_tokens: TokenLimit = "inf"
+    metadata: Metadata | None = None
     speaks: bool = False
     shown: ImagePositions = ()
 

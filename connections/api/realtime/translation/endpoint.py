@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
@@ -249,20 +249,18 @@ class TranslationsHandler:
         speech_input.feed(audio)
         self._speech_input = speech_input
         self._has_audio_input = True
-        return self._run_speech_input(speech_input)
+        slot = self._voice_service.slot(connection.caller.subject)
+        return self._run_speech_input(speech_input, slot)
 
-    async def _run_speech_input(self, speech_input: SpeechInput) -> None:
-        """Listen. Raises Overloaded."""
-        failed: list[Exception] = []
+    async def _run_speech_input(self, speech_input: SpeechInput, slot: AbstractContextManager[None]) -> None:
+        """Listen in a slot. Raises Overloaded."""
         try:
-            async with asyncio.TaskGroup() as self._speech_tasks:
-                await speech_input.run()
-        except* Overloaded as full:
-            failed += full.exceptions
+            with slot:
+                async with asyncio.TaskGroup() as self._speech_tasks:
+                    await speech_input.run()
         finally:
+            speech_input.ended.set()
             self._speech_input = self._speech_tasks = None
-        if failed:
-            raise failed[0]
 
     def _append_speech(self, connection: Connection, text: str) -> None:
         try:
@@ -472,7 +470,7 @@ class SpeechInput:
         self._buffer = bytearray()
         self._hearing: RecognitionStream | None = None
         self._is_overloaded = self._is_ending = False
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()
 
     def feed(self, audio: str) -> None:
         """Take more sound. Never waits. Raises InvalidEvent if it is malformed."""
@@ -506,19 +504,15 @@ class SpeechInput:
             self._buffer += samples
 
     async def run(self) -> None:
-        """Listen while the connection lasts. Raises Overloaded."""
-        with self._voice_service.slot(self._connection.caller.subject):
+        """Listen while the connection lasts."""
+        while not self.ended.is_set():
             try:
-                while not self._ended.is_set():
-                    try:
-                        await self._listen()
-                    except RecognizerLost:
-                        self._hearing = None
-                        if self._is_ending:
-                            self._ended.set()
-                        self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
-            finally:
-                self._ended.set()
+                await self._listen()
+            except RecognizerLost:
+                self._hearing = None
+                if self._is_ending:
+                    self.ended.set()
+                self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
 
     async def _listen(self) -> None:
         """Listen in one language, up to the end. Raises RecognizerLost."""
@@ -537,7 +531,7 @@ class SpeechInput:
                     self._on_text(text)
                 if isinstance(heard, Stopped) and heard.is_committed:
                     if self._hearing is hearing:  # otherwise the language has changed
-                        self._ended.set()
+                        self.ended.set()
                     return
 
     async def end(self) -> None:
@@ -547,7 +541,7 @@ class SpeechInput:
             self._hearing.commit()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
-                await self._ended.wait()
+                await self.ended.wait()
 
 
 def voice_for(names: Sequence[str], language: str) -> str | None:
