@@ -258,8 +258,8 @@ class RealtimeEventEncoder:
                 sound_ms=0 if reply.turn.speaks else None,
             )
         )
-        events = [reply.begin()]
-        return [*events, *self._begin_text(reply), reply.text(text)] if text else events
+        begun = ResponseCreated(response=reply.response())
+        return [begun, *self._begin_text(reply), reply.text(text)] if text else [begun]
 
     def _begin_text(self, reply: Reply) -> list[ServerEvent]:
         if reply.item_id in reply.output:
@@ -434,10 +434,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     before: list[bytes] = []
     called: list[str] = []
 
-    def begin(self) -> ServerEvent:
-        """Return the event of the new response."""
-        return ResponseCreated(response=self._response())
-
     def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the new item for its text, and of the item's part."""
         place = self._place(item)
@@ -502,7 +498,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         details = _details(done, interrupted_by_speech=interrupted_by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
-                self._response(),
+                self.response(),
                 status=details.type,
                 status_details=details,
                 output=tuple(item.shown() for item in output),
@@ -531,7 +527,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             OutputItemDone(response_id=self.response_id, output_index=place, item=shown),
         ]
 
-    def _response(self) -> Response:
+    def response(self) -> Response:
+        """Return the response as it begins."""
         return Response(
             id=self.response_id,
             conversation_id=self.conversation_id,

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import ClassVar
 
 import msgspec
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
@@ -69,7 +69,6 @@ from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
-PATH = "/v1/realtime"
 PAGE = 200
 """Messages of the history for a client that reconnects: as many as a page may have."""
 _NO_TRANSCRIPTION_SESSIONS = "Transcription sessions are at /v1/realtime, of a server whose operator enabled recognition (MIDSTREAM_SPEECH)."
@@ -142,6 +141,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
 
     KIND: ClassVar[EndpointName]
     """The endpoint under which its refusals are counted."""
+    PATH: ClassVar[str]
 
     def __init__(
         self,
@@ -183,6 +183,10 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         """Return the model of a session: the named one, or the default. Raises Refused."""
         return self.request_context.model(request.model, grant)
 
+    def route(self) -> WebSocketRoute:
+        """Return the route of its sessions."""
+        return WebSocketRoute(self.PATH, self.handle)
+
     def subprotocol(self, handshake_info: SessionContext) -> str | None:
         """Return the subprotocol to select, if the client offers it."""
         return handshake_info.request.subprotocol
@@ -196,6 +200,7 @@ class RealtimeEndpoint(SessionEndpoint):
     """Serves Realtime clients: connections like native ones, with other frames."""
 
     KIND = EndpointName.REALTIME
+    PATH = "/v1/realtime"
 
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
         """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
@@ -262,11 +267,6 @@ class RealtimeEndpoint(SessionEndpoint):
         except Refused as refused:
             raise Close(CloseCode.OVERLOAD, f"{refused} Reconnect.") from refused
         connection.publish(shown.page)
-
-
-def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
-    """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class RealtimeHandler:
@@ -387,41 +387,36 @@ class RealtimeHandler:
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
         """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._session.ask(event)
-        request_id = self._session.asked
-        sound = self._session.begun.sound
+        request_id, sound = self._session.asked, self._session.begun.sound
+        slow: PendingWork | None
         try:
-            slow = self._submit(connection, first, sound)
+            match first:
+                case frames.Send() if sound is not None and sound.speaks:
+                    slow = self._require_voice().answer(first, sound.output)
+                case frames.Send() if first.attachments:
+                    shown = self._session.image_positions(first.client_msg_id)
+                    slow = self._inner.handle(connection, Message(first, shown=shown))
+                case _:
+                    slow = self._inner.handle(connection, first)
         except BaseException:
             self._session.requeue(request_id)
             raise
         if slow is None:
-            return self._send(connection, None, rest, sound, request_id) if rest else None
-        return ChainedWork(self._send(connection, slow, rest, sound, request_id), slow)
-
-    def _submit(
-        self, connection: Connection, frame: frames.Request, sound: AudioConfig | None
-    ) -> PendingWork | None:
-        """Send a frame; the reply to a message is spoken if `sound` says so."""
-        if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
-            return self._require_voice().answer(frame, sound.output)
-        if isinstance(frame, frames.Send) and frame.attachments:
-            message = Message(frame, shown=self._session.image_positions(frame.client_msg_id))
-            return self._inner.handle(connection, message)
-        return self._inner.handle(connection, frame)
+            return self._send(connection, None, rest, request_id) if rest else None
+        return ChainedWork(self._send(connection, slow, rest, request_id), slow)
 
     async def _send(
         self,
         connection: Connection,
         slow: PendingWork | None,
         rest: Sequence[frames.Request],
-        sound: AudioConfig | None,
         request_id: str | None,
     ) -> None:
         try:
             if slow is not None:
                 await slow
             for frame in rest:
-                if (slow := self._submit(connection, frame, sound)) is not None:
+                if (slow := self._inner.handle(connection, frame)) is not None:
                     await slow
         except BaseException:
             self._session.requeue(request_id)

@@ -647,16 +647,10 @@ class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound in both directions."""
+    """The sound in both directions. `output` is unset in a session that only transcribes."""
 
     input: InputSettings
-    output: OutputSettings
-
-
-class TranscriptionAudio(msgspec.Struct, frozen=True):
-    """The sound of a session that only transcribes."""
-
-    input: InputSettings
+    output: OutputSettings | UnsetType = UNSET
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):

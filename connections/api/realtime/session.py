@@ -150,7 +150,12 @@ class RealtimeSession:
 
     def new_item(self, new: NewItem, known: Mapping[str, Image] | None = None) -> Item:
         """Return a new item, with its images' bytes. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
-        return self._output_item(new) if new.type == _TOOL_OUTPUT else self._message_item(new, known or {})
+        if new.type == _TOOL_OUTPUT:
+            return self._output_item(new)
+        text, images = text_and_images(new, self._limits, known or {})
+        item = Item(item_id=_item_id(new), role="user", text=text, state=ItemState.WAITING, images=images)
+        self._check_waiting_limits(item)
+        return item
 
     def insert(self, item: Item, *, after: str | None) -> tuple[ServerEvent, ...]:
         """Insert an item with stored images. Raises InvalidEvent."""
@@ -186,8 +191,7 @@ class RealtimeSession:
     def _submit_tool_outputs(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
         """Return the outputs of open calls. Raises InvalidEvent."""
         options, calls = event.response or ResponseOptions(), self.items.open_calls()
-        if self.asked or self._is_writing():
-            self._refuse_response()
+        self._refuse_while_writing()
         reject_changes(self.begun, options, self._limits)
         outcomes = {item.call_id: item for item in self.items.waiting("tool")}
         if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
@@ -217,7 +221,8 @@ class RealtimeSession:
         settings = with_response_options(self.settings, options, self._limits)
         everything = self.items.waiting()
         if self.asked or not everything:
-            self._refuse_response()
+            self._refuse_while_writing()
+            raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         send = frames.Send(
@@ -255,6 +260,10 @@ class RealtimeSession:
     ) -> frames.Send:
         """Return `send` with what the items say before its own content; its turn is pending from now on."""
         self.begun = settings
+        params = msgspec.structs.replace(settings.params(), model=self._requested_model)
+        # A system prompt stays with its conversation, unless it was for one reply only.
+        if self._overrides_instructions and params.system is None:
+            params = msgspec.structs.replace(params, system="")
         contents = [(item.text, item.images) for item in waiting]
         content, images = together([*contents, (send.content, ())] if send.content else contents, SEPARATOR)
         pending = self._pending[send.client_msg_id] = PendingTurn(
@@ -270,7 +279,7 @@ class RealtimeSession:
             send,
             content=content,
             attachments=tuple(image.digest for image in images),
-            params=self._params(settings),
+            params=params,
             tools=settings.tools,
             tool_choice=settings.tool_choice,
         )
@@ -330,13 +339,6 @@ class RealtimeSession:
             self.asked = None
         return None if request_id is None else self._pending.pop(request_id, None)
 
-    def _message_item(self, new: NewItem, known: Mapping[str, Image]) -> Item:
-        """Raises InvalidEvent."""
-        text, images = text_and_images(new, self._limits, known)
-        item = Item(item_id=_item_id(new), role="user", text=text, state=ItemState.WAITING, images=images)
-        self._check_waiting_limits(item)
-        return item
-
     def _output_item(self, new: NewItem) -> Item:
         """Return the output of an open call as an item. Raises InvalidEvent."""
         if new.call_id not in {call.call_id for call in self.items.open_calls()}:
@@ -353,15 +355,6 @@ class RealtimeSession:
             raise InvalidEvent(why, field="item.output", code="content_too_long")
         return Item(
             item_id=_item_id(new), role="tool", text=new.output, state=ItemState.WAITING, call_id=new.call_id
-        )
-
-    def _params(self, settings: Settings) -> frames.Params:
-        """Return a turn's parameters. A system prompt stays with its conversation, unless it was for one reply only."""
-        params = msgspec.structs.replace(settings.params(), model=self._requested_model)
-        return (
-            msgspec.structs.replace(params, system="")
-            if self._overrides_instructions and params.system is None
-            else params
         )
 
     def _check_waiting_limits(self, item: Item) -> None:
@@ -386,13 +379,9 @@ class RealtimeSession:
         sizes = zip(waiting, chars, images, strict=True)
         return [item for item, so_far, shown in sizes if so_far <= max_chars and shown <= most]
 
-    def _is_writing(self) -> bool:
-        return any(item.status == "in_progress" for item in self.items)
-
-    def _refuse_response(self) -> None:
-        if self.asked or self._is_writing():
+    def _refuse_while_writing(self) -> None:
+        if self.asked or any(item.status == "in_progress" for item in self.items):
             raise InvalidEvent("A reply is being written.", code="conversation_already_has_active_response")
-        raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
 
     def item(self, item_id: str, code: str) -> Item:
         """Return an item that the client knows. Raises InvalidEvent, with `code`."""

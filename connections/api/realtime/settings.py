@@ -30,7 +30,6 @@ from connections.api.realtime.events import (
     TokenLimit,
     Tool,
     Transcription,
-    TranscriptionAudio,
     TranscriptionOptions,
     TranscriptionSession,
     VoiceId,
@@ -120,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         audio: AudioSettings | UnsetType = UNSET
         if (sound := self.sound) is not None:
             if sound.transcribes:
-                return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
+                return TranscriptionSession(id=session_id, audio=AudioSettings(input=_input(sound)))
             output = OutputSettings(format=named_format(sound.output), voice=sound.voice)
             audio = AudioSettings(input=_input(sound), output=output)
         choice = self.tool_choice

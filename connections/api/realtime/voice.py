@@ -66,8 +66,6 @@ RETRY_S = 1.0
 _TAKEN_ELSEWHERE = (
     "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
-_TRANSLATED_FRAMES = (AudioStarted, Speech, Transcript, Marks)
-"""Frames that this endpoint sends in other words."""
 
 
 class RealtimeVoiceConnection(VoiceConnection):
@@ -242,10 +240,11 @@ class RealtimeVoiceConnection(VoiceConnection):
             case AudioStopped(reason="elsewhere"):
                 self._retry_at = inf
                 self.connection.push(Error(code="audio_taken_elsewhere", message=_TAKEN_ELSEWHERE))
-            case AudioStarted():
-                if self._active is not None:
-                    self._active.speaks.set()
-            case _ if not isinstance(frame, (*_TRANSLATED_FRAMES, AudioStopped)):
+            case AudioStarted() if self._active is not None:
+                self._active.speaks.set()
+            case AudioStarted() | AudioStopped() | Speech() | Transcript() | Marks():
+                pass  # this endpoint has other words for them
+            case _:
                 self.connection.push(frame)
 
     def on_action(self, act: Action, *, talking: bool) -> None:  # noqa: C901, PLR0912 - one for each kind

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 import msgspec
-from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.endpoint import HandshakeRequest, SessionContext, SessionEndpoint
@@ -72,7 +71,6 @@ from speech.interfaces import (
 from speech.listening import RecognitionStream
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
-PATH = "/v1/realtime/translations"
 NO_EXPIRY = 253_402_300_799
 """The end of the year 9999: a session ends with its client's token, and has no end of its own."""
 PendingWork = Coroutine[Any, Any, None]
@@ -110,6 +108,7 @@ class TranslationEndpoint(SessionEndpoint):
     """Serves clients of translation sessions: connections like native ones, with other frames."""
 
     KIND = EndpointName.TRANSLATIONS
+    PATH = "/v1/realtime/translations"
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the named model; else the first that only translates, else the default. Raises Refused."""
@@ -164,11 +163,6 @@ class TranslationEndpoint(SessionEndpoint):
                     finally:
                         if speaking is not None:
                             speaking.cancel()
-
-
-def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
-    """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.handle)]
 
 
 class TranslationsHandler:
