@@ -36,7 +36,6 @@ from connections.api.realtime.events import (
     Part,
     ResponseCreate,
     SessionUpdate,
-    TranscriptionUpdate,
 )
 from connections.api.realtime.session import (
     RealtimeSession,
@@ -371,7 +370,7 @@ class RealtimeHandler:
                 return self._require_voice().clear_output()
             case InputClear():
                 self._require_voice().clear()
-            case SessionUpdate() | TranscriptionUpdate():
+            case SessionUpdate():
                 updated = self._session.update(event)
                 if self._voice_connection is not None:
                     self._voice_connection.changed()

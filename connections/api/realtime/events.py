@@ -206,20 +206,6 @@ class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     session: SessionOptions
 
 
-class TranscriptionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a transcription session by the names of the API's beta."""
-
-    input_audio_format: str | UnsetType | None = UNSET
-    input_audio_transcription: msgspec.Raw | UnsetType = UNSET
-    turn_detection: msgspec.Raw | UnsetType = UNSET
-
-
-class TranscriptionUpdate(ClientEvent, frozen=True, kw_only=True, tag="transcription_session.update"):
-    """The beta's way to change options of a transcription session."""
-
-    session: TranscriptionOptions
-
-
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
     """An item. `previous_item_id`: the item before it; None: the last one; `root`: none."""
 
@@ -279,7 +265,6 @@ class OutputClear(ClientEvent, frozen=True, kw_only=True, tag="output_audio_buff
 
 AnyClientEvent = (
     SessionUpdate
-    | TranscriptionUpdate
     | ItemCreate
     | ItemRetrieve
     | ItemDelete
@@ -390,17 +375,6 @@ class TranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
     audio: msgspec.Struct
 
 
-class BetaTranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, by the names of the API's beta."""
-
-    id: str
-    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
-    modalities: tuple[Modality, ...] = ("text",)
-    input_audio_format: str
-    input_audio_transcription: msgspec.Struct
-    turn_detection: msgspec.Struct | None
-
-
 class Failure(msgspec.Struct, frozen=True):
     """Why a response failed."""
 
@@ -488,12 +462,6 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     """Answers `session.update`."""
 
     session: Session | TranscriptionSession
-
-
-class TranscriptionUpdated(ServerEvent, frozen=True, kw_only=True, tag="transcription_session.updated"):
-    """Answers `transcription_session.update`."""
-
-    session: BetaTranscriptionSession
 
 
 class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.added"):

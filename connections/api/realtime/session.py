@@ -41,15 +41,12 @@ from connections.api.realtime.events import (
     SpokenContent,
     TokenLimit,
     TranscriptionSession,
-    TranscriptionUpdate,
-    TranscriptionUpdated,
     complete_item,
 )
 from connections.api.realtime.settings import (
     AudioConfig,
     Settings,
     reject_changes,
-    with_beta_options,
     with_response_options,
     with_session_options,
 )
@@ -130,18 +127,13 @@ class RealtimeSession:
         """Return the first event of a session."""
         return SessionCreated(session=self._session())
 
-    def update(self, event: SessionUpdate | TranscriptionUpdate) -> ServerEvent:
-        """Change the settings of replies or, as the API's beta names them, of transcriptions. Raises InvalidEvent."""
-        if isinstance(event, TranscriptionUpdate):
-            settings = with_beta_options(self.settings, event.session)
-        else:
-            settings = with_session_options(self.settings, event.session, self._limits)
+    def update(self, event: SessionUpdate) -> ServerEvent:
+        """Change the settings. Raises InvalidEvent."""
+        settings = with_session_options(self.settings, event.session, self._limits)
         if settings.transcribes and not self.settings.transcribes and any(self.items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
         self.settings = settings
-        if isinstance(event, TranscriptionUpdate) and settings.sound is not None:
-            return TranscriptionUpdated(session=settings.sound.beta_view(self._session_id))
         return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:

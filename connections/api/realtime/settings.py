@@ -16,7 +16,6 @@ from connections.api.realtime.events import (
     AudioOptions,
     AudioOutputOptions,
     AudioSettings,
-    BetaTranscriptionSession,
     CommonOptions,
     Detection,
     InputSettings,
@@ -30,7 +29,6 @@ from connections.api.realtime.events import (
     TokenLimit,
     Tool,
     Transcription,
-    TranscriptionOptions,
     TranscriptionSession,
     VoiceId,
 )
@@ -70,8 +68,6 @@ _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcma": ("alaw", TELEPHONE_RATE),
 }
 _FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
-BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-"""The beta's names of formats."""
 PREFIX_PADDING_MS = 300
 """The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
@@ -152,23 +148,6 @@ def with_session_options(settings: Settings, options: SessionOptions, limits: Li
             f"must stay {TRANSCRIPTION}: open another session for replies.", field="session.type"
         )
     return _checked(settings, options, limits, "session")
-
-
-def with_beta_options(settings: Settings, options: TranscriptionOptions) -> Settings:
-    """Return the settings after a `transcription_session.update`. Raises InvalidEvent, which names the field."""
-    given: dict[str, object] = {}
-    if isinstance(name := options.input_audio_format, str):
-        if name not in BETA_FORMATS:
-            raise InvalidEvent(
-                f"must be one of {', '.join(BETA_FORMATS)}.", field="session.input_audio_format"
-            )
-        given["format"] = {"type": BETA_FORMATS[name]}
-    if not isinstance(options.input_audio_transcription, UnsetType):
-        given["transcription"] = options.input_audio_transcription
-    if not isinstance(options.turn_detection, UnsetType):
-        given["turn_detection"] = options.turn_detection
-    audio = msgspec.Raw(msgspec.json.encode({"input": given}))
-    return _with_transcription_options(settings, SessionOptions(type=TRANSCRIPTION, audio=audio))
 
 
 def _with_transcription_options(settings: Settings, options: SessionOptions) -> Settings:
@@ -310,16 +289,6 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings of a session that only transcribes."""
         transcription = self.transcription or Transcription()
         return msgspec.structs.replace(self, speaks=False, transcribes=True, transcription=transcription)
-
-    def beta_view(self, session_id: str) -> BetaTranscriptionSession:
-        """Return a session that only transcribes, by the names of the API's beta."""
-        kind = named_format(self.input).type
-        return BetaTranscriptionSession(
-            id=session_id,
-            input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
-            input_audio_transcription=self.transcription or Transcription(),
-            turn_detection=with_defaults(self.detection),
-        )
 
     @property
     def creates(self) -> bool:
