@@ -245,9 +245,19 @@ class VoiceConnection:
             await asyncio.sleep(RETRY_S)
 
     async def _recognize(self, voice_service: VoiceService, conversation: VoiceConversation) -> None:
-        async with voice_service.ear.listen(
-            _listening(self.start, voice_service), owner=str(self.connection.owner)
-        ) as hearing:
+        start, detection = self.start, self.start.turn_detection
+        listening = Listening(
+            coding=Coding(start.input.format),
+            rate=start.input.rate,
+            detects=detection.type == "vad",
+            pause_ms=PAUSE_MS,
+            silence_ms=detection.silence_ms,
+            unfinished_ms=detection.unfinished_ms,
+            finished_ms=detection.finished_ms,
+            threshold=detection.threshold,
+            language=voice_service.language_of(start),
+        )
+        async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
             if self._buffer is not None:
                 self._buffer.flush(hearing)
             self._hearing, self._buffer = hearing, None
@@ -298,21 +308,6 @@ class _AudioBuffer:
     def flush(self, hearing: RecognitionStream) -> None:
         for what in self._waiting:
             what(hearing)
-
-
-def _listening(start: AudioStart, voice_service: VoiceService) -> Listening:
-    detection = start.turn_detection
-    return Listening(
-        coding=Coding(start.input.format),
-        rate=start.input.rate,
-        detects=detection.type == "vad",
-        pause_ms=PAUSE_MS,
-        silence_ms=detection.silence_ms,
-        unfinished_ms=detection.unfinished_ms,
-        finished_ms=detection.finished_ms,
-        threshold=detection.threshold,
-        language=voice_service.language_of(start),
-    )
 
 
 class VoiceConversation:

@@ -312,16 +312,10 @@ class RealtimeHandler:
 
     def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
         """Return whether an event delays others: for the store, or until sound is understood."""
-        match event:
-            case ItemDelete() | InputCommit():
-                return True
-            case ItemCreate():
-                has_audio = self._voice_connection is not None and any(
-                    part.audio for part in event.item.content or ()
-                )
-                return has_audio or has_images(event.item)
-            case _:
-                return False
+        if isinstance(event, ItemCreate):
+            has_audio = any(part.audio for part in event.item.content or ())
+            return (has_audio and self._voice_connection is not None) or has_images(event.item)
+        return isinstance(event, ItemDelete | InputCommit)
 
     def _require_voice(self) -> RealtimeVoiceConnection:
         """Return the voice connection. Raises InvalidEvent if there is none."""
@@ -453,16 +447,13 @@ class RealtimeHandler:
 
     async def _with_transcripts(self, new: NewItem) -> NewItem:
         """The item, with words for its sound. Raises InvalidEvent."""
-        parts = []
-        for number, part in enumerate(new.content or ()):
+        parts = list(new.content or ())
+        for number, part in enumerate(parts):
             if part.type == "input_audio" and part.audio and self._voice_connection is not None:
-                text = await self._voice_connection.understand(part.audio, f"item.content[{number}].audio")
-                if not text:
-                    why = "has no recognized words."
-                    raise InvalidEvent(why, field=f"item.content[{number}].audio", code="no_speech")
-                parts.append(Part(text=text))
-            else:
-                parts.append(part)
+                field = f"item.content[{number}].audio"
+                if not (text := await self._voice_connection.understand(part.audio, field)):
+                    raise InvalidEvent("has no recognized words.", field=field, code="no_speech")
+                parts[number] = Part(text=text)
         return new if new.content is None else msgspec.structs.replace(new, content=parts)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:

@@ -576,9 +576,7 @@ class Items:
             first, last = self._range_of_outcome(item.call_id)
         else:
             outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
-            first = max(
-                self._position_after(ItemState.STORED), self._position_after(ItemState.PENDING), *outcomes
-            )
+            first = max([self._position_after(ItemState.STORED, ItemState.PENDING), *outcomes])
             last = len(self._order)
         if after is None:
             return last

@@ -259,7 +259,7 @@ def _choice(given: str | NamedFunction | None, where: str) -> str:
 def _input(sound: AudioConfig) -> InputSettings:
     return InputSettings(
         format=named_format(sound.input),
-        turn_detection=with_defaults(sound.detection),
+        turn_detection=None if sound.detection is None else _with_defaults(sound.detection),
         transcription=sound.transcription,
     )
 
@@ -313,7 +313,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
             conversation_id=conversation_id,
             input=self.input,
             output=self.output if self.speaks else None,
-            turn_detection=_turn_detection(self.detection, interrupts=self.interrupts),
+            turn_detection=_turn_detection(self.detection),
             language=language or None,
             grace_s=0,
         )
@@ -341,10 +341,8 @@ def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
     return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
 
-def with_defaults(requested: Detection | None) -> Detection | None:
+def _with_defaults(requested: Detection) -> Detection:
     """Return detection with defaults for what a client left out."""
-    if requested is None:
-        return None
     shown = msgspec.structs.replace(
         requested,
         create_response=requested.create_response is not False,
@@ -352,7 +350,7 @@ def with_defaults(requested: Detection | None) -> Detection | None:
     )
     if requested.type == "semantic_vad":
         return msgspec.structs.replace(shown, eagerness=requested.eagerness or "auto")
-    detection = _turn_detection(requested, interrupts=True)
+    detection = _turn_detection(requested)
     return msgspec.structs.replace(
         shown,
         threshold=detection.threshold,
@@ -384,7 +382,8 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
         coding, rate = _coding(options.format, f"{field}.format")
         settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
     if not isinstance(options.turn_detection, UnsetType):
-        _check(options.turn_detection, f"{field}.turn_detection")
+        if options.turn_detection is not None:
+            _check(options.turn_detection, f"{field}.turn_detection")
         settings = msgspec.structs.replace(settings, detection=options.turn_detection)
     if not isinstance(options.transcription, UnsetType):
         named = None if options.transcription is None else options.transcription.language
@@ -433,22 +432,20 @@ def _voice(requested: str | VoiceId | None, voices: tuple[str, ...], field: str)
     raise InvalidEvent(f"is not a voice of this server. Available voices include {voices[0]}.", field=field)
 
 
-def _check(requested: Detection | None, field: str) -> None:
+def _check(requested: Detection, field: str) -> None:
     """Raise InvalidEvent if a setting is out of range."""
-    if requested is None:
-        return
     if requested.idle_timeout_ms is not None:
         why = "is not supported: idle users are not prompted."
         raise InvalidEvent(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
     try:
-        msgspec.convert(msgspec.to_builtins(_turn_detection(requested, interrupts=True)), TurnDetection)
+        msgspec.convert(msgspec.to_builtins(_turn_detection(requested)), TurnDetection)
     except msgspec.ValidationError as error:
         wrong = validation_problem(error)
         name = "silence_duration_ms" if wrong.field == "silence_ms" else wrong.field
         raise InvalidEvent(wrong.why, field=f"{field}.{name}") from None
 
 
-def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDetection:
+def _turn_detection(requested: Detection | None) -> TurnDetection:
     if requested is None:
         return TurnDetection(type="none", interrupt=False)
     usual = TurnDetection()
@@ -461,5 +458,5 @@ def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDet
         finished_ms=usual.finished_ms if is_semantic and requested.eagerness != "low" else silence_ms,
         unfinished_ms=max(silence_ms, usual.unfinished_ms) if is_semantic else silence_ms,
         threshold=max(_MIN_THRESHOLD, threshold),
-        interrupt=interrupts,
+        interrupt=requested.interrupt_response is not False,
     )
