@@ -303,8 +303,8 @@ class RealtimeEventEncoder:
             self._items.change([reply.item_id], sound_ms=heard.ms)
         events += self._end_text(reply, done)
         output = [item for one in reply.output if (item := self._items.get(one)) is not None]
-        events.append(reply.end(output, done, interrupted_by_speech=heard.interrupted_by_speech))
-        if heard.stop_ms is not None and (item := self._items.get(reply.item_id)) is not None:
+        events.append(reply.end(output, done, interrupted_by_speech=heard.is_interrupted))
+        if heard.reported_ms is not None and (item := self._items.get(reply.item_id)) is not None:
             events.append(truncated_event(item))
         if done.reason is not Reason.TOOLS:
             for call in self._calls(done.turn_id):
@@ -627,14 +627,6 @@ class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
     status: Literal["up", "true", "false", "void"]
 
 
-class PlaybackResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spoken reply ended. `stop_ms`: where its client said that it stopped; the end if that was too late."""
-
-    ms: int
-    interrupted_by_speech: bool
-    stop_ms: int | None
-
-
 class SpokenReplies:
     """The spoken replies of one session: holds back guesses until they are right; notes what was heard.
 
@@ -645,7 +637,7 @@ class SpokenReplies:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
         self._clock = clock
-        self._playbacks: defaultdict[str, _Playback] = defaultdict(_Playback)
+        self._playbacks: defaultdict[str, Playback] = defaultdict(Playback)
         self._guesses: dict[str, list[Frame] | None] = {}  # None: the guess was wrong, and is never sent
         self._turns: dict[str, str] = {}  # guesses by their turns
 
@@ -707,28 +699,27 @@ class SpokenReplies:
         """Note that a reply was interrupted by speech."""
         self._playbacks[turn_id].is_interrupted = True
 
-    def end(self, done: Done) -> PlaybackResult:
-        """Note that a spoken turn has ended."""
-        play = self._playbacks.pop(done.turn_id, None) or _Playback()
-        stop_ms, whole_ms = play.reported_ms, int(play.sent_ms)
-        by_now_ms = whole_ms if done.cancel is None else int(play.heard_ms(self._clock()))
-        if stop_ms is not None and done.cancel is None:  # the turn had ended before, and is kept whole
-            stop_ms = whole_ms
-        return PlaybackResult(
-            ms=by_now_ms if stop_ms is None else stop_ms,
-            interrupted_by_speech=play.is_interrupted,
-            stop_ms=stop_ms,
-        )
+    def end(self, done: Done) -> Playback:
+        """Note that a spoken turn has ended; return its playback, with the sound that counts."""
+        play = self._playbacks.pop(done.turn_id, None) or Playback()
+        if done.cancel is None:  # it is kept whole, wherever its client stopped after that
+            play.ms = int(play.sent_ms)
+        elif play.reported_ms is None:
+            play.ms = int(play.heard_ms(self._clock()))
+        else:
+            play.ms = play.reported_ms
+        return play
 
     def _forget(self, request_id: str) -> None:
         self._guesses.pop(request_id, None)
         self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
-class _Playback(msgspec.Struct):
+class Playback(msgspec.Struct):
     """Playback. `begun`: when its first sample would have been heard without pauses.
 
-    `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
+    `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it; `ms`: in the end, how
+    much of it counts.
     """
 
     begun: float = 0.0
@@ -737,8 +728,10 @@ class _Playback(msgspec.Struct):
     reported_ms: int | None = None
     stopped_ms: int | None = None
     is_interrupted: bool = False
+    ms: int = 0
 
     def heard_ms(self, now: float) -> float:
+        """Return how much of it was heard by `now`."""
         if self.stopped_ms is not None:
             return self.stopped_ms
         return min(self.sent_ms, max(0.0, (now - self.begun) * 1000))

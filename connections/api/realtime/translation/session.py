@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connections.api.realtime.events import ClientEvent, InvalidEvent, ServerEvent, error_event
+from connections.api.realtime.events import NULL, ClientEvent, InvalidEvent, ServerEvent, error_event
 from connections.protocol.base import ServerFrame
 from connections.protocol.errors import Close, CloseCode
 from connections.protocol.frames import Error, Frame, InterpretStart, LanguageTag
@@ -147,7 +147,7 @@ class TranslationSession:
             model=self.model,
             expires_at=self._expires_at,
             audio=Audio(
-                Input(transcription=self.settings.transcription, language=options.source),
+                InputOptions(transcription=self.settings.transcription, language=options.source),
                 Output(language=options.target, voice=options.voice),
             ),
             publish_policy=options.publish_policy,
@@ -307,9 +307,10 @@ class Transcription(msgspec.Struct, frozen=True):
 
 
 class InputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the source. `language`: our own; `noise_reduction` has no effect."""
+    """The options of the source, asked for or current. `language`: our own; `noise_reduction` has no effect."""
 
     transcription: Transcription | UnsetType | None = UNSET
+    noise_reduction: msgspec.Raw = NULL
     language: LanguageTag | UnsetType | None = UNSET
 
 
@@ -360,14 +361,6 @@ class SessionClose(ClientEvent, frozen=True, kw_only=True, tag="session.close"):
 AnyClientEvent = SessionUpdate | TextAppend | AudioAppend | SessionClose
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """The current options of the source."""
-
-    transcription: Transcription | None
-    noise_reduction: None = None
-    language: str
-
-
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """The current options of the translation. `language`: null until the client sets it."""
 
@@ -378,7 +371,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 class Audio(msgspec.Struct, frozen=True):
     """The current options of both sides."""
 
-    input: Input
+    input: InputOptions
     output: Output
 
 
