@@ -171,12 +171,6 @@ class Transcription(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
 
 
-class VoiceId(msgspec.Struct, frozen=True):
-    """A voice of the client's own, which is not supported."""
-
-    id: str
-
-
 class AudioInputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the client's sound."""
 
@@ -189,7 +183,7 @@ class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of replies' sound."""
 
     format: AudioFormat | UnsetType | None = UNSET
-    voice: str | VoiceId | UnsetType | None = UNSET
+    voice: str | UnsetType | None = UNSET
     speed: float | UnsetType | None = UNSET
 
 

@@ -145,7 +145,9 @@ class RealtimeSession:
         if new.type == _TOOL_OUTPUT:
             return self._output_item(new)
         text, images = text_and_images(new, self._limits, known or {})
-        item = Item(item_id=_item_id(new), role="user", text=text, state=ItemState.WAITING, images=images)
+        item = Item(
+            item_id=new.id or new_item_id(), role="user", text=text, state=ItemState.WAITING, images=images
+        )
         self._check_waiting_limits(item)
         return item
 
@@ -346,7 +348,11 @@ class RealtimeSession:
             why = f"may have at most {self._limits.max_content_chars} characters, and {RESULTS_CHARS} for all calls of a reply."
             raise InvalidEvent(why, field="item.output", code="content_too_long")
         return Item(
-            item_id=_item_id(new), role="tool", text=new.output, state=ItemState.WAITING, call_id=new.call_id
+            item_id=new.id or new_item_id(),
+            role="tool",
+            text=new.output,
+            state=ItemState.WAITING,
+            call_id=new.call_id,
         )
 
     def _check_waiting_limits(self, item: Item) -> None:
@@ -387,8 +393,9 @@ class RealtimeSession:
         return self.settings.shown(self._session_id, self.conversation_id, self._model)
 
 
-def _item_id(item: NewItem) -> str:
-    return item.id or f"item_{secrets.token_hex(12)}"
+def new_item_id() -> str:
+    """Return a new id of an item."""
+    return f"item_{secrets.token_hex(12)}"
 
 
 class ItemState(Enum):

@@ -30,7 +30,6 @@ from connections.api.realtime.events import (
     Tool,
     Transcription,
     TranscriptionSession,
-    VoiceId,
 )
 from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
@@ -423,8 +422,7 @@ def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
     return coding, rate
 
 
-def _voice(requested: str | VoiceId | None, voices: tuple[str, ...], field: str) -> str | None:
-    name = requested.id if isinstance(requested, VoiceId) else requested
+def _voice(name: str | None, voices: tuple[str, ...], field: str) -> str | None:
     if name in voices:
         return name
     if name is None or name in VOICES or not voices:

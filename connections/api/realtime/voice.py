@@ -7,7 +7,6 @@ cough empties no player. A guess is reported once it is right.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -31,7 +30,7 @@ from connections.api.realtime.events import (
     TranscriptDelta,
     complete_item,
 )
-from connections.api.realtime.session import Item, ItemState
+from connections.api.realtime.session import Item, ItemState, new_item_id
 from connections.api.realtime.settings import AudioConfig
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
@@ -418,20 +417,17 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._send_events(*events)
 
 
-class _ListeningSession:
+class _ListeningSession(msgspec.Struct):
     """A listening session with its settings. `is_over`: a stop was requested.
 
     `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
     """
 
-    __slots__ = ("hears", "is_over", "speaks", "start", "task")
-
-    def __init__(self, start: AudioStart, task: asyncio.Task[None]) -> None:
-        self.start = start
-        self.task = task
-        self.is_over = False
-        self.speaks = asyncio.Event()
-        self.hears = asyncio.Event()
+    start: AudioStart
+    task: asyncio.Task[None]
+    is_over: bool = False
+    speaks: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    hears: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 async def _run_in_order(slows: Iterable[PendingWork]) -> None:
@@ -458,15 +454,14 @@ def _no_speech() -> InvalidEvent:
     return InvalidEvent("No speech was recognized.", code="input_audio_buffer_commit_empty")
 
 
-class _Utterance:
+class _Utterance(msgspec.Struct):
     """The words between two silences. `sent`: those that its client knows; `ms`: their length."""
 
-    __slots__ = ("is_announced", "is_committed", "item_id", "ms", "sent", "started_ms", "stopped_ms", "text")
-
-    def __init__(self, started_ms: int | None = None) -> None:
-        self.item_id = f"item_{secrets.token_hex(12)}"
-        self.started_ms = started_ms
-        self.stopped_ms: int | None = None
-        self.is_announced = self.is_committed = False
-        self.text = self.sent = ""
-        self.ms = 0
+    started_ms: int | None = None
+    stopped_ms: int | None = None
+    item_id: str = msgspec.field(default_factory=new_item_id)
+    is_announced: bool = False
+    is_committed: bool = False
+    text: str = ""
+    sent: str = ""
+    ms: int = 0

@@ -405,17 +405,15 @@ class SessionClosed(ServerEvent, frozen=True, kw_only=True, tag="session.closed"
 
 
 class InputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.input_transcript.delta"):
-    """More of the source, which is never revised. `elapsed_ms`: of the received sound, if there is any."""
+    """More of the source, which is never revised."""
 
     delta: str
-    elapsed_ms: int | UnsetType = UNSET
 
 
 class OutputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_transcript.delta"):
     """More of the translation, which is never revised."""
 
     delta: str
-    elapsed_ms: int | UnsetType = UNSET
 
 
 class AudioDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_audio.delta"):
@@ -433,38 +431,35 @@ class TranslationFrame(ServerFrame, frozen=True, kw_only=True, tag="translations
     events: tuple[ServerEvent, ...]
 
 
-class Interpretation:
+class Interpretation(msgspec.Struct):
     """An interpretation of this session. `chars`: of its source, as far as known; `over`: its end was published.
 
     Other connections may grow its source, too.
     """
 
-    __slots__ = ("_changed", "chars", "client_msg_id", "over", "turn_id")
-
-    def __init__(self, client_msg_id: str) -> None:
-        self.client_msg_id = client_msg_id
-        self.turn_id: str | None = None
-        self.chars = 0
-        self.over = asyncio.Event()
-        self._changed = asyncio.Event()
+    client_msg_id: str
+    turn_id: str | None = None
+    chars: int = 0
+    over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def note_chars(self, chars: int) -> None:
         """Note that its source has at least `chars` characters."""
         self.chars = max(self.chars, chars)
-        self._changed.set()
+        self.changed.set()
 
     def end(self) -> None:
         """Note that its end was published."""
         self.over.set()
-        self._changed.set()
+        self.changed.set()
 
     async def continues_after(self, chars: int) -> bool:
         """Wait a moment for its end, or more of its source than `chars`; return whether one came."""
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while not self.over.is_set() and self.chars <= chars:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    self.changed.clear()
+                    await self.changed.wait()
         except TimeoutError:
             return False
         return True
