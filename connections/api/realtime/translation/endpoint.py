@@ -312,13 +312,17 @@ class TranslationsHandler:
         return False
 
     async def _begin(self, connection: Connection, options: TranslationOptions) -> None:
-        client_msg_id = f"translation_{secrets.token_hex(12)}"
-        start = options.start(
-            client_msg_id=client_msg_id,
+        """Begin an interpretation, which ends if the client leaves."""
+        start = frames.InterpretStart(
+            client_msg_id=f"translation_{secrets.token_hex(12)}",
             conversation_id=self._session.conversation_id,
             model=self._session.model,
+            source=options.source,
+            target=options.target or "",  # nothing is taken before it is set
+            publish_policy=options.publish_policy,
+            wait_words=options.wait_words,
         )
-        begun = self._encoder.begin(client_msg_id)
+        begun = self._encoder.begin(start.client_msg_id)
         if self._speech_output is not None and self._voice_service is not None:
             voice = options.voice
             if voice is None and self._has_audio_input:  # its client speaks

@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 from connections.api.realtime.events import NULL, ClientEvent, InvalidEvent, ServerEvent, error_event
 from connections.protocol.base import ServerFrame
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Error, Frame, InterpretStart, LanguageTag
+from connections.protocol.frames import Error, Frame, LanguageTag
 from engine.messages import ModelFacts
 from sessions.errors import Overloaded
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
@@ -167,19 +167,6 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     publish_policy: PublishPolicy = "agreement"
     wait_words: int = 3
     voice: str | None = None
-
-    def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
-        """Return the frame that begins an interpretation, which ends if the client leaves."""
-        assert self.target is not None  # noqa: S101 - nothing is taken before it is said
-        return InterpretStart(
-            client_msg_id=client_msg_id,
-            conversation_id=conversation_id,
-            model=model,
-            source=self.source,
-            target=self.target,
-            publish_policy=self.publish_policy,
-            wait_words=self.wait_words,
-        )
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
