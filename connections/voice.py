@@ -384,12 +384,7 @@ class VoiceConversation:
 
         Cancelling the wait does not end the reply: that ends at what was heard, or continues for another speaker.
         """
-        if len(self._replies) >= MAX_REPLIES:
-            raise _too_many_replies()
-        reply = self._new_reply(speaker, output, is_guess=False)
-        await asyncio.shield(
-            self._tasks.create_task(self._run_turn(speaker, VoiceMessage(send, reply), reply))
-        )
+        await asyncio.shield(self._begin_turn(speaker, send, output, is_guess=False))
 
     def cut(self) -> None:
         """End the current reply, at what was heard of it."""
@@ -461,33 +456,34 @@ class VoiceConversation:
         )
         if (prepared := speaker.message(send, is_guess=is_guess)) is None:
             return
-        if len(self._replies) >= MAX_REPLIES:
-            self._push(error_frame(_too_many_replies(), prepared.ref))
+        try:
+            self._begin_turn(speaker, prepared, start.output, is_guess=is_guess)
+        except Overloaded as why:
+            self._push(error_frame(why, prepared.ref))
             speaker.refused(prepared)
-            return
-        reply = self._new_reply(speaker, start.output, is_guess=is_guess)
-        self._tasks.create_task(self._run_turn(speaker, VoiceMessage(prepared, reply), reply))
 
-    def _new_reply(
-        self, speaker: VoiceConnection, output: AudioOutput | None, *, is_guess: bool
-    ) -> SpokenReply | None:
-        if output is None or self._voice is None:
-            return None
-        stream = next(self._streams) % (1 << 16)
-        reply = SpokenReply(
-            self._voice,
-            output,
-            conversation_id=self.conversation_id,
-            stream=stream,
-            cut=self._cancel,
-            reports_late=speaker.reports_late,
-            is_guess=is_guess,
-        )
-        if is_guess:
-            self._guess = reply
-        reply.attach(speaker.push)
-        self._replies.append(reply)
-        return reply
+    def _begin_turn(
+        self, speaker: VoiceConnection, send: Send, output: AudioOutput | None, *, is_guess: bool
+    ) -> asyncio.Task[None]:
+        """Have a message answered, and the reply played to a speaker. Raises Overloaded."""
+        if len(self._replies) >= MAX_REPLIES:
+            raise Overloaded("Too many replies are waiting to be spoken. Play one first.")
+        reply = None
+        if output is not None and self._voice is not None:
+            reply = SpokenReply(
+                self._voice,
+                output,
+                conversation_id=self.conversation_id,
+                stream=next(self._streams) % (1 << 16),
+                cut=self._cancel,
+                reports_late=speaker.reports_late,
+                is_guess=is_guess,
+            )
+            if is_guess:
+                self._guess = reply
+            reply.attach(speaker.push)
+            self._replies.append(reply)
+        return self._tasks.create_task(self._run_turn(speaker, VoiceMessage(send, reply), reply))
 
     async def _run_turn(
         self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None
@@ -503,9 +499,8 @@ class VoiceConversation:
                     speaker.push(error_frame(why, request.ref))
                     if reply is not None:
                         reply.stop()
-                if (
-                    reply is not None and not reply.turn_id
-                ):  # the message was withdrawn, or its sender has left
+                # the message was withdrawn, or its sender has left
+                if reply is not None and not reply.turn_id:
                     reply.stop()
         except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others continue
             _log.exception("reply not spoken", conversation_id=self.conversation_id)
@@ -559,10 +554,6 @@ def _policy(start: AudioStart) -> TurnTakingPolicy:
         interrupt_ms=detection.interrupt_ms,
         guesses=detects_speech and start.output is not None,
     )
-
-
-def _too_many_replies() -> Overloaded:
-    return Overloaded("Too many replies are waiting to be spoken. Play one first.")
 
 
 class VoiceService:
