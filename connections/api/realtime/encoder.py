@@ -396,11 +396,11 @@ class RealtimeEventEncoder:
             turn_id=message.turn_id,
             exchange=exchange,
             message_id=message.message_id,
+            sent=bool(message.content or not calls),
             images=tuple(one.image for one in message.attachments or ()),
         )
-        is_sent = bool(message.content or not calls)
-        whole = self._item_events(msgspec.structs.replace(item, sent=is_sent))
-        events = whole if is_sent else []
+        whole = self._item_events(item)
+        events = whole if item.sent else []
         for call in calls:
             if call.where == "client":
                 called = call_item(call, message.turn_id, exchange=exchange)
@@ -436,11 +436,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the new item for its text, and of the item's part."""
-        place = self._place(item)
-        part = ContentPartAdded(
-            response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
-        )
-        return [*self._added(item, previous, place), part]
+        return [*self._added(item, previous), ContentPartAdded(**self.about(), part=self._part(""))]
 
     def text(self, text: str) -> ServerEvent:
         """Return the event of more text."""
@@ -448,10 +444,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         kind = OutputTranscriptDelta if self.turn.speaks else OutputTextDelta
         return kind(**self.about(), delta=text)
 
-    def about(self) -> dict[str, Any]:
-        """Return the common first fields of the events of its text and its sound."""
-        place = self.output.index(self.item_id)
-        return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
+    def about(self, item_id: str | None = None) -> dict[str, Any]:
+        """Return the common first fields of the events of an item; by default, of its text and its sound."""
+        item_id = item_id or self.item_id
+        return {"response_id": self.response_id, "item_id": item_id, "output_index": self._place(item_id)}
 
     def delta(self, text: str) -> bytes:
         """Return the event of more text, encoded after its id: only the text is encoded again."""
@@ -464,30 +460,24 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of a complete call. `begun`: without its arguments."""
-        place = self._place(item)
-        about: dict[str, Any] = {
-            "response_id": self.response_id,
-            "item_id": item.item_id,
-            "output_index": place,
-            "call_id": item.call_id,
-        }
+        about = {**self.about(item.item_id), "call_id": item.call_id}
         return [
-            *self._added(begun, previous, place),
+            *self._added(begun, previous),
             ArgumentsDelta(**about, delta=item.text),
             ArgumentsDone(**about, name=item.name, arguments=item.text),
-            *self._whole(item, previous, place),
+            *self._whole(item, previous),
         ]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the complete text."""
-        place, about = self._place(item), self.about()
+        about = self.about()
         done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
         if self.turn.speaks:
             done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
         return [
             *done,
             ContentPartDone(**about, part=self._part(item.text)),
-            *self._whole(item, previous, place),
+            *self._whole(item, previous),
         ]
 
     def _part(self, text: str) -> TextPart | AudioPart:
@@ -507,21 +497,21 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             )
         )
 
-    def _place(self, item: Item) -> int:
+    def _place(self, item_id: str) -> int:
         """Return the index of an item among the reply's; a new one is last."""
-        if item.item_id not in self.output:
-            self.output.append(item.item_id)
-        return self.output.index(item.item_id)
+        if item_id not in self.output:
+            self.output.append(item_id)
+        return self.output.index(item_id)
 
-    def _added(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
-        shown = item.shown()
+    def _added(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        shown, place = item.shown(), self._place(item.item_id)
         return [
             OutputItemAdded(response_id=self.response_id, output_index=place, item=shown),
             ItemAdded(previous_item_id=previous, item=shown),
         ]
 
-    def _whole(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
-        shown = item.shown()
+    def _whole(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        shown, place = item.shown(), self._place(item.item_id)
         return [
             ItemDone(previous_item_id=previous, item=shown),
             OutputItemDone(response_id=self.response_id, output_index=place, item=shown),

@@ -651,14 +651,8 @@ def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Ite
 
 def output_item(call: Item, output: str) -> Item:
     """Return the item of a call's outcome from elsewhere."""
-    return Item(
-        item_id=f"{call.item_id}_output",
-        role="tool",
-        text=output,
-        turn_id=call.turn_id,
-        exchange=call.exchange,
-        message_id=call.message_id,
-        call_id=call.call_id,
+    return msgspec.structs.replace(
+        call, item_id=f"{call.item_id}_output", role="tool", text=output, name="", off=0
     )
 
 
