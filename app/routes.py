@@ -28,8 +28,8 @@ from connections.api.anthropic.endpoint import messages_routes
 from connections.api.audio import Audio, audio_routes
 from connections.api.endpoint import OwnerDataService, PageRoutes, RequestContext
 from connections.api.openai_chat import openai_routes
-from connections.api.realtime.endpoint import RealtimeEndpoint, realtime_routes
-from connections.api.realtime.translation.endpoint import TranslationEndpoint, translations_routes
+from connections.api.realtime.endpoint import RealtimeEndpoint
+from connections.api.realtime.translation.endpoint import TranslationEndpoint
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import ResponsesWebSocketEndpoint, responses_routes
 from connections.authentication.access import AccessControl
@@ -305,8 +305,8 @@ def api_routes(
         *account_routes(
             sessions=sessions, owners=owners, access=access, lifecycle=lifecycle, limiters=limiters
         ),
-        *realtime_routes(realtime),
-        *translations_routes(translations),
+        realtime.route(),
+        translations.route(),
         *admin.routes(),
         *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), pages),
     ]

@@ -67,7 +67,7 @@ class SpokenReply:
             self._reported.set()
         self._is_whole = False  # all of its sound is made
         self._is_announced = self._sent_end = False  # what its listener has been sent about it
-        self._has_failed = False
+        self._failure: VoiceFailed | None = None
         self._made_marks: tuple[Mark, ...] = ()
         self._text_chars = self._seq = 0
         self._cut = cut
@@ -94,7 +94,7 @@ class SpokenReply:
 
         If the voice failed, all of it counts, since it was left to be read.
         """
-        if self._has_failed:
+        if self._failure is not None:
             return self._text_chars
         return self._timeline.heard if self._reported.is_set() else self._timeline.sent_off
 
@@ -145,7 +145,6 @@ class SpokenReply:
         """Stop playing."""
         self._cancel_cut()
         self._ended.set()
-        self._progressed.set()
 
     def withdraw(self) -> None:
         """Note that its message must not be sent if it has not been sent yet."""
@@ -189,41 +188,35 @@ class SpokenReply:
 
     async def run(self) -> None:
         """Speak until the reply is over; a silent listener ends it. Raises VoiceFailed, even if the reply is over."""
-        failed: list[Exception] = []
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                speaking = tasks.create_task(self._speak())
-                watching = tasks.create_task(self._watch())
-                await self._ended.wait()
-                speaking.cancel()
-                watching.cancel()
-        except* VoiceFailed as voices:
-            self._has_failed = True
-            self.stop()
-            failed += voices.exceptions
-        if failed:
-            raise VoiceFailed(str(failed[0]))
+        async with asyncio.TaskGroup() as tasks:
+            speaking = tasks.create_task(self._speak())
+            watching = tasks.create_task(self._watch())
+            await self._ended.wait()
+            speaking.cancel()
+            watching.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     async def _speak(self) -> None:
         while (clause := await self._waiting.get()) is not None:
             if any(one.isalnum() for one in clause.text):
-                await self._add(clause)
+                try:
+                    await self._add(clause)
+                except VoiceFailed as failure:
+                    self._failure = failure
+                    self.stop()
+                    return
             while self._timeline.synthesized_ms - self._timeline.sent_ms > SYNTHESIZE_AHEAD_MS:
-                await self._wait_for_progress()
+                self._progressed.clear()
+                await self._progressed.wait()
         self._is_whole = True
         self._send()
-        while True:
-            await self._wait_for_progress()
-
-    async def _wait_for_progress(self) -> None:
-        self._progressed.clear()
-        await self._progressed.wait()
 
     async def _add(self, clause: Clause) -> None:
         """Add a clause. Raises VoiceFailed."""
         voice = self._output.voice or self._voice.names[0]
         spoken = await self._voice.speak(clause.text, voice=voice)
-        sound = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate, self._output)
+        sound = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, self._output)
         marks = self._timeline.add(sound, off=clause.off, chars=len(clause.text), marks=spoken.marks)
         self._made_marks += marks
         if self._push is not None and self._is_announced and marks:
@@ -285,10 +278,11 @@ class SpokenReply:
         return Sound(self._stream, self._seq, samples, flags, self._conversation_id, self.turn_id)
 
 
-def _converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
-    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
+def converted(pcm: bytes, rate: int, output: AudioOutput) -> bytes:
+    """Return sound in the listener's format."""
+    from speech import samples  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
-    return converted(pcm, rate, output.rate, Coding(output.format))
+    return samples.converted(pcm, rate, output.rate, Coding(output.format))
 
 
 class _Boundary(msgspec.Struct, frozen=True):
@@ -302,12 +296,12 @@ class _Boundary(msgspec.Struct, frozen=True):
 class Timeline:
     """A reply's sound and words in time, in milliseconds from its first sample."""
 
-    def __init__(self, *, rate: int, width: int, off: int = 0) -> None:
-        """`width`: bytes of a sample; `off`: the offset of the reply's text."""
+    def __init__(self, *, rate: int, width: int) -> None:
+        """`width`: bytes of a sample."""
         self._rate, self._width = rate, width
         self._sound = bytearray()
         self._dropped = self._sent = 0
-        self._boundaries = [_Boundary(0, off, is_word=True)]
+        self._boundaries = [_Boundary(0, 0, is_word=True)]
         self.played_ms = 0
 
     @property
@@ -333,23 +327,19 @@ class Timeline:
     @property
     def heard(self) -> int:
         """The offset after the last word that was played to its end."""
-        return self._last(self.played_ms).off
+        return self._boundaries[self._index_at(self.played_ms) - 1].off
 
     @property
     def sent_off(self) -> int:
         """The offset after the last word that was sent to its end."""
-        return self._last(ceil(self.sent_ms)).off
+        return self._boundaries[self._index_at(ceil(self.sent_ms)) - 1].off
 
     @property
     def precision(self) -> Precision:
         """How exact a cut now would be."""
         place = self._index_at(self.played_ms)
-        following = self._boundaries[place : place + 1]
-        return (
-            "word"
-            if self._last(self.played_ms).is_word and all(end.is_word for end in following)
-            else "chunk"
-        )
+        around = self._boundaries[place - 1 : place + 1]
+        return "word" if all(end.is_word for end in around) else "chunk"
 
     def add(self, sound: bytes, *, off: int, chars: int, marks: tuple[Mark, ...] | None) -> tuple[Mark, ...]:
         """Take a clause's sound with its own marks; return the marks for the whole reply."""
@@ -395,9 +385,6 @@ class Timeline:
     def rewind(self) -> None:
         """Note that the listener lost sound that was sent and not played: it is sent again."""
         self._sent = self._dropped
-
-    def _last(self, ms: int) -> _Boundary:
-        return self._boundaries[self._index_at(ms) - 1]
 
     def _index_at(self, ms: int) -> int:
         return bisect_right(self._boundaries, ms, key=lambda end: end.at_ms)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
+from itertools import takewhile
 
 import msgspec
 
@@ -90,7 +91,10 @@ class TurnTakingPolicy:
         """Return the actions for an event. `talking`: whether a reply is being made or played."""
         match event:
             case Started(at_ms):
-                return list(self._start(at_ms, talking=talking))
+                self._started_ms = at_ms
+                self._agreement = LocalAgreement()
+                self._is_over_reply = self._may_interrupt = talking and self._interrupts
+                return [SpeechEdge(began=True, at_ms=at_ms)]
             case Partial(at_ms, text, is_new, is_confident):
                 cut = self._interrupt(at_ms, text, is_confident=is_confident)
                 return [*(self._agree(text) if is_new and is_confident else ()), *cut]
@@ -111,18 +115,20 @@ class TurnTakingPolicy:
         self._agreement = LocalAgreement()
         return list(self._roll_back())
 
-    def _start(self, at_ms: int, *, talking: bool) -> Iterator[Action]:
-        self._started_ms = at_ms
-        self._agreement = LocalAgreement()
-        self._is_over_reply = self._may_interrupt = talking and self._interrupts
-        yield SpeechEdge(began=True, at_ms=at_ms)
-
     def _agree(self, text: str) -> Iterator[Action]:
-        if (agreed := self._agreement.take(text)) is not None:
-            yield TranscriptUpdate(agreed, final=False)
+        if self._agreement.take(text.split()):
+            yield TranscriptUpdate(" ".join(self._agreement.agreed), final=False)
 
     def _interrupt(self, at_ms: int, text: str, *, is_confident: bool) -> Iterator[Action]:
-        if self._is_interruption(at_ms, text, is_confident=is_confident):
+        """End the reply if speech interrupts it; a cough, a tone or a backchannel does not."""
+        duration_ms = at_ms - self._started_ms
+        if not text or _BACKCHANNEL.fullmatch(text):
+            return
+        if is_confident:
+            interrupts = duration_ms >= self._interrupt_ms or _is_stop(text)
+        else:
+            interrupts = duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
+        if interrupts:
             yield from self._cut()
 
     def _cut(self) -> Iterator[Action]:
@@ -130,15 +136,6 @@ class TurnTakingPolicy:
         if self._may_interrupt:
             self._may_interrupt = False
             yield ReplyAction.CUT
-
-    def _is_interruption(self, at_ms: int, text: str, *, is_confident: bool) -> bool:
-        """Return whether speech interrupts; a cough, a tone or a backchannel does not."""
-        duration_ms = at_ms - self._started_ms
-        if not text or _BACKCHANNEL.fullmatch(text):
-            return False
-        if is_confident:
-            return duration_ms >= self._interrupt_ms or _is_stop(text)
-        return duration_ms >= SUSTAINED_MS and word_count(text) >= _SUSTAINED_WORDS
 
     def _is_answered(self, text: str, *, is_confident: bool) -> bool:
         """Return whether ending the reply was all that was wanted: a "stop" may turn out as "okay", or as a doubtful word."""
@@ -193,17 +190,14 @@ class LocalAgreement:
     """Finds the words on which two successive hypotheses agree; they are never revised (LocalAgreement-2; Liu et al., 2020)."""
 
     def __init__(self) -> None:
+        self.agreed: list[str] = []
         self._before: list[str] = []
-        self._agreed: list[str] = []
 
-    def take(self, text: str) -> str | None:
-        """Take the next hypothesis; return the agreed words if there are more of them."""
-        words, agreed_count = text.split(), len(self._agreed)
-        if words[:agreed_count] == self._agreed:
-            pairs = zip(self._before[agreed_count:], words[agreed_count:], strict=False)
-            for before, word in pairs:
-                if before != word:
-                    break
-                self._agreed.append(word)
+    def take(self, words: list[str]) -> int:
+        """Take the next hypothesis; return how many more words are agreed."""
+        known = len(self.agreed)
+        if words[:known] == self.agreed:
+            pairs = zip(self._before[known:], words[known:], strict=False)
+            self.agreed += [word for _, word in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         self._before = words
-        return " ".join(self._agreed) if len(self._agreed) > agreed_count else None
+        return len(self.agreed) - known

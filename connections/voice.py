@@ -100,11 +100,9 @@ class VoiceConnection:
         self.start = AudioStart()
         self.handle_message: MessageHandler | None = None
         self._voice_service = voice_service
-        self._conversation: VoiceConversation | None = None
+        self.conversation: VoiceConversation | None = None  # in which it is listened to
         self._hearing: RecognitionStream | None = None
-        self._stopping = asyncio.Event()
-        self._reason: AudioStopped | None = None
-        self._streams = count(1)
+        self._stopped: asyncio.Future[AudioStopped] | None = None
         self._stream = 0
         self._is_overloaded = False
         self._buffer: _AudioBuffer | None = None
@@ -120,20 +118,15 @@ class VoiceConnection:
                 self._command(frame, lambda hearing: hearing.commit())
             case AudioClear():
                 self._command(frame, lambda hearing: hearing.clear())
-                if self._conversation is not None:
-                    self._conversation.forget()
+                if self.conversation is not None:
+                    self.conversation.forget()
             case AudioStop():
                 self._conversation_of(frame).cut()
                 self.stop(AudioStopped(ref=frame.ref, conversation_id=frame.conversation_id, reason="stop"))
             case Played(turn_id=turn_id, audio_ms=ms):
-                if self._conversation is not None:
-                    self._conversation.played(turn_id, ms)
+                if self.conversation is not None:
+                    self.conversation.played(turn_id, ms)
         return None
-
-    @property
-    def conversation(self) -> VoiceConversation | None:
-        """The conversation that it speaks in; None: it is not listened to."""
-        return self._conversation
 
     @property
     def is_listening(self) -> bool:
@@ -181,8 +174,8 @@ class VoiceConnection:
 
     def stop(self, reason: AudioStopped) -> None:
         """Stop listening; the first reason counts."""
-        self._reason = self._reason or reason
-        self._stopping.set()
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(reason)
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection; do nothing if the connection has ended. Raises Refused."""
@@ -202,7 +195,7 @@ class VoiceConnection:
 
     def _check_free(self) -> None:
         """Raise Conflict if the connection listens already."""
-        if self._conversation is not None:
+        if self.conversation is not None:
             raise Conflict("This connection is already sending audio: send audio.stop first.")
 
     async def _listen(self, voice_service: VoiceService, start: AudioStart) -> None:
@@ -210,10 +203,10 @@ class VoiceConnection:
         await voice_service.attach(self.connection, start.conversation_id)
         self._check_free()
         with voice_service.talking(self.connection, start.conversation_id) as conversation:
-            self._conversation, self.start, self._reason = conversation, start, None
-            self._stopping.clear()
+            self.conversation, self.start = conversation, start
+            self._stopped = asyncio.get_running_loop().create_future()
             self._buffer = _AudioBuffer(start)
-            self._stream = next(self._streams) % (1 << 16)
+            self._stream = (self._stream + 1) % (1 << 16)
             if conversation.speaker is not None:
                 conversation.speaker.stop(
                     AudioStopped(conversation_id=start.conversation_id, reason="elsewhere")
@@ -228,22 +221,14 @@ class VoiceConnection:
             )
             conversation.begin(self)
             try:
-                reason = await self._until_stopped(voice_service, conversation)
+                async with asyncio.TaskGroup() as tasks:
+                    hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
+                    reason = await self._stopped
+                    hearing.cancel()
             finally:
                 conversation.end(self)
-                self._conversation = None
-        if reason is not None:
-            self.push(reason)
-
-    async def _until_stopped(
-        self, voice_service: VoiceService, conversation: VoiceConversation
-    ) -> AudioStopped | None:
-        """Listen until `stop`; return the reason to send to the client, if any."""
-        async with asyncio.TaskGroup() as tasks:
-            hearing = tasks.create_task(self._recognize_with_retries(voice_service, conversation))
-            await self._stopping.wait()
-            hearing.cancel()
-        return self._reason
+                self.conversation = None
+        self.push(reason)
 
     async def _recognize_with_retries(
         self, voice_service: VoiceService, conversation: VoiceConversation
@@ -260,9 +245,19 @@ class VoiceConnection:
             await asyncio.sleep(RETRY_S)
 
     async def _recognize(self, voice_service: VoiceService, conversation: VoiceConversation) -> None:
-        async with voice_service.ear.listen(
-            _listening(self.start, voice_service), owner=str(self.connection.owner)
-        ) as hearing:
+        start, detection = self.start, self.start.turn_detection
+        listening = Listening(
+            coding=Coding(start.input.format),
+            rate=start.input.rate,
+            detects=detection.type == "vad",
+            pause_ms=PAUSE_MS,
+            silence_ms=detection.silence_ms,
+            unfinished_ms=detection.unfinished_ms,
+            finished_ms=detection.finished_ms,
+            threshold=detection.threshold,
+            language=voice_service.language_of(start),
+        )
+        async with voice_service.ear.listen(listening, owner=str(self.connection.owner)) as hearing:
             if self._buffer is not None:
                 self._buffer.flush(hearing)
             self._hearing, self._buffer = hearing, None
@@ -282,12 +277,12 @@ class VoiceConnection:
             self.feed(sound.samples)
 
     def _conversation_of(self, frame: AudioCommit | AudioClear | AudioStop) -> VoiceConversation:
-        if self._conversation is None or self._conversation.conversation_id != frame.conversation_id:
+        if self.conversation is None or self.conversation.conversation_id != frame.conversation_id:
             raise BadParams(
                 "names a conversation without audio on this connection: send audio.start first.",
                 field="conversation_id",
             )
-        return self._conversation
+        return self.conversation
 
     def _command(self, frame: AudioCommit | AudioClear, what: Callable[[RecognitionStream], None]) -> None:
         self._conversation_of(frame)
@@ -313,21 +308,6 @@ class _AudioBuffer:
     def flush(self, hearing: RecognitionStream) -> None:
         for what in self._waiting:
             what(hearing)
-
-
-def _listening(start: AudioStart, voice_service: VoiceService) -> Listening:
-    detection = start.turn_detection
-    return Listening(
-        coding=Coding(start.input.format),
-        rate=start.input.rate,
-        detects=detection.type == "vad",
-        pause_ms=PAUSE_MS,
-        silence_ms=detection.silence_ms,
-        unfinished_ms=detection.unfinished_ms,
-        finished_ms=detection.finished_ms,
-        threshold=detection.threshold,
-        language=voice_service.language_of(start),
-    )
 
 
 class VoiceConversation:
@@ -404,12 +384,7 @@ class VoiceConversation:
 
         Cancelling the wait does not end the reply: that ends at what was heard, or continues for another speaker.
         """
-        if len(self._replies) >= MAX_REPLIES:
-            raise _too_many_replies()
-        reply = self._new_reply(speaker, output, is_guess=False)
-        await asyncio.shield(
-            self._tasks.create_task(self._run_turn(speaker, VoiceMessage(send, reply), reply))
-        )
+        await asyncio.shield(self._begin_turn(speaker, send, output, is_guess=False))
 
     def cut(self) -> None:
         """End the current reply, at what was heard of it."""
@@ -425,9 +400,6 @@ class VoiceConversation:
     def _on_action(self, act: Action) -> None:
         if self.speaker is not None:
             self.speaker.on_action(act, talking=self.is_talking)
-        self._apply(act)
-
-    def _apply(self, act: Action) -> None:
         match act:
             case SpeechEdge(began, at_ms):
                 self._push(
@@ -450,18 +422,12 @@ class VoiceConversation:
                 self._submit(text, is_guess=is_guess)
             case ReplyAction.CUT:
                 self.cut()
-            case ReplyAction.CONFIRM | ReplyAction.ROLL_BACK:
-                self._settle(is_confirmed=act is ReplyAction.CONFIRM)
-
-    def _settle(self, *, is_confirmed: bool) -> None:
-        """Play the guess, or take it back; if it was refused, there is none."""
-        guess, self._guess = self._guess, None
-        if guess is None:
-            return
-        if is_confirmed:
-            guess.confirm()
-        else:
-            self._roll_back(guess)
+            case ReplyAction.CONFIRM | ReplyAction.ROLL_BACK if self._guess is not None:
+                guess, self._guess = self._guess, None
+                if act is ReplyAction.CONFIRM:
+                    guess.confirm()
+                else:
+                    self._roll_back(guess)
 
     def _utterance_id(self) -> str:
         """Return the id of the current utterance, made when it is first needed."""
@@ -490,33 +456,34 @@ class VoiceConversation:
         )
         if (prepared := speaker.message(send, is_guess=is_guess)) is None:
             return
-        if len(self._replies) >= MAX_REPLIES:
-            self._push(error_frame(_too_many_replies(), prepared.ref))
+        try:
+            self._begin_turn(speaker, prepared, start.output, is_guess=is_guess)
+        except Overloaded as why:
+            self._push(error_frame(why, prepared.ref))
             speaker.refused(prepared)
-            return
-        reply = self._new_reply(speaker, start.output, is_guess=is_guess)
-        self._tasks.create_task(self._run_turn(speaker, VoiceMessage(prepared, reply), reply))
 
-    def _new_reply(
-        self, speaker: VoiceConnection, output: AudioOutput | None, *, is_guess: bool
-    ) -> SpokenReply | None:
-        if output is None or self._voice is None:
-            return None
-        stream = next(self._streams) % (1 << 16)
-        reply = SpokenReply(
-            self._voice,
-            output,
-            conversation_id=self.conversation_id,
-            stream=stream,
-            cut=self._cancel,
-            reports_late=speaker.reports_late,
-            is_guess=is_guess,
-        )
-        if is_guess:
-            self._guess = reply
-        reply.attach(speaker.push)
-        self._replies.append(reply)
-        return reply
+    def _begin_turn(
+        self, speaker: VoiceConnection, send: Send, output: AudioOutput | None, *, is_guess: bool
+    ) -> asyncio.Task[None]:
+        """Have a message answered, and the reply played to a speaker. Raises Overloaded."""
+        if len(self._replies) >= MAX_REPLIES:
+            raise Overloaded("Too many replies are waiting to be spoken. Play one first.")
+        reply = None
+        if output is not None and self._voice is not None:
+            reply = SpokenReply(
+                self._voice,
+                output,
+                conversation_id=self.conversation_id,
+                stream=next(self._streams) % (1 << 16),
+                cut=self._cancel,
+                reports_late=speaker.reports_late,
+                is_guess=is_guess,
+            )
+            if is_guess:
+                self._guess = reply
+            reply.attach(speaker.push)
+            self._replies.append(reply)
+        return self._tasks.create_task(self._run_turn(speaker, VoiceMessage(send, reply), reply))
 
     async def _run_turn(
         self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None
@@ -526,23 +493,21 @@ class VoiceConversation:
             async with asyncio.TaskGroup() as tasks:
                 if reply is not None:
                     tasks.create_task(self._play(reply))
-                await self._send(speaker, request, reply)
+                try:
+                    await speaker.send_message(request)
+                except Refused as why:
+                    speaker.push(error_frame(why, request.ref))
+                    if reply is not None:
+                        reply.stop()
+                # the message was withdrawn, or its sender has left
+                if reply is not None and not reply.turn_id:
+                    reply.stop()
         except Exception:  # noqa: BLE001 - a task's boundary: this reply is not spoken, the others continue
             _log.exception("reply not spoken", conversation_id=self.conversation_id)
         finally:
             if reply is not None:
                 reply.stop()
                 self._replies.remove(reply)
-
-    async def _send(self, speaker: VoiceConnection, request: VoiceMessage, reply: SpokenReply | None) -> None:
-        try:
-            await speaker.send_message(request)
-        except Refused as why:
-            speaker.push(error_frame(why, request.ref))
-            if reply is not None:
-                reply.stop()
-        if reply is not None and not reply.turn_id:  # the message was withdrawn, or its sender has left
-            reply.stop()
 
     async def _play(self, reply: SpokenReply) -> None:
         try:
@@ -589,10 +554,6 @@ def _policy(start: AudioStart) -> TurnTakingPolicy:
         interrupt_ms=detection.interrupt_ms,
         guesses=detects_speech and start.output is not None,
     )
-
-
-def _too_many_replies() -> Overloaded:
-    return Overloaded("Too many replies are waiting to be spoken. Play one first.")
 
 
 class VoiceService:
@@ -659,27 +620,24 @@ class VoiceService:
     def talking(self, connection: Connection, conversation_id: str) -> Iterator[VoiceConversation]:
         """Give a connection a place while the block lasts; yield its conversation. Raises Overloaded."""
         with self.slot(connection.caller.subject):
+            self._forget_idle()
+            key = connection.owner, conversation_id
+            if key not in self._conversations:
+                self._conversations[key] = VoiceConversation(
+                    owner=connection.owner,
+                    conversation_id=conversation_id,
+                    sessions=self._sessions,
+                    voice=self.voice,
+                    tasks=self._tasks,
+                )
             try:
-                yield self._conversation(connection.owner, conversation_id)
+                yield self._conversations[key]
             finally:
                 self._forget_idle()
 
     def slot(self, subject: Subject) -> AbstractContextManager[None]:
         """Count a connection that is listened to. Raises Overloaded."""
         return slot(self._slots, subject, "The server is busy with other speakers; try again in a moment.")
-
-    def _conversation(self, owner: Owner, conversation_id: str) -> VoiceConversation:
-        self._forget_idle()
-        key = owner, conversation_id
-        if key not in self._conversations:
-            self._conversations[key] = VoiceConversation(
-                owner=owner,
-                conversation_id=conversation_id,
-                sessions=self._sessions,
-                voice=self.voice,
-                tasks=self._tasks,
-            )
-        return self._conversations[key]
 
     def _forget_idle(self) -> None:
         """Forget idle conversations: those without a speaker and without replies."""

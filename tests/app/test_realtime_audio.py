@@ -353,23 +353,6 @@ async def test_a_session_becomes_one_of_transcriptions(
         assert completed["transcript"] == "count from 1 to 10"
 
 
-async def test_the_betas_transcription_session_is_understood(running: InProcessService) -> None:
-    async with transcribing(running) as phone:
-        config: dict[str, Any] = {
-            "input_audio_format": "pcm16",
-            "input_audio_transcription": {"model": "whisper-1", "prompt": "", "language": "en"},
-            "turn_detection": {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 500},
-            "input_audio_noise_reduction": {"type": "near_field"},
-        }
-        await phone.send("transcription_session.update", session=config)
-        updated = (await phone.until("transcription_session.updated"))["session"]
-        assert updated["input_audio_format"] == "pcm16"
-        assert updated["input_audio_transcription"] == {"model": "whisper-1", "language": "en", "prompt": ""}
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
-        completed = await phone.until("conversation.item.input_audio_transcription.completed")
-        assert completed["transcript"] == "count from 1 to 10"
-
-
 async def test_the_guides_example_works(running: InProcessService, tmp_path: Path) -> None:
     _, code = snippets(ROOT / "docs" / "speech.md", "python")
     with wave.open(str(tmp_path / "question.wav"), "wb") as file:

@@ -32,7 +32,6 @@ from connections.api.realtime.events import (
     ItemDone,
     ItemStatus,
     ItemTruncated,
-    Metadata,
     OutputAudioDelta,
     OutputAudioDone,
     OutputItemAdded,
@@ -49,13 +48,12 @@ from connections.api.realtime.events import (
     ServerEvent,
     StatusDetails,
     TextPart,
-    TokenLimit,
     Usage,
+    complete_item,
     error_event,
 )
 from connections.api.realtime.session import (
     Item,
-    Items,
     ItemState,
     PendingTurn,
     RealtimeSession,
@@ -88,6 +86,7 @@ from sessions.limits.bounds import MAX_FRAME_BYTES
 from sessions.turn.tool_calls import CANCELLED, result_text
 
 _LOST = "Some events were lost. Reconnect with ?conversation_id= to get the current state."
+_EXPIRED = "The token has expired: reconnect with a new one."
 _NOT_ACTIVE = "Cancellation failed: no active response found."  # clients know it by its first two words
 _encode = msgspec.json.Encoder().encode
 _WHOLE = (Reason.STOP, Reason.TOOLS)
@@ -127,29 +126,37 @@ class RealtimeEventEncoder:
     the spoken replies.
     """
 
-    def __init__(self, items: Items, session: RealtimeSession, *, after: str | None = None) -> None:
+    def __init__(self, session: RealtimeSession, *, after: str | None = None) -> None:
         self.on_removed: dict[str, Callable[[], None]] = {}
         self.spoken = SpokenReplies(monotonic)
         self._after = after
-        self._items = items
-        self._session = session
+        self.session = session
+        self._items = session.items
         self._replies: dict[str, Reply] = {}
         self._other_branch_turns: set[str] = set()  # turns that run on another branch than a newer one
         self._has_gap = False  # after a gap, an unknown parent may be on this branch
 
-    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911 - one for each kind
-        """Return the events of a frame; none if the protocol has no word for it."""
+    def encode(self, frame: Frame) -> Sequence[ServerEvent]:  # noqa: C901, PLR0911, PLR0912 - one for each kind
+        """Return the events of a frame; none if the protocol has no word for it. Server tools are not shown here."""
         if self.spoken.holds_back(frame):
             return ()
-        if isinstance(frame, Speculation | AudioReply | Sound):
-            return self._audio(frame)
         match frame:
             case RealtimeFrame():
                 return frame.events
             case Accepted():
                 return self._accepted(frame)
-            case Delta() | ToolCall() | ToolState():
-                return self._delta(frame)
+            case Delta() if (reply := self._replies.get(frame.turn_id)) is not None:
+                return [*self._begin_text(reply), reply.text(frame.text)]
+            case ToolCall():
+                return self._call(frame, frame.turn_id)
+            case ToolState() if frame.state.is_settled:
+                return self._call_output(frame.call_id, result_text(frame))
+            case Speculation():
+                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
+            case AudioReply():
+                self.spoken.begin(frame)
+            case Sound():
+                return self._sound(frame)
             case Done():
                 return self._done(frame)
             case Removed():
@@ -160,62 +167,40 @@ class RealtimeEventEncoder:
                 return self._history(frame)
             case Gap():
                 self._has_gap = True
-        is_stopping = isinstance(frame, Cancelled) and frame.turn_id in self._replies
-        error = None if is_stopping else _error(frame)
-        return () if error is None else (error_event(error),)
+                return (error_event(Error(code="events_lost", message=_LOST)),)
+            case Cancelled(already=True) if frame.turn_id not in self._replies:
+                why = Error(ref=frame.ref, code="response_cancel_not_active", message=_NOT_ACTIVE)
+                return (error_event(why),)
+            case Error(code="unauthenticated", retryable=True):
+                return (error_event(Error(code="session_expired", message=_EXPIRED)),)
+            case Error():
+                return (error_event(frame),)
+        return ()
 
     def delta(self, text: Delta) -> bytes | None:
         """Return the encoded event of text that only extends a reply's text; None: use `encode`."""
         reply = self._replies.get(text.turn_id)
-        if reply is None or reply.speaks or reply.item_id not in reply.output:
+        if reply is None or reply.turn.speaks or reply.item_id not in reply.output:
             return None
         return reply.delta(text.text)
-
-    def _delta(self, piece: Delta | ToolCall | ToolState) -> list[ServerEvent]:
-        """Return the events of a piece of a reply, or of its calls' outcomes; server tools are not shown here."""
-        match piece:
-            case Delta() if (reply := self._replies.get(piece.turn_id)) is not None:
-                return [*self._begin_text(reply), reply.text(piece.text)]
-            case ToolCall():
-                return self._call(piece)
-            case ToolState() if piece.state.is_settled:
-                return self._call_output(piece.call_id, result_text(piece))
-            case _:
-                return []
-
-    def _audio(self, frame: Speculation | AudioReply | Sound) -> list[ServerEvent]:
-        match frame:
-            case Speculation():
-                return [event for kept in self.spoken.resolve(frame) for event in self.encode(kept)]
-            case AudioReply():
-                self.spoken.begin(frame)
-                return []
-            case Sound():
-                return self._sound(frame)
 
     def _sound(self, sound: Sound) -> list[ServerEvent]:
         """Return the events of a reply's sound; note it as sent."""
         reply = self._replies.get(sound.turn_id)
-        if reply is None or not reply.speaks or not sound.samples:
+        if reply is None or not reply.turn.speaks or not sound.samples:
             return []
         self.spoken.sent(sound)
         delta = b64encode(sound.samples).decode()
         return [*self._begin_text(reply), OutputAudioDelta(**reply.about(), delta=delta)]
 
     def _accepted(self, accepted: Accepted) -> list[ServerEvent]:
-        begun = self._text_of(accepted.continues)
+        continued = (one.text for one in self._items.stored() if one.message_id == accepted.continues)
+        text = next(continued, "") if accepted.continues else ""  # the new item begins with it
         gone = self._drop_other_branch(accepted)
-        pending = self._session.accept(accepted)
+        pending = self.session.accept(accepted)
         message = self._foreign_message(accepted)
         exchange = self._items.first_turn_of(accepted.message_id)
-        reply = self._reply(accepted.turn_id, pending)
-        sent = [*gone, *message, self._begin(accepted.turn_id, reply, exchange=exchange)]
-        return [*sent, *self._begin_text(reply), reply.text(begun)] if begun else sent
-
-    def _text_of(self, message_id: str | None) -> str:
-        """Return the text of a continued reply: here the new item begins with it."""
-        known = (item.text for item in self._items.stored() if message_id and item.message_id == message_id)
-        return next(known, "")
+        return [*gone, *message, *self._begin(accepted.turn_id, text, pending, exchange=exchange)]
 
     def _drop_other_branch(self, accepted: Accepted) -> list[ServerEvent]:
         """Remove items of other branches than a turn's; a reply being written goes once it has ended."""
@@ -242,25 +227,24 @@ class RealtimeEventEncoder:
         )
 
     def _item_events(self, item: Item) -> list[ServerEvent]:
-        previous, shown = self._items.store(item), item.shown()
-        return [
-            ItemAdded(previous_item_id=previous, item=shown),
-            ItemDone(previous_item_id=previous, item=shown),
-        ]
+        return list(complete_item(self._items.store(item), item.shown()))
 
-    def _reply(self, turn_id: str, pending: PendingTurn | None = None) -> Reply:
-        return Reply(
+    def _begin(
+        self,
+        turn_id: str,
+        text: str,
+        pending: PendingTurn | None = None,
+        *,
+        exchange: str,
+        message_id: str = "",
+    ) -> list[ServerEvent]:
+        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
+        reply = self._replies[turn_id] = Reply(
             response_id=response_id(turn_id),
             item_id=text_item_id(turn_id),
-            conversation_id=self._session.conversation_id,
-            max_output_tokens="inf" if pending is None else pending.max_output_tokens,
-            metadata=None if pending is None else pending.metadata,
-            speaks=pending is not None and pending.speaks,
+            conversation_id=self.session.conversation_id,
+            turn=pending or PendingTurn(),
         )
-
-    def _begin(self, turn_id: str, reply: Reply, *, message_id: str = "", exchange: str = "") -> ServerEvent:
-        """Begin a reply. Its text has a place now, and is sent once there is some: a reply may only have calls."""
-        self._replies[turn_id] = reply
         self._items.store(
             Item(
                 item_id=reply.item_id,
@@ -271,19 +255,19 @@ class RealtimeEventEncoder:
                 message_id=message_id,
                 exchange=exchange,
                 sent=False,
-                sound_ms=0 if reply.speaks else None,
+                sound_ms=0 if reply.turn.speaks else None,
             )
         )
-        return reply.begin()
+        begun = ResponseCreated(response=reply.response())
+        return [begun, *self._begin_text(reply), reply.text(text)] if text else [begun]
 
     def _begin_text(self, reply: Reply) -> list[ServerEvent]:
         if reply.item_id in reply.output:
             return []
         return reply.begin_text(*self._items.finish(reply.item_id, sent=True))
 
-    def _call(self, called: ToolCall | ShownCall, turn_id: str = "") -> list[ServerEvent]:
+    def _call(self, called: ToolCall | ShownCall, turn_id: str) -> list[ServerEvent]:
         """Return the events of a call in a reply that is being written."""
-        turn_id = called.turn_id if isinstance(called, ToolCall) else turn_id
         if (reply := self._replies.get(turn_id)) is None:
             return []
         reply.called.append(called.call_id)
@@ -315,12 +299,12 @@ class RealtimeEventEncoder:
         mine = [one.item_id for one in self._items.of_turn(done.turn_id) if one.role != "user"]
         self._items.change(mine, message_id=done.message_id)
         heard = self.spoken.end(done)
-        if reply.speaks:
+        if reply.turn.speaks:
             self._items.change([reply.item_id], sound_ms=heard.ms)
         events += self._end_text(reply, done)
         output = [item for one in reply.output if (item := self._items.get(one)) is not None]
-        events.append(reply.end(output, done, interrupted_by_speech=heard.interrupted_by_speech))
-        if heard.stop_ms is not None and (item := self._items.get(reply.item_id)) is not None:
+        events.append(reply.end(output, done, interrupted_by_speech=heard.is_interrupted))
+        if heard.reported_ms is not None and (item := self._items.get(reply.item_id)) is not None:
             events.append(truncated_event(item))
         if done.reason is not Reason.TOOLS:
             for call in self._calls(done.turn_id):
@@ -338,8 +322,11 @@ class RealtimeEventEncoder:
             self._items.finish(reply.item_id, status=item_status(done))
             return []
         begun = self._begin_text(reply)
-        whole = self._items.finish(reply.item_id, text=reply.kept(done), status=item_status(done))
-        return [*begun, *reply.end_text(*whole)]
+        text = "".join(reply.parts)[: done.chars]
+        return [
+            *begun,
+            *reply.end_text(*self._items.finish(reply.item_id, text=text, status=item_status(done))),
+        ]
 
     def _calls(self, turn_id: str) -> list[Item]:
         return [item for item in self._items.of_turn(turn_id) if item.is_call]
@@ -363,7 +350,7 @@ class RealtimeEventEncoder:
                 gone[outcome.item_id] = outcome
         for item in gone.values():
             self._items.remove(item.item_id)
-            self._session.forget(item)
+            self.session.forget(item)
             if not item.call_id:
                 self._replies.pop(item.turn_id, None)
         return [ItemDeleted(item_id=item.item_id) for item in gone.values() if item.sent]
@@ -381,29 +368,23 @@ class RealtimeEventEncoder:
             if (message.turn_id, message.role) not in there:
                 events += self._message(message)
         after, self._after = self._after, None
-        return _events_after(events, after)
+        ends = [at for at, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
+        return events[max(ends, default=-1) + 1 :]
 
     def _message(self, message: ShownMessage) -> list[ServerEvent]:
         """Return a message, and its calls with their outcomes."""
         calls = () if message.calls is msgspec.UNSET else message.calls
         exchange = self._items.first_turn_of(message.parent_id) if message.role == "assistant" else ""
         if message.status == RUNNING:
-            events = self._running(message, calls, exchange)
+            text, message_id = message.content, message.message_id
+            events = self._begin(message.turn_id, text, message_id=message_id, exchange=exchange)
+            for call in calls:
+                events += self._call(call, message.turn_id)
         else:
             events = self._stored(message, calls, exchange)
         for call in calls:
             if call.state.is_settled:
                 events += self._call_output(call.call_id, result_text(call))
-        return events
-
-    def _running(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
-        reply = self._reply(message.turn_id)
-        begun = self._begin(message.turn_id, reply, message_id=message.message_id, exchange=exchange)
-        events = [begun]
-        if message.content:
-            events += [*self._begin_text(reply), reply.text(message.content)]
-        for call in calls:
-            events += self._call(call, message.turn_id)
         return events
 
     def _stored(self, message: ShownMessage, calls: Sequence[ShownCall], exchange: str) -> list[ServerEvent]:
@@ -415,11 +396,11 @@ class RealtimeEventEncoder:
             turn_id=message.turn_id,
             exchange=exchange,
             message_id=message.message_id,
+            sent=bool(message.content or not calls),
             images=tuple(one.image for one in message.attachments or ()),
         )
-        is_sent = bool(message.content or not calls)
-        whole = self._item_events(msgspec.structs.replace(item, sent=is_sent))
-        events = whole if is_sent else []
+        whole = self._item_events(item)
+        events = whole if item.sent else []
         for call in calls:
             if call.where == "client":
                 called = call_item(call, message.turn_id, exchange=exchange)
@@ -432,72 +413,41 @@ def truncated_event(item: Item) -> ServerEvent:
     return ItemTruncated(item_id=item.item_id, audio_end_ms=item.sound_ms or 0, transcript=item.text)
 
 
-def _error(frame: Frame) -> Error | None:
-    match frame:
-        case Error(code="unauthenticated", retryable=True):
-            return Error(code="session_expired", message="The token has expired: reconnect with a new one.")
-        case Error():
-            return frame
-        case Cancelled(already=True):
-            return Error(ref=frame.ref, code="response_cancel_not_active", message=_NOT_ACTIVE)
-        case Gap():
-            return Error(code="events_lost", message=_LOST)
-        case _:
-            return None
-
-
 def _message_key(item: Item) -> tuple[str, str]:
     """Return the turn and role of an item."""
     return item.turn_id, "user" if item.role == "user" else "assistant"
 
 
-def _events_after(events: list[ServerEvent], after: str | None) -> list[ServerEvent]:
-    """Return the events after the end of item `after`; all if it is not there."""
-    places = [place for place, one in enumerate(events) if isinstance(one, ItemDone) and one.item.id == after]
-    return events[max(places, default=-1) + 1 :]
-
-
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The common values of one reply's events, its text so far, and its items in order.
 
-    `called`: its calls, also those the server runs, which have no items. `speaks`: its text is a
-    transcript. `before`: the common part of all text events, between their id and their text, once one was
-    sent.
+    `called`: its calls, also those the server runs, which have no items. `before`: the common part of all text
+    events, between their id and their text, once one was sent. If its turn `speaks`, its text is a transcript.
     """
 
     response_id: str
     item_id: str
     conversation_id: str
-    max_output_tokens: TokenLimit = "inf"
-    metadata: Metadata | None = None
+    turn: PendingTurn
     parts: list[str] = []
     output: list[str] = []
     before: list[bytes] = []
     called: list[str] = []
-    speaks: bool = False
-
-    def begin(self) -> ServerEvent:
-        """Return the event of the new response."""
-        return ResponseCreated(response=self._response())
 
     def begin_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the new item for its text, and of the item's part."""
-        place = self._place(item)
-        part = ContentPartAdded(
-            response_id=self.response_id, item_id=item.item_id, output_index=place, part=self._part("")
-        )
-        return [*self._added(item, previous, place), part]
+        return [*self._added(item, previous), ContentPartAdded(**self.about(), part=self._part(""))]
 
     def text(self, text: str) -> ServerEvent:
         """Return the event of more text."""
         self.parts.append(text)
-        kind = OutputTranscriptDelta if self.speaks else OutputTextDelta
+        kind = OutputTranscriptDelta if self.turn.speaks else OutputTextDelta
         return kind(**self.about(), delta=text)
 
-    def about(self) -> dict[str, Any]:
-        """Return the common first fields of the events of its text and its sound."""
-        place = self.output.index(self.item_id)
-        return {"response_id": self.response_id, "item_id": self.item_id, "output_index": place}
+    def about(self, item_id: str | None = None) -> dict[str, Any]:
+        """Return the common first fields of the events of an item; by default, of its text and its sound."""
+        item_id = item_id or self.item_id
+        return {"response_id": self.response_id, "item_id": item_id, "output_index": self._place(item_id)}
 
     def delta(self, text: str) -> bytes:
         """Return the event of more text, encoded after its id: only the text is encoded again."""
@@ -510,45 +460,35 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     def call(self, begun: Item, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of a complete call. `begun`: without its arguments."""
-        place = self._place(item)
-        about: dict[str, Any] = {
-            "response_id": self.response_id,
-            "item_id": item.item_id,
-            "output_index": place,
-            "call_id": item.call_id,
-        }
+        about = {**self.about(item.item_id), "call_id": item.call_id}
         return [
-            *self._added(begun, previous, place),
+            *self._added(begun, previous),
             ArgumentsDelta(**about, delta=item.text),
             ArgumentsDone(**about, name=item.name, arguments=item.text),
-            *self._whole(item, previous, place),
+            *self._whole(item, previous),
         ]
-
-    def kept(self, done: Done) -> str:
-        """Return the text in the history."""
-        return "".join(self.parts)[: done.chars]
 
     def end_text(self, item: Item, previous: str | None) -> list[ServerEvent]:
         """Return the events of the complete text."""
-        place, about = self._place(item), self.about()
+        about = self.about()
         done: list[ServerEvent] = [OutputTextDone(**about, text=item.text)]
-        if self.speaks:
+        if self.turn.speaks:
             done = [OutputAudioDone(**about), OutputTranscriptDone(**about, transcript=item.text)]
         return [
             *done,
             ContentPartDone(**about, part=self._part(item.text)),
-            *self._whole(item, previous, place),
+            *self._whole(item, previous),
         ]
 
     def _part(self, text: str) -> TextPart | AudioPart:
-        return AudioPart(text) if self.speaks else TextPart(text)
+        return AudioPart(text) if self.turn.speaks else TextPart(text)
 
     def end(self, output: Sequence[Item], done: Done, *, interrupted_by_speech: bool = False) -> ServerEvent:
         """Return the event of the reply's end. `interrupted_by_speech`: the listener spoke over it."""
         details = _details(done, interrupted_by_speech=interrupted_by_speech)
         return ResponseDone(
             response=msgspec.structs.replace(
-                self._response(),
+                self.response(),
                 status=details.type,
                 status_details=details,
                 output=tuple(item.shown() for item in output),
@@ -557,33 +497,34 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             )
         )
 
-    def _place(self, item: Item) -> int:
+    def _place(self, item_id: str) -> int:
         """Return the index of an item among the reply's; a new one is last."""
-        if item.item_id not in self.output:
-            self.output.append(item.item_id)
-        return self.output.index(item.item_id)
+        if item_id not in self.output:
+            self.output.append(item_id)
+        return self.output.index(item_id)
 
-    def _added(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
-        shown = item.shown()
+    def _added(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        shown, place = item.shown(), self._place(item.item_id)
         return [
             OutputItemAdded(response_id=self.response_id, output_index=place, item=shown),
             ItemAdded(previous_item_id=previous, item=shown),
         ]
 
-    def _whole(self, item: Item, previous: str | None, place: int) -> list[ServerEvent]:
-        shown = item.shown()
+    def _whole(self, item: Item, previous: str | None) -> list[ServerEvent]:
+        shown, place = item.shown(), self._place(item.item_id)
         return [
             ItemDone(previous_item_id=previous, item=shown),
             OutputItemDone(response_id=self.response_id, output_index=place, item=shown),
         ]
 
-    def _response(self) -> Response:
+    def response(self) -> Response:
+        """Return the response as it begins."""
         return Response(
             id=self.response_id,
             conversation_id=self.conversation_id,
-            output_modalities=("audio",) if self.speaks else ("text",),
-            max_output_tokens=self.max_output_tokens,
-            metadata=self.metadata,
+            output_modalities=("audio",) if self.turn.speaks else ("text",),
+            max_output_tokens=self.turn.max_output_tokens,
+            metadata=self.turn.metadata,
         )
 
 
@@ -606,32 +547,29 @@ def _details(done: Done, *, interrupted_by_speech: bool) -> StatusDetails:
 
 
 def _usage(done: Done) -> Usage:
-    prompt, cached, generated = (
-        done.usage.prompt_tokens,
-        done.usage.cached_tokens,
-        done.usage.generated_tokens,
-    )
+    used, cached = done.usage, done.usage.cached_tokens
     return Usage(
-        total_tokens=prompt + generated,
-        input_tokens=prompt,
-        output_tokens=generated,
-        input_token_details=InputTokens(prompt, cached, CachedTokens(cached)),
-        output_token_details=OutputTokens(generated),
+        total_tokens=used.prompt_tokens + used.generated_tokens,
+        input_tokens=used.prompt_tokens,
+        output_tokens=used.generated_tokens,
+        input_token_details=InputTokens(used.prompt_tokens, cached, CachedTokens(cached)),
+        output_token_details=OutputTokens(used.generated_tokens),
     )
 
 
 class EventLines:
-    """Numbers the events of one session, and makes a line of each."""
+    """Numbers the events of one session, and makes a line of each. `events`: those of a frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Callable[[Frame], Iterable[ServerEvent]]) -> None:
         self.event_ids = f"event_{secrets.token_hex(8)}"
         self.sent_count = 0
+        self._events = events
 
-    def lines(self, events: Iterable[msgspec.Struct]) -> bytes:
-        """Return the lines of events: none, one or several. JSON contains no line breaks."""
-        return b"\n".join(map(self._line, events))
+    def encode(self, frame: Frame) -> bytes:
+        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
+        return b"\n".join(map(self._line, self._events(frame)))
 
-    def _line(self, event: msgspec.Struct) -> bytes:
+    def _line(self, event: ServerEvent) -> bytes:
         self.sent_count += 1
         return _encode(msgspec.structs.replace(event, event_id=f"{self.event_ids}_{self.sent_count}"))
 
@@ -639,10 +577,9 @@ class EventLines:
 class RealtimeCodec(EventLines):
     """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
 
-    def __init__(self, encoder: RealtimeEventEncoder, *, conversation_id: str) -> None:
-        super().__init__()
+    def __init__(self, encoder: RealtimeEventEncoder) -> None:
+        super().__init__(encoder.encode)
         self._encoder = encoder
-        self._conversation_id = conversation_id
         self._delta = b'%b"%b_' % (_DELTA, self.event_ids.encode())
 
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
@@ -650,9 +587,9 @@ class RealtimeCodec(EventLines):
 
         A large event may only bring images: a session would keep or queue all else.
         """
-        is_large = _is_large(message)
-        if is_large:
-            check_json_limits(message if isinstance(message, bytes) else message.encode())
+        encoded = message if isinstance(message, bytes) or message.isascii() else message.encode()
+        if is_large := len(encoded) > MAX_FRAME_BYTES:
+            check_json_limits(encoded if isinstance(encoded, bytes) else encoded.encode())
         event = codec.read(_decoder, message)
         if is_large and not (isinstance(event, ItemCreate) and has_images(event.item, alone=True)):
             raise BadFrame(_TOO_LARGE, ref=event.ref)
@@ -660,9 +597,9 @@ class RealtimeCodec(EventLines):
             return event
         turn_id = None if event.response_id is None else turn_id_of(event.response_id)
         return frames.Cancel(
-            ref=event.event_id,
+            ref=event.ref,
             turn_id=turn_id,
-            conversation_id=self._conversation_id if turn_id is None else None,
+            conversation_id=self._encoder.session.conversation_id if turn_id is None else None,
         )
 
     def encode(self, frame: Frame) -> bytes:
@@ -670,13 +607,7 @@ class RealtimeCodec(EventLines):
         if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
             self.sent_count += 1
             return b'%b%d"%b' % (self._delta, self.sent_count, rest)
-        return self.lines(self._encoder.encode(frame))
-
-
-def _is_large(message: str | bytes) -> bool:
-    if isinstance(message, bytes) or message.isascii():
-        return len(message) > MAX_FRAME_BYTES
-    return len(message.encode()) > MAX_FRAME_BYTES
+        return super().encode(frame)
 
 
 class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
@@ -684,14 +615,6 @@ class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):
 
     request_id: str
     status: Literal["up", "true", "false", "void"]
-
-
-class PlaybackResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spoken reply ended. `stop_ms`: where its client said that it stopped; the end if that was too late."""
-
-    ms: int
-    interrupted_by_speech: bool
-    stop_ms: int | None
 
 
 class SpokenReplies:
@@ -704,7 +627,7 @@ class SpokenReplies:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
         self._clock = clock
-        self._playbacks: defaultdict[str, _Playback] = defaultdict(_Playback)
+        self._playbacks: defaultdict[str, Playback] = defaultdict(Playback)
         self._guesses: dict[str, list[Frame] | None] = {}  # None: the guess was wrong, and is never sent
         self._turns: dict[str, str] = {}  # guesses by their turns
 
@@ -766,39 +689,39 @@ class SpokenReplies:
         """Note that a reply was interrupted by speech."""
         self._playbacks[turn_id].is_interrupted = True
 
-    def end(self, done: Done) -> PlaybackResult:
-        """Note that a spoken turn has ended."""
-        play = self._playbacks.pop(done.turn_id, None) or _Playback()
-        stop_ms, whole_ms = play.reported_ms, int(play.sent_ms)
-        by_now_ms = whole_ms if done.cancel is None else int(play.heard_ms(self._clock()))
-        if stop_ms is not None and done.cancel is None:  # the turn had ended before, and is kept whole
-            stop_ms = whole_ms
-        return PlaybackResult(
-            ms=by_now_ms if stop_ms is None else stop_ms,
-            interrupted_by_speech=play.is_interrupted,
-            stop_ms=stop_ms,
-        )
+    def end(self, done: Done) -> Playback:
+        """Note that a spoken turn has ended; return its playback, with the sound that counts."""
+        play = self._playbacks.pop(done.turn_id, None) or Playback()
+        if done.cancel is None:  # it is kept whole, wherever its client stopped after that
+            play.ms = int(play.sent_ms)
+        elif play.reported_ms is None:
+            play.ms = int(play.heard_ms(self._clock()))
+        else:
+            play.ms = play.reported_ms
+        return play
 
     def _forget(self, request_id: str) -> None:
         self._guesses.pop(request_id, None)
         self._turns = {turn: name for turn, name in self._turns.items() if name != request_id}
 
 
-class _Playback:
+class Playback(msgspec.Struct):
     """Playback. `begun`: when its first sample would have been heard without pauses.
 
-    `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it.
+    `reported_ms`: where its client says that it stopped; `stopped_ms`: where the server stopped it; `ms`: in the end, how
+    much of it counts.
     """
 
-    __slots__ = ("begun", "bytes_per_ms", "is_interrupted", "reported_ms", "sent_ms", "stopped_ms")
-
-    def __init__(self) -> None:
-        self.begun = self.bytes_per_ms = self.sent_ms = 0.0
-        self.reported_ms: int | None = None
-        self.stopped_ms: int | None = None
-        self.is_interrupted = False
+    begun: float = 0.0
+    bytes_per_ms: float = 0.0
+    sent_ms: float = 0.0
+    reported_ms: int | None = None
+    stopped_ms: int | None = None
+    is_interrupted: bool = False
+    ms: int = 0
 
     def heard_ms(self, now: float) -> float:
+        """Return how much of it was heard by `now`."""
         if self.stopped_ms is not None:
             return self.stopped_ms
         return min(self.sent_ms, max(0.0, (now - self.begun) * 1000))

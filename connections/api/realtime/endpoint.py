@@ -10,7 +10,7 @@ from itertools import islice
 from typing import ClassVar
 
 import msgspec
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
@@ -35,22 +35,18 @@ from connections.api.realtime.events import (
     OutputClear,
     Part,
     ResponseCreate,
-    ServerEvent,
     SessionUpdate,
-    TranscriptionUpdate,
 )
 from connections.api.realtime.session import (
-    Items,
     RealtimeSession,
     has_images,
     inline_image_bytes,
     uploaded_image_ids,
 )
-from connections.api.realtime.settings import NO_SOUND, AudioCapabilities, AudioConfig
-from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.realtime.settings import NO_SOUND, AudioConfig
+from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.api.requests import invalid
 from connections.authentication.access import AccessControl, bearer
-from connections.authentication.api_keys import Identity
 from connections.authentication.caller import Caller, caller_of, client_id_of
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, RateLimiter
 from connections.http import EndpointName, optional_id
@@ -72,16 +68,12 @@ from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.limits.shares import Subject
 from sessions.service import Sessions
 
-PATH = "/v1/realtime"
 PAGE = 200
 """Messages of the history for a client that reconnects: as many as a page may have."""
 _NO_TRANSCRIPTION_SESSIONS = "Transcription sessions are at /v1/realtime, of a server whose operator enabled recognition (MIDSTREAM_SPEECH)."
 SUBPROTOCOL = "realtime"
 _KEY = "openai-insecure-api-key."
 """Begins the subprotocol with a browser's key: browsers can't set headers."""
-_UNSUPPORTED_FIELDS = {
-    "call_id": "is for telephone calls, which are not supported.",
-}
 _NO_HISTORY = "refers to a conversation, which a transcription session does not have: leave it out."
 _NO_REPLIES = (
     "A transcription session makes no responses and takes no items but sound: send input_audio_buffer.append, or open a session "
@@ -114,9 +106,8 @@ class HandshakeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_handshake(query: Mapping[str, str], subprotocols: Sequence[str]) -> HandshakeRequest:
     """Return what a client requests. Raises BadParams."""
-    for field, why in _UNSUPPORTED_FIELDS.items():
-        if field in query:
-            raise BadParams(why, field=field)
+    if "call_id" in query:
+        raise BadParams("is for telephone calls, which are not supported.", field="call_id")
     if (intent := query.get("intent")) not in (None, TRANSCRIPTION):
         raise BadParams(f"must be {TRANSCRIPTION}, or left out.", field="intent")
     for field in ("conversation_id", "after"):
@@ -149,6 +140,7 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
 
     KIND: ClassVar[EndpointName]
     """The endpoint under which its refusals are counted."""
+    PATH: ClassVar[str]
 
     def __init__(
         self,
@@ -167,11 +159,6 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         self.lifecycle = lifecycle
         self.spoken = spoken
 
-    @property
-    def transcribes(self) -> bool:
-        """Whether a session may only transcribe."""
-        return False
-
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
         """Return the client and its request. Raises Refused."""
         try:
@@ -181,17 +168,23 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         authorization = websocket.headers.get("authorization")
         identity = await self.request_context.identity(authorization, request.key)
         identity.grant.check(KeyScope.CHAT)
-        if request.transcribes and not self.transcribes:
+        if request.transcribes and (self.spoken is None or self.KIND is not EndpointName.REALTIME):
             raise invalid("intent", _NO_TRANSCRIPTION_SESSIONS, code="unsupported_parameter")
         model = self.model_of(request, identity.grant)
         limits = await self.request_context.limits(model)
-        name = _client_id(request, identity, bearer(authorization) or request.key)
+        name = request.client_id
+        if name is None:  # each session has an id of its own, so a key may have many sessions
+            name = f"{client_id_of(identity, bearer(authorization) or request.key)}/{request.conversation_id}"
         caller = caller_of(identity, name, websocket.scope)
         return SessionContext(request=request, caller=caller, limits=limits, model=model)
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the model of a session: the named one, or the default. Raises Refused."""
         return self.request_context.model(request.model, grant)
+
+    def route(self) -> WebSocketRoute:
+        """Return the route of its sessions."""
+        return WebSocketRoute(self.PATH, self.handle)
 
     def subprotocol(self, handshake_info: SessionContext) -> str | None:
         """Return the subprotocol to select, if the client offers it."""
@@ -202,17 +195,11 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         return RateLimiter(FrameHandler(self.sessions, limits, spoken=spoken), self.limiters)
 
 
-def _client_id(request: HandshakeRequest, identity: Identity, token: str | None) -> str:
-    """Return the client's id. Without a name each session has an id of its own, so a key may have many sessions."""
-    if request.client_id is not None:
-        return request.client_id
-    return f"{client_id_of(identity, token)}/{request.conversation_id}"
-
-
 class RealtimeEndpoint(SessionEndpoint):
     """Serves Realtime clients: connections like native ones, with other frames."""
 
     KIND = EndpointName.REALTIME
+    PATH = "/v1/realtime"
 
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
         """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
@@ -221,11 +208,6 @@ class RealtimeEndpoint(SessionEndpoint):
             handshake_info.caller.grant.check(KeyScope.READ)
         return handshake_info
 
-    @property
-    def transcribes(self) -> bool:
-        """Whether a session may only transcribe: if there is a recognizer."""
-        return self.spoken is not None
-
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the model of a session; for transcriptions, which name a recognizer, the default. Raises Refused."""
         return self.request_context.model(None if request.transcribes else request.model, grant)
@@ -233,19 +215,20 @@ class RealtimeEndpoint(SessionEndpoint):
     async def serve(self, socket: WebSocketTransport, handshake_info: SessionContext) -> None:
         """Serve one session. Raises Close, Disconnected."""
         socket.accept_large_messages(LargeMessageLease(self.limiters.bodies, handshake_info.caller.subject))
-        items, conversation_id = Items(), handshake_info.request.conversation_id
+        conversation_id = handshake_info.request.conversation_id
+        sound = None
+        if self.spoken is not None:
+            sound = AudioConfig.of(self.spoken.voices, self.spoken.ear.languages)
+            sound = sound.transcription_only() if handshake_info.request.transcribes else sound
         session = RealtimeSession(
-            items,
             conversation_id=conversation_id,
             model=handshake_info.model.name,
             limits=handshake_info.limits,
             names_model=handshake_info.request.model is not None,
-            sound=None if self.spoken is None else AudioConfig.of(capabilities_of(self.spoken)),
+            sound=sound,
         )
-        if handshake_info.request.transcribes:
-            session.transcribe()
-        encoder = RealtimeEventEncoder(items, session, after=handshake_info.request.after)
-        codec = RealtimeCodec(encoder, conversation_id=conversation_id)
+        encoder = RealtimeEventEncoder(session, after=handshake_info.request.after)
+        codec = RealtimeCodec(encoder)
         connection = Connection(
             MultilineTransport(socket),
             caller=handshake_info.caller,
@@ -256,16 +239,9 @@ class RealtimeEndpoint(SessionEndpoint):
         )
         voice_connection = None
         if self.spoken is not None:
-            voice_connection = RealtimeVoiceConnection(
-                self.spoken,
-                connection,
-                session=session,
-                hearing=UtteranceTracker(items, session),
-                replies=encoder.spoken,
-            )
+            voice_connection = RealtimeVoiceConnection(self.spoken, connection, encoder)
         inner = self.frames(handshake_info.limits, voice_connection)
         handler = RealtimeHandler(
-            session=session,
             encoder=encoder,
             inner=inner,
             sessions=self.sessions,
@@ -292,16 +268,6 @@ class RealtimeEndpoint(SessionEndpoint):
         connection.publish(shown.page)
 
 
-def capabilities_of(voice_service: VoiceService) -> AudioCapabilities:
-    """Return what a voice service offers."""
-    return AudioCapabilities(voices=voice_service.voices, languages=voice_service.ear.languages)
-
-
-def realtime_routes(endpoint: RealtimeEndpoint) -> list[BaseRoute]:
-    """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.handle)]
-
-
 class RealtimeHandler:
     """Answers one session's events.
 
@@ -312,14 +278,13 @@ class RealtimeHandler:
     def __init__(
         self,
         *,
-        session: RealtimeSession,
         encoder: RealtimeEventEncoder,
         inner: Handler[ClientMessage],
         sessions: Sessions,
         take_read: Callable[[Subject], None],
         voice_connection: RealtimeVoiceConnection | None = None,
     ) -> None:
-        self._session = session
+        self._session = encoder.session
         self._encoder = encoder
         self._inner = inner
         self._sessions = sessions
@@ -347,16 +312,10 @@ class RealtimeHandler:
 
     def _must_wait(self, event: AnyClientEvent | frames.Cancel) -> bool:
         """Return whether an event delays others: for the store, or until sound is understood."""
-        match event:
-            case ItemDelete() | InputCommit():
-                return True
-            case ItemCreate():
-                has_audio = self._voice_connection is not None and any(
-                    part.audio for part in event.item.content or ()
-                )
-                return has_audio or has_images(event.item)
-            case _:
-                return False
+        if isinstance(event, ItemCreate):
+            has_audio = any(part.audio for part in event.item.content or ())
+            return (has_audio and self._voice_connection is not None) or has_images(event.item)
+        return isinstance(event, ItemDelete | InputCommit)
 
     def _require_voice(self) -> RealtimeVoiceConnection:
         """Return the voice connection. Raises InvalidEvent if there is none."""
@@ -406,9 +365,10 @@ class RealtimeHandler:
             case InputClear():
                 self._require_voice().clear()
             case SessionUpdate():
-                self._updated(connection, self._session.update(event))
-            case TranscriptionUpdate():
-                self._updated(connection, self._session.update_beta(event))
+                updated = self._session.update(event)
+                if self._voice_connection is not None:
+                    self._voice_connection.changed()
+                connection.push(RealtimeFrame(events=(updated,)))
             case ItemCreate():
                 connection.push(RealtimeFrame(events=self._session.create(event)))
             case ItemRetrieve():
@@ -417,49 +377,39 @@ class RealtimeHandler:
                 raise TypeError(f"{type(event).__name__} is not answered at once.")
         return None
 
-    def _updated(self, connection: Connection, updated: ServerEvent) -> None:
-        if self._voice_connection is not None:
-            self._voice_connection.changed()
-        connection.push(RealtimeFrame(events=(updated,)))
-
     def _respond(self, connection: Connection, event: ResponseCreate) -> PendingWork | None:
         """Send waiting items. The first message is registered at once, so a later cancel finds it. Raises Refused."""
         first, *rest = self._session.ask(event)
-        request_id = self._session.pending_request_id
-        sound = self._session.begun.sound
+        request_id, sound = self._session.asked, self._session.begun.sound
+        slow: PendingWork | None
         try:
-            slow = self._submit(connection, first, sound)
+            match first:
+                case frames.Send() if sound is not None and sound.speaks:
+                    slow = self._require_voice().answer(first, sound.output)
+                case frames.Send() if first.attachments:
+                    shown = self._session.image_positions(first.client_msg_id)
+                    slow = self._inner.handle(connection, Message(first, shown=shown))
+                case _:
+                    slow = self._inner.handle(connection, first)
         except BaseException:
             self._session.requeue(request_id)
             raise
         if slow is None:
-            return self._send(connection, None, rest, sound, request_id) if rest else None
-        return ChainedWork(self._send(connection, slow, rest, sound, request_id), slow)
-
-    def _submit(
-        self, connection: Connection, frame: frames.Request, sound: AudioConfig | None
-    ) -> PendingWork | None:
-        """Send a frame; the reply to a message is spoken if `sound` says so."""
-        if isinstance(frame, frames.Send) and sound is not None and sound.speaks:
-            return self._require_voice().answer(frame, sound.output)
-        if isinstance(frame, frames.Send) and frame.attachments:
-            message = Message(frame, shown=self._session.image_positions(frame.client_msg_id))
-            return self._inner.handle(connection, message)
-        return self._inner.handle(connection, frame)
+            return self._send(connection, None, rest, request_id) if rest else None
+        return ChainedWork(self._send(connection, slow, rest, request_id), slow)
 
     async def _send(
         self,
         connection: Connection,
         slow: PendingWork | None,
         rest: Sequence[frames.Request],
-        sound: AudioConfig | None,
         request_id: str | None,
     ) -> None:
         try:
             if slow is not None:
                 await slow
             for frame in rest:
-                if (slow := self._submit(connection, frame, sound)) is not None:
+                if (slow := self._inner.handle(connection, frame)) is not None:
                     await slow
         except BaseException:
             self._session.requeue(request_id)
@@ -497,29 +447,26 @@ class RealtimeHandler:
 
     async def _with_transcripts(self, new: NewItem) -> NewItem:
         """The item, with words for its sound. Raises InvalidEvent."""
-        parts = []
-        for number, part in enumerate(new.content or ()):
+        parts = list(new.content or ())
+        for number, part in enumerate(parts):
             if part.type == "input_audio" and part.audio and self._voice_connection is not None:
-                text = await self._voice_connection.understand(part.audio, f"item.content[{number}].audio")
-                if not text:
-                    why = "has no recognized words."
-                    raise InvalidEvent(why, field=f"item.content[{number}].audio", code="no_speech")
-                parts.append(Part(text=text))
-            else:
-                parts.append(part)
+                field = f"item.content[{number}].audio"
+                if not (text := await self._voice_connection.understand(part.audio, field)):
+                    raise InvalidEvent("has no recognized words.", field=field, code="no_speech")
+                parts[number] = Part(text=text)
         return new if new.content is None else msgspec.structs.replace(new, content=parts)
 
     async def _delete(self, connection: Connection, event: ItemDelete) -> None:
-        """Delete an item. Raises InvalidEvent, and Refused if others follow the item."""
+        """Delete an item; one of a reply is rolled back with its exchange, whose message waits again here.
+
+        Raises InvalidEvent, and Refused if others follow the item.
+        """
         connection.caller.grant.check(KeyScope.MANAGE)
         deleted = self._session.delete(event.item_id)
-        if isinstance(deleted, str):
-            await self._roll_back(connection, deleted)
-        else:
+        if not isinstance(deleted, str):
             connection.push(RealtimeFrame(events=(deleted,)))
-
-    async def _roll_back(self, connection: Connection, turn_id: str) -> None:
-        """Roll back an exchange for all connections; in this session its message waits again. Raises Refused."""
+            return
+        turn_id = deleted
         removed = asyncio.Event()
         self._encoder.on_removed[turn_id] = removed.set
         try:

@@ -6,13 +6,14 @@ Unknown fields of clients' events are ignored. `event_id` is set when a server's
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from connections.protocol.errors import field_message, shorten
-from connections.protocol.frames import AttachmentId, Error, JsonObject
+from connections.protocol.frames import AttachmentId, Error
 from sessions.errors import Refused
 
 NULL = msgspec.Raw(b"null")
@@ -62,12 +63,8 @@ _TYPES = {
 class ClientEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The root of clients' events."""
 
-    event_id: EventId | None = None
-
-    @property
-    def ref(self) -> str | None:
-        """The id in its errors."""
-        return self.event_id
+    ref: EventId | None = msgspec.field(name="event_id", default=None)
+    """The id in its errors."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -95,7 +92,7 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None
 
 
-class NewTool(msgspec.Struct, frozen=True, kw_only=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the model may call. `parameters`: a JSON Schema of an object."""
 
     type: str = "function"
@@ -104,14 +101,14 @@ class NewTool(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] | None = None
 
 
-class NewChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Names the only function to call."""
+class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """The only function to call."""
 
     type: str = "function"
     name: str | None = None
 
 
-class NewReasoning(msgspec.Struct, frozen=True, kw_only=True):
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     """How much the model reasons."""
 
     effort: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
@@ -123,9 +120,9 @@ class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | UnsetType | None = UNSET
     max_output_tokens: TokenLimit | UnsetType | None = UNSET
     temperature: float | UnsetType | None = UNSET
-    tools: list[NewTool] | UnsetType | None = UNSET
-    tool_choice: str | NewChoice | UnsetType | None = UNSET
-    reasoning: NewReasoning | UnsetType | None = UNSET
+    tools: list[Tool] | UnsetType | None = UNSET
+    tool_choice: str | NamedFunction | UnsetType | None = UNSET
+    reasoning: Reasoning | UnsetType | None = UNSET
     output_modalities: msgspec.Raw = NULL
     audio: msgspec.Raw = NULL
     parallel_tool_calls: msgspec.Raw = NULL
@@ -174,12 +171,6 @@ class Transcription(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
 
 
-class VoiceId(msgspec.Struct, frozen=True):
-    """A voice of the client's own, which is not supported."""
-
-    id: str
-
-
 class AudioInputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the client's sound."""
 
@@ -192,7 +183,7 @@ class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of replies' sound."""
 
     format: AudioFormat | UnsetType | None = UNSET
-    voice: str | VoiceId | UnsetType | None = UNSET
+    voice: str | UnsetType | None = UNSET
     speed: float | UnsetType | None = UNSET
 
 
@@ -207,20 +198,6 @@ class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     """Changes options of replies."""
 
     session: SessionOptions
-
-
-class TranscriptionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a transcription session by the names of the API's beta."""
-
-    input_audio_format: str | UnsetType | None = UNSET
-    input_audio_transcription: msgspec.Raw | UnsetType = UNSET
-    turn_detection: msgspec.Raw | UnsetType = UNSET
-
-
-class TranscriptionUpdate(ClientEvent, frozen=True, kw_only=True, tag="transcription_session.update"):
-    """The beta's way to change options of a transcription session."""
-
-    session: TranscriptionOptions
 
 
 class ItemCreate(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.create"):
@@ -262,31 +239,26 @@ class ResponseCancel(ClientEvent, frozen=True, kw_only=True, tag="response.cance
     response_id: ItemId | None = None
 
 
-class AudioEvent(ClientEvent, frozen=True, kw_only=True):
-    """The root of events about sound."""
-
-
-class InputAppend(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
+class InputAppend(ClientEvent, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
     """The microphone's sound, in base64."""
 
     audio: str
 
 
-class InputCommit(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
+class InputCommit(ClientEvent, frozen=True, kw_only=True, tag="input_audio_buffer.commit"):
     """Makes the current utterance an item."""
 
 
-class InputClear(AudioEvent, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
+class InputClear(ClientEvent, frozen=True, kw_only=True, tag="input_audio_buffer.clear"):
     """Drops the current utterance."""
 
 
-class OutputClear(AudioEvent, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
+class OutputClear(ClientEvent, frozen=True, kw_only=True, tag="output_audio_buffer.clear"):
     """Stops playback."""
 
 
 AnyClientEvent = (
     SessionUpdate
-    | TranscriptionUpdate
     | ItemCreate
     | ItemRetrieve
     | ItemDelete
@@ -369,28 +341,6 @@ class FunctionCallOutput(msgspec.Struct, frozen=True, kw_only=True):
 Item = Message | FunctionCall | FunctionCallOutput
 
 
-class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the model may call."""
-
-    type: Literal["function"] = "function"
-    name: str
-    description: str
-    parameters: JsonObject
-
-
-class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """The only function to call."""
-
-    type: Literal["function"] = "function"
-    name: str
-
-
-class Effort(msgspec.Struct, frozen=True):
-    """How much the model reasons."""
-
-    effort: str
-
-
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """The current settings. `conversation_id` is our own: the value for `?conversation_id=`."""
 
@@ -404,9 +354,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     max_output_tokens: TokenLimit = "inf"
     temperature: float | None = None
-    tools: tuple[FunctionTool, ...] = ()
+    tools: tuple[Tool, ...] = ()
     tool_choice: str | NamedFunction = "auto"
-    reasoning: Effort | None = None
+    reasoning: Reasoning | None = None
     tracing: None = None
 
 
@@ -417,17 +367,6 @@ class TranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
     type: Literal["transcription"] = "transcription"
     audio: msgspec.Struct
-
-
-class BetaTranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, by the names of the API's beta."""
-
-    id: str
-    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
-    modalities: tuple[Modality, ...] = ("text",)
-    input_audio_format: str
-    input_audio_transcription: msgspec.Struct
-    turn_detection: msgspec.Struct | None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -517,12 +456,6 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     """Answers `session.update`."""
 
     session: Session | TranscriptionSession
-
-
-class TranscriptionUpdated(ServerEvent, frozen=True, kw_only=True, tag="transcription_session.updated"):
-    """Answers `transcription_session.update`."""
-
-    session: BetaTranscriptionSession
 
 
 class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="conversation.item.added"):
@@ -676,16 +609,10 @@ class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound in both directions."""
+    """The sound in both directions. `output` is unset in a session that only transcribes."""
 
     input: InputSettings
-    output: OutputSettings
-
-
-class TranscriptionAudio(msgspec.Struct, frozen=True):
-    """The sound of a session that only transcribes."""
-
-    input: InputSettings
+    output: OutputSettings | UnsetType = UNSET
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):
@@ -792,33 +719,23 @@ class InvalidEvent(Refused):
         self.code = code
 
 
-def error_event(error: Error) -> ErrorEvent:
-    """Return a refusal as an event."""
-    message, param = _named(error.message)
+def complete_item(previous: str | None, item: Item) -> tuple[ServerEvent, ...]:
+    """Return the events of an item that is complete at once."""
+    return ItemAdded(previous_item_id=previous, item=item), ItemDone(previous_item_id=previous, item=item)
+
+
+def error_event(error: Error, names: Mapping[str, str] = _FIELDS) -> ErrorEvent:
+    """Return a refusal as an event. `names`: the endpoint's names of a turn's fields."""
+    message, param = error.message, None
+    if (found := _FIELD.match(message)) is not None:
+        param, rest = names.get(found[1], found[1]), message[found.end() :]
+        message = rest if found[2] else f"`{param}`{rest}"
     return ErrorEvent(
         error=ErrorDetails(
-            type=type_of(error.code),
-            code=code_of(error.code),
+            type=_TYPES.get(error.code, "invalid_request_error"),
+            code=_CODES.get(error.code, error.code),
             message=message,
             param=param,
             event_id=error.ref,
         )
     )
-
-
-def type_of(code: str) -> str:
-    """Return the error's type, which says whose fault it is."""
-    return _TYPES.get(code, "invalid_request_error")
-
-
-def code_of(code: str) -> str:
-    """Return the code that clients know."""
-    return _CODES.get(code, code)
-
-
-def _named(message: str) -> tuple[str, str | None]:
-    found = _FIELD.match(message)
-    if found is None:
-        return message, None
-    field, rest = _FIELDS.get(found[1], found[1]), message[found.end() :]
-    return rest if found[2] else f"`{field}`{rest}", field

@@ -22,10 +22,8 @@ from connections.api.realtime.events import (
     FunctionCallOutput,
     ImageContent,
     InvalidEvent,
-    ItemAdded,
     ItemCreate,
     ItemDeleted,
-    ItemDone,
     ItemRetrieve,
     ItemRetrieved,
     ItemStatus,
@@ -43,18 +41,12 @@ from connections.api.realtime.events import (
     SpokenContent,
     TokenLimit,
     TranscriptionSession,
-    TranscriptionUpdate,
-    TranscriptionUpdated,
+    complete_item,
 )
 from connections.api.realtime.settings import (
     AudioConfig,
     Settings,
-    beta_transcription_view,
     reject_changes,
-    session_view,
-    transcription_only,
-    transcription_view,
-    with_beta_options,
     with_response_options,
     with_session_options,
 )
@@ -89,15 +81,14 @@ IMAGE_PART = "input_image"
 class PendingTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that is not accepted yet: the items that it answers, and what its client wants repeated.
 
-    `request_id`: its `client_msg_id`, or the turn whose calls it follows. `overrides_instructions`: it has instructions of its own, which the
+    Its `request_id` is its `client_msg_id`, or the turn whose calls it follows. `overrides_instructions`: it has instructions of its own, which the
     store takes for the conversation's. `speaks`: its reply is spoken. `shown`: where its images stand, and their details.
     """
 
-    request_id: str
-    items: tuple[str, ...]
-    overrides_instructions: bool
-    max_output_tokens: TokenLimit
-    metadata: Metadata | None
+    items: tuple[str, ...] = ()
+    overrides_instructions: bool = False
+    max_output_tokens: TokenLimit = "inf"
+    metadata: Metadata | None = None
     speaks: bool = False
     shown: ImagePositions = ()
 
@@ -111,7 +102,6 @@ class RealtimeSession:
 
     def __init__(
         self,
-        items: Items,
         *,
         conversation_id: str,
         model: str,
@@ -120,7 +110,7 @@ class RealtimeSession:
         sound: AudioConfig | None = None,
     ) -> None:
         self.conversation_id = conversation_id
-        self._items = items
+        self.items = Items()
         self._model = model
         self._requested_model = model if names_model else None
         # Items that wait for a reply are kept here, and become one message.
@@ -129,8 +119,8 @@ class RealtimeSession:
         self._session_id = f"sess_{secrets.token_hex(12)}"
         self.settings = Settings(sound=sound)
         self.begun = self.settings  # the settings of this session's newest exchange
-        self._pending: PendingTurn | None = None
-        self._pending_speech: dict[str, PendingTurn] = {}  # spoken turns, by `request_id`
+        self.asked: str | None = None  # the `request_id` of the pending turn that is not spoken
+        self._pending: dict[str, PendingTurn] = {}  # by `request_id`
         self._overrides_instructions = False  # the conversation has the instructions of one reply
 
     def created(self) -> ServerEvent:
@@ -138,31 +128,13 @@ class RealtimeSession:
         return SessionCreated(session=self._session())
 
     def update(self, event: SessionUpdate) -> ServerEvent:
-        """Change the settings of replies. Raises InvalidEvent."""
+        """Change the settings. Raises InvalidEvent."""
         settings = with_session_options(self.settings, event.session, self._limits)
-        if settings.transcribes:
-            self._refuse_with_items()
-        self.settings = settings
-        return SessionUpdated(session=self._session())
-
-    def update_beta(self, event: TranscriptionUpdate) -> ServerEvent:
-        """Change the settings of transcriptions, as the API's beta names them. Raises InvalidEvent."""
-        settings = with_beta_options(self.settings, event.session)
-        self._refuse_with_items()
-        self.settings = settings
-        assert settings.sound is not None  # noqa: S101 - it was changed
-        return TranscriptionUpdated(session=beta_transcription_view(settings.sound, self._session_id))
-
-    def transcribe(self) -> None:
-        """Begin as a session that only transcribes."""
-        assert self.settings.sound is not None  # noqa: S101 - such a session is not admitted otherwise
-        self.settings = msgspec.structs.replace(self.settings, sound=transcription_only(self.settings.sound))
-
-    def _refuse_with_items(self) -> None:
-        """Raise InvalidEvent if a session for replies has items."""
-        if not self.settings.transcribes and any(self._items):
+        if settings.transcribes and not self.settings.transcribes and any(self.items):
             why = "can't be changed: the session has items. Open another session for transcriptions."
             raise InvalidEvent(why, field="session.type")
+        self.settings = settings
+        return SessionUpdated(session=self._session())
 
     def create(self, event: ItemCreate) -> tuple[ServerEvent, ...]:
         """Insert an item without images. Raises InvalidEvent."""
@@ -170,7 +142,14 @@ class RealtimeSession:
 
     def new_item(self, new: NewItem, known: Mapping[str, Image] | None = None) -> Item:
         """Return a new item, with its images' bytes. `known`: images uploaded before, by their ids. Raises InvalidEvent."""
-        return self._output_item(new) if new.type == _TOOL_OUTPUT else self._message_item(new, known or {})
+        if new.type == _TOOL_OUTPUT:
+            return self._output_item(new)
+        text, images = text_and_images(new, self._limits, known or {})
+        item = Item(
+            item_id=new.id or new_item_id(), role="user", text=text, state=ItemState.WAITING, images=images
+        )
+        self._check_waiting_limits(item)
+        return item
 
     def insert(self, item: Item, *, after: str | None) -> tuple[ServerEvent, ...]:
         """Insert an item with stored images. Raises InvalidEvent."""
@@ -178,11 +157,7 @@ class RealtimeSession:
             self._check_waiting_limits(item)
         named = item.named()
         is_long = sum(len(image.data) for image in item.images) > MAX_ECHO_BYTES
-        previous, shown = self._items.create(named, after=after), (named if is_long else item).shown()
-        return (
-            ItemAdded(previous_item_id=previous, item=shown),
-            ItemDone(previous_item_id=previous, item=shown),
-        )
+        return complete_item(self.items.create(named, after=after), (named if is_long else item).shown())
 
     def retrieve(self, event: ItemRetrieve) -> ServerEvent:
         """Return an item as it is now. Raises InvalidEvent."""
@@ -192,42 +167,41 @@ class RealtimeSession:
         """Delete a waiting item; for an item of a reply, return the turn to roll back. Raises InvalidEvent."""
         item = self.item(item_id, "item_delete_invalid_item_id")
         if item.state is ItemState.WAITING:
-            self._items.remove(item_id)
+            self.items.remove(item_id)
             return ItemDeleted(item_id=item_id)
-        if self._pending or item.status == "in_progress":
+        if self.asked or item.status == "in_progress":
             raise InvalidEvent(
                 "A reply is being written.", field="item_id", code="item_delete_invalid_item_id"
             )
         if item.role == "user":
             why = "The item was answered. Delete the reply first."
             raise InvalidEvent(why, field="item_id", code="item_delete_invalid_item_id")
-        return self._items.of_reply_chain(item.turn_id)[-1].turn_id
+        return self.items.of_reply_chain(item.turn_id)[-1].turn_id
 
     def ask(self, event: ResponseCreate) -> tuple[frames.Send | frames.ToolResult, ...]:
         """Return what begins the next reply: outputs of open calls, else all waiting messages. Raises InvalidEvent."""
-        return self._submit_tool_outputs(event) if self._items.open_calls() else (self._send(event),)
+        return self._submit_tool_outputs(event) if self.items.open_calls() else (self._send(event),)
 
     def _submit_tool_outputs(self, event: ResponseCreate) -> tuple[frames.ToolResult, ...]:
         """Return the outputs of open calls. Raises InvalidEvent."""
-        options, calls = event.response or ResponseOptions(), self._items.open_calls()
-        if self._pending or self._is_writing():
-            self._refuse_response()
+        options, calls = event.response or ResponseOptions(), self.items.open_calls()
+        self._refuse_while_writing()
         reject_changes(self.begun, options, self._limits)
-        outcomes = {item.call_id: item for item in self._items.waiting("tool")}
+        outcomes = {item.call_id: item for item in self.items.waiting("tool")}
         if missing := [call.call_id for call in calls if call.call_id not in outcomes]:
             why = f'The call "{missing[0]}" has no output: create its function_call_output, or cancel the response.'
             raise InvalidEvent(why, code="missing_function_call_output")
-        self._pending = PendingTurn(
-            request_id=calls[-1].turn_id,
+        self.asked = calls[-1].turn_id
+        pending = self._pending[self.asked] = PendingTurn(
             items=tuple(item.item_id for item in outcomes.values()),
             overrides_instructions=self._overrides_instructions,
             max_output_tokens=self.begun.max_output_tokens,
             metadata=options.metadata,
         )
-        self._items.change(self._pending.items, state=ItemState.PENDING)
+        self.items.change(pending.items, state=ItemState.PENDING)
         return tuple(
             frames.ToolResult(
-                ref=event.event_id,
+                ref=event.ref,
                 call_id=item.call_id,
                 conversation_id=self.conversation_id,
                 content=item.text,
@@ -239,35 +213,34 @@ class RealtimeSession:
         """Return the waiting messages as one. Raises InvalidEvent."""
         options = event.response or ResponseOptions()
         settings = with_response_options(self.settings, options, self._limits)
-        everything = self._items.waiting()
-        if self._pending or not everything:
-            self._refuse_response()
+        everything = self.items.waiting()
+        if self.asked or not everything:
+            self._refuse_while_writing()
+            raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
         max_chars = self._limits.max_content_chars + len(SEPARATOR)  # no separator follows the last
         waiting = self._fitting_items(everything, max_chars=max_chars) or everything[:1]
         send = frames.Send(
-            ref=event.event_id,
+            ref=event.ref,
             client_msg_id=f"realtime_{secrets.token_hex(12)}",
             conversation_id=self.conversation_id,
             content="",
             on_busy="enqueue" if settings.speaks else "reject",
         )
         overrides = settings.instructions != self.settings.instructions
-        send, self._pending = self._after_items(
+        self.asked = send.client_msg_id
+        return self._after_items(
             send, waiting, settings, overrides_instructions=overrides, metadata=options.metadata
         )
-        return send
 
     def speech_message(self, send: frames.Send, item_id: str) -> frames.Send:
         """Return spoken words as a message, after as many of the oldest waiting items as fit.
 
         `item_id`: of the words' item, new or not.
         """
-        others = [one for one in self._items.waiting() if one.item_id != item_id]
+        others = [one for one in self.items.waiting() if one.item_id != item_id]
         waiting = self._fitting_items(others, max_chars=self._limits.max_content_chars - len(send.content))
         send = msgspec.structs.replace(send, ref=None)
-        send, pending = self._after_items(send, waiting, self.settings, own=(item_id,))
-        self._pending_speech[send.client_msg_id] = pending
-        return send
+        return self._after_items(send, waiting, self.settings, own=(item_id,))
 
     def _after_items(
         self,
@@ -278,12 +251,16 @@ class RealtimeSession:
         overrides_instructions: bool = False,
         metadata: Metadata | None = None,
         own: tuple[str, ...] = (),
-    ) -> tuple[frames.Send, PendingTurn]:
-        """Return `send` with what the items say before its own content, and its pending turn."""
+    ) -> frames.Send:
+        """Return `send` with what the items say before its own content; its turn is pending from now on."""
         self.begun = settings
-        content, images = _merged(waiting, *filter(None, (send.content,)))
-        pending = PendingTurn(
-            request_id=send.client_msg_id,
+        params = msgspec.structs.replace(settings.params(), model=self._requested_model)
+        # A system prompt stays with its conversation, unless it was for one reply only.
+        if self._overrides_instructions and params.system is None:
+            params = msgspec.structs.replace(params, system="")
+        contents = [(item.text, item.images) for item in waiting]
+        content, images = together([*contents, (send.content, ())] if send.content else contents, SEPARATOR)
+        pending = self._pending[send.client_msg_id] = PendingTurn(
             items=(*(item.item_id for item in waiting), *own),
             overrides_instructions=overrides_instructions,
             max_output_tokens=settings.max_output_tokens,
@@ -291,25 +268,26 @@ class RealtimeSession:
             speaks=settings.speaks,
             shown=tuple((image.at, image.detail) for image in images),
         )
-        self._items.change(pending.items, state=ItemState.PENDING)
-        message = msgspec.structs.replace(
+        self.items.change(pending.items, state=ItemState.PENDING)
+        return msgspec.structs.replace(
             send,
             content=content,
             attachments=tuple(image.digest for image in images),
-            params=self._params(settings),
+            params=params,
             tools=settings.tools,
             tool_choice=settings.tool_choice,
         )
-        return message, pending
 
     def evict_for(self, text: str) -> list[ServerEvent]:
         """Make room for spoken words that wait: beyond limits the oldest spoken items are dropped."""
         gone: list[ServerEvent] = []
-        spoken = [item for item in self._items.waiting() if item.sound_ms is not None]
-        for item in spoken:
-            if self._fits(text):
+        waiting = self.items.waiting()
+        chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
+        for item in [one for one in waiting if one.sound_ms is not None]:
+            if len(waiting) - len(gone) < MAX_WAITING and chars <= self._limits.max_content_chars:
                 break
-            self._items.remove(item.item_id)
+            self.items.remove(item.item_id)
+            chars -= len(item.text) + len(SEPARATOR)
             gone.append(ItemDeleted(item_id=item.item_id))
         return gone
 
@@ -318,7 +296,7 @@ class RealtimeSession:
         if (pending := self._pop_pending(accepted.follows or accepted.client_msg_id)) is None:
             return None
         if accepted.follows is None:
-            self._items.change(
+            self.items.change(
                 pending.items,
                 state=ItemState.STORED,
                 turn_id=accepted.turn_id,
@@ -329,83 +307,56 @@ class RealtimeSession:
 
     def image_positions(self, request_id: str) -> ImagePositions:
         """Return the positions of a pending message's images, and their details."""
-        pending = self._pending_speech.get(request_id, self._pending)
-        return pending.shown if pending is not None and pending.request_id == request_id else ()
+        pending = self._pending.get(request_id)
+        return () if pending is None else pending.shown
 
     @property
     def max_images(self) -> int:
         """How many images may wait; 0: the model takes none."""
         return self._limits.max_images
 
-    @property
-    def pending_request_id(self) -> str | None:
-        """The `request_id` of the turn that waits to be accepted."""
-        return None if self._pending is None else self._pending.request_id
-
     def requeue(self, request_id: str | None) -> None:
         """Note that a turn was refused: its items wait again."""
         if (pending := self._pop_pending(request_id)) is not None:
-            still = [
-                one
-                for one in pending.items
-                if (item := self._items.get(one)) and item.state is ItemState.PENDING
-            ]
-            self._items.change(still, state=ItemState.WAITING)
+            still = [one for one in self.items if one.state is ItemState.PENDING]
+            mine = [one.item_id for one in still if one.item_id in pending.items]
+            self.items.change(mine, state=ItemState.WAITING)
 
     def forget(self, item: Item) -> None:
         """Forget an item that is gone, and any pending turn with it."""
-        if self._pending is not None and item.item_id in self._pending.items:
-            self._pending = None
-        for request_id in [
-            one for one, pending in self._pending_speech.items() if item.item_id in pending.items
-        ]:
-            del self._pending_speech[request_id]
+        for request_id in [one for one, turn in self._pending.items() if item.item_id in turn.items]:
+            self._pop_pending(request_id)
 
     def _pop_pending(self, request_id: str | None) -> PendingTurn | None:
         """Remove and return a pending turn."""
-        if request_id in self._pending_speech:
-            return self._pending_speech.pop(request_id)
-        if request_id is None or request_id != self.pending_request_id:
-            return None
-        pending, self._pending = self._pending, None
-        return pending
-
-    def _message_item(self, new: NewItem, known: Mapping[str, Image]) -> Item:
-        """Raises InvalidEvent."""
-        text, images = text_and_images(new, self._limits, known)
-        item = Item(item_id=_item_id(new), role="user", text=text, state=ItemState.WAITING, images=images)
-        self._check_waiting_limits(item)
-        return item
+        if request_id == self.asked:
+            self.asked = None
+        return None if request_id is None else self._pending.pop(request_id, None)
 
     def _output_item(self, new: NewItem) -> Item:
         """Return the output of an open call as an item. Raises InvalidEvent."""
-        if new.call_id not in {call.call_id for call in self._items.open_calls()}:
+        if new.call_id not in {call.call_id for call in self.items.open_calls()}:
             why = f'The call "{new.call_id}" is not waiting for an output.' if new.call_id else "is missing."
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
-        if self._items.outcome(new.call_id) is not None:
+        if self.items.outcome(new.call_id) is not None:
             why = f'The call "{new.call_id}" already has an output.'
             raise InvalidEvent(why, field="item.call_id", code="invalid_tool_call_id")
         if new.output is None:
             raise InvalidEvent("is missing.", field="item.output")
-        chars = len(new.output) + sum(len(item.text) for item in self._items.waiting("tool"))
+        chars = len(new.output) + sum(len(item.text) for item in self.items.waiting("tool"))
         if len(new.output) > self._limits.max_content_chars or chars > RESULTS_CHARS:
             why = f"may have at most {self._limits.max_content_chars} characters, and {RESULTS_CHARS} for all calls of a reply."
             raise InvalidEvent(why, field="item.output", code="content_too_long")
         return Item(
-            item_id=_item_id(new), role="tool", text=new.output, state=ItemState.WAITING, call_id=new.call_id
-        )
-
-    def _params(self, settings: Settings) -> frames.Params:
-        """Return a turn's parameters. A system prompt stays with its conversation, unless it was for one reply only."""
-        params = msgspec.structs.replace(settings.params(), model=self._requested_model)
-        return (
-            msgspec.structs.replace(params, system="")
-            if self._overrides_instructions and params.system is None
-            else params
+            item_id=new.id or new_item_id(),
+            role="tool",
+            text=new.output,
+            state=ItemState.WAITING,
+            call_id=new.call_id,
         )
 
     def _check_waiting_limits(self, item: Item) -> None:
-        waiting, limit, most = self._items.waiting(), self._limits.max_content_chars, self._limits.max_images
+        waiting, limit, most = self.items.waiting(), self._limits.max_content_chars, self._limits.max_images
         if len(waiting) >= MAX_WAITING:
             why = f"{MAX_WAITING} items are already waiting for a reply."
             raise InvalidEvent(why, field="item", code="too_many_items")
@@ -418,12 +369,6 @@ class RealtimeSession:
             why = f"The waiting items have {chars} characters; at most {limit} are allowed."
             raise InvalidEvent(why, field="item.content", code="content_too_long")
 
-    def _fits(self, text: str) -> bool:
-        """Return whether `text` may wait."""
-        waiting = self._items.waiting()
-        chars = len(text) + sum(len(item.text) + len(SEPARATOR) for item in waiting)
-        return len(waiting) < MAX_WAITING and chars <= self._limits.max_content_chars
-
     def _fitting_items(self, waiting: Sequence[Item], *, max_chars: int) -> list[Item]:
         """Return the first waiting items that fit: `max_chars`, separators included, and the images of one message."""
         most = self._limits.max_images
@@ -432,41 +377,25 @@ class RealtimeSession:
         sizes = zip(waiting, chars, images, strict=True)
         return [item for item, so_far, shown in sizes if so_far <= max_chars and shown <= most]
 
-    def _is_writing(self) -> bool:
-        return any(item.status == "in_progress" for item in self._items)
-
-    def _refuse_response(self) -> None:
-        if self._pending or self._is_writing():
+    def _refuse_while_writing(self) -> None:
+        if self.asked or any(item.status == "in_progress" for item in self.items):
             raise InvalidEvent("A reply is being written.", code="conversation_already_has_active_response")
-        raise InvalidEvent("No item is waiting for a reply: create one first.", code="no_item_to_answer")
 
     def item(self, item_id: str, code: str) -> Item:
         """Return an item that the client knows. Raises InvalidEvent, with `code`."""
-        if (item := self._items.get(item_id)) is None or not item.sent:
+        if (item := self.items.get(item_id)) is None or not item.sent:
             raise InvalidEvent(
                 f'Item not found: "{item_id}". It never existed, or is too old.', field="item_id", code=code
             )
         return item
 
     def _session(self) -> Session | TranscriptionSession:
-        if self.settings.sound is not None and self.settings.transcribes:
-            return transcription_view(self.settings.sound, self._session_id)
-        return session_view(
-            self.settings,
-            session_id=self._session_id,
-            conversation_id=self.conversation_id,
-            model=self._model,
-        )
+        return self.settings.shown(self._session_id, self.conversation_id, self._model)
 
 
-def _merged(items: Sequence[Item], *texts: str) -> Seen:
-    """Join what items say and show, then `texts`, as one message."""
-    contents = ((item.text, item.images) for item in items)
-    return together([*contents, *((text, ()) for text in texts)], SEPARATOR)
-
-
-def _item_id(item: NewItem) -> str:
-    return item.id or f"item_{secrets.token_hex(12)}"
+def new_item_id() -> str:
+    """Return a new id of an item."""
+    return f"item_{secrets.token_hex(12)}"
 
 
 class ItemState(Enum):
@@ -654,9 +583,7 @@ class Items:
             first, last = self._range_of_outcome(item.call_id)
         else:
             outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
-            first = max(
-                self._position_after(ItemState.STORED), self._position_after(ItemState.PENDING), *outcomes
-            )
+            first = max([self._position_after(ItemState.STORED, ItemState.PENDING), *outcomes])
             last = len(self._order)
         if after is None:
             return last
@@ -724,14 +651,8 @@ def call_item(call: ToolCall | ShownCall, turn_id: str, *, exchange: str) -> Ite
 
 def output_item(call: Item, output: str) -> Item:
     """Return the item of a call's outcome from elsewhere."""
-    return Item(
-        item_id=f"{call.item_id}_output",
-        role="tool",
-        text=output,
-        turn_id=call.turn_id,
-        exchange=call.exchange,
-        message_id=call.message_id,
-        call_id=call.call_id,
+    return msgspec.structs.replace(
+        call, item_id=f"{call.item_id}_output", role="tool", text=output, name="", off=0
     )
 
 
@@ -765,19 +686,14 @@ def text_and_images(item: NewItem, limits: Limits, known: Mapping[str, Image]) -
         raise InvalidEvent("must be user. Use session.instructions for system text.", field="item.role")
     if item.role != "user":
         raise InvalidEvent("must be user: only the model creates replies.", field="item.role")
-    _refuse_too_many(item, limits)
+    count = sum(part.type == IMAGE_PART for part in item.content or ())
+    if count > limits.max_images > 0:  # before any is looked at: an event may hold thousands
+        why = f"has {count} images; at most {limits.max_images} are allowed."
+        raise InvalidEvent(why, field="item.content", code="too_many_images")
     text, images = joined(_parsed_parts(item, limits, known))
     if not (text or images):
         raise InvalidEvent("is empty.", field="item.content")
     return text, images
-
-
-def _refuse_too_many(item: NewItem, limits: Limits) -> None:
-    """Raise InvalidEvent for more images than may wait, before any is looked at: an event may hold thousands."""
-    images = sum(part.type == IMAGE_PART for part in item.content or ())
-    if images > limits.max_images > 0:
-        why = f"has {images} images; at most {limits.max_images} are allowed."
-        raise InvalidEvent(why, field="item.content", code="too_many_images")
 
 
 def _parsed_parts(item: NewItem, limits: Limits, known: Mapping[str, Image]) -> Iterator[Seen]:
@@ -798,21 +714,15 @@ def _image(part: Part, where: str, limits: Limits, known: Mapping[str, Image]) -
     """Read an image, unless the model takes none. Raises InvalidEvent."""
     if not limits.max_images:
         raise InvalidEvent(NO_IMAGES, field=f"{where}.image_url", code="unsupported_parameter")
-    if part.attachment_id is not None and part.image_url is None:
-        return _uploaded_image(part.attachment_id, part.detail or "", where, known)
-    if part.image_url is None:
+    if part.attachment_id is None and part.image_url is None:
         raise InvalidEvent("is missing.", field=f"{where}.image_url")
+    field = "detail" if part.image_url is None else "image_url"
     try:
-        return image_from_url(part.image_url, part.detail or "")
-    except InvalidImage as why:
-        raise InvalidEvent(str(why), field=f"{where}.image_url", code="invalid_image") from None
-
-
-def _uploaded_image(digest: str, detail: str, where: str, known: Mapping[str, Image]) -> Image:
-    if (image := known.get(digest)) is None:
-        why = "refers to an unknown or expired image."
-        raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
-    try:
-        return msgspec.structs.replace(image, at=0, detail=detail_of(detail))
-    except InvalidImage as why:
-        raise InvalidEvent(str(why), field=f"{where}.detail", code="invalid_image") from None
+        if part.image_url is not None:
+            return image_from_url(part.image_url, part.detail or "")
+        if (image := known.get(part.attachment_id or "")) is None:
+            why = "refers to an unknown or expired image."
+            raise InvalidEvent(why, field=f"{where}.attachment_id", code="not_found")
+        return msgspec.structs.replace(image, at=0, detail=detail_of(part.detail or ""))
+    except InvalidImage as invalid:
+        raise InvalidEvent(str(invalid), field=f"{where}.{field}", code="invalid_image") from None

@@ -16,26 +16,20 @@ from connections.api.realtime.events import (
     AudioOptions,
     AudioOutputOptions,
     AudioSettings,
-    BetaTranscriptionSession,
     CommonOptions,
     Detection,
-    Effort,
-    FunctionTool,
     InputSettings,
     InvalidEvent,
     NamedFunction,
-    NewChoice,
-    NewTool,
     OutputSettings,
+    Reasoning,
     ResponseOptions,
     Session,
     SessionOptions,
     TokenLimit,
+    Tool,
     Transcription,
-    TranscriptionAudio,
-    TranscriptionOptions,
     TranscriptionSession,
-    VoiceId,
 )
 from connections.api.requests import VOICES, is_neutral
 from connections.protocol import frames, params
@@ -73,8 +67,6 @@ _FORMATS: dict[str, tuple[Format, int]] = {
     "audio/pcma": ("alaw", TELEPHONE_RATE),
 }
 _FORMAT_NAMES = {coding: name for name, (coding, _) in _FORMATS.items()}
-BETA_FORMATS: dict[str, str] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-"""The beta's names of formats."""
 PREFIX_PADDING_MS = 300
 """The recognizer gets this much sound before speech, whatever `prefix_padding_ms` says."""
 _MIN_THRESHOLD = 0.05
@@ -117,6 +109,32 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             reasoning=self.effort,
         )
 
+    def shown(self, session_id: str, conversation_id: str, model: str) -> Session | TranscriptionSession:
+        """Return the session as its client sees it."""
+        audio: AudioSettings | UnsetType = UNSET
+        if (sound := self.sound) is not None:
+            if sound.transcribes:
+                return TranscriptionSession(id=session_id, audio=AudioSettings(input=_input(sound)))
+            output = OutputSettings(format=named_format(sound.output), voice=sound.voice)
+            audio = AudioSettings(input=_input(sound), output=output)
+        choice = self.tool_choice
+        return Session(
+            id=session_id,
+            model=model,
+            conversation_id=conversation_id,
+            instructions=self.instructions or "",
+            max_output_tokens=self.max_output_tokens,
+            temperature=self.temperature,
+            tools=tuple(
+                Tool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+                for tool in self.tools
+            ),
+            tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
+            reasoning=None if self.effort is None else Reasoning(effort=self.effort),
+            output_modalities=("audio",) if self.speaks else ("text",),
+            audio=audio,
+        )
+
 
 def with_session_options(settings: Settings, options: SessionOptions, limits: Limits) -> Settings:
     """Return the settings after a `session.update`. Raises InvalidEvent, which names the field; then nothing changes."""
@@ -131,23 +149,6 @@ def with_session_options(settings: Settings, options: SessionOptions, limits: Li
     return _checked(settings, options, limits, "session")
 
 
-def with_beta_options(settings: Settings, options: TranscriptionOptions) -> Settings:
-    """Return the settings after a `transcription_session.update`. Raises InvalidEvent, which names the field."""
-    given: dict[str, object] = {}
-    if isinstance(name := options.input_audio_format, str):
-        if name not in BETA_FORMATS:
-            raise InvalidEvent(
-                f"must be one of {', '.join(BETA_FORMATS)}.", field="session.input_audio_format"
-            )
-        given["format"] = {"type": BETA_FORMATS[name]}
-    if not isinstance(options.input_audio_transcription, UnsetType):
-        given["transcription"] = options.input_audio_transcription
-    if not isinstance(options.turn_detection, UnsetType):
-        given["turn_detection"] = options.turn_detection
-    audio = msgspec.Raw(msgspec.json.encode({"input": given}))
-    return _with_transcription_options(settings, SessionOptions(type=TRANSCRIPTION, audio=audio))
-
-
 def _with_transcription_options(settings: Settings, options: SessionOptions) -> Settings:
     """Return the settings of a session that only transcribes. Raises InvalidEvent."""
     if settings.sound is None:
@@ -156,7 +157,7 @@ def _with_transcription_options(settings: Settings, options: SessionOptions) -> 
         if getattr(options, field) not in (UNSET, NULL, None):
             why = "is an option of replies, which a transcription session does not write: leave it out."
             raise InvalidEvent(why, field=f"session.{field}", code="unsupported_parameter")
-    sound = transcription_only(with_audio_options(settings.sound, options.audio, NULL, "session"))
+    sound = with_audio_options(settings.sound, options.audio, NULL, "session").transcription_only()
     return msgspec.structs.replace(settings, sound=sound)
 
 
@@ -169,47 +170,6 @@ def with_response_options(settings: Settings, options: ResponseOptions, limits: 
             code="unsupported_parameter",
         )
     return _checked(settings, options, limits, "response")
-
-
-def transcription_view(sound: AudioConfig, session_id: str) -> TranscriptionSession:
-    """The settings of a session that only transcribes, as clients see them."""
-    return TranscriptionSession(id=session_id, audio=TranscriptionAudio(_input(sound)))
-
-
-def beta_transcription_view(sound: AudioConfig, session_id: str) -> BetaTranscriptionSession:
-    """The same by the names of the API's beta."""
-    kind = named_format(sound.input).type
-    return BetaTranscriptionSession(
-        id=session_id,
-        input_audio_format=next(name for name, known in BETA_FORMATS.items() if known == kind),
-        input_audio_transcription=sound.transcription or Transcription(),
-        turn_detection=with_defaults(sound.detection),
-    )
-
-
-def session_view(settings: Settings, *, session_id: str, conversation_id: str, model: str) -> Session:
-    """The settings as clients see them."""
-    choice = settings.tool_choice
-    return Session(
-        id=session_id,
-        model=model,
-        conversation_id=conversation_id,
-        instructions="" if isinstance(settings.instructions, UnsetType) else settings.instructions,
-        max_output_tokens=settings.max_output_tokens,
-        temperature=settings.temperature,
-        tools=tuple(
-            FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters or {})
-            for tool in settings.tools
-        ),
-        tool_choice=choice if choice in _TOOL_CHOICES else NamedFunction(name=choice),
-        reasoning=None if settings.effort is None else Effort(settings.effort),
-        output_modalities=("audio",) if settings.speaks else ("text",),
-        audio=UNSET
-        if (sound := settings.sound) is None
-        else AudioSettings(
-            input=_input(sound), output=OutputSettings(format=named_format(sound.output), voice=sound.voice)
-        ),
-    )
 
 
 def reject_changes(begun: Settings, options: ResponseOptions, limits: Limits) -> None:
@@ -256,7 +216,10 @@ def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings
         effort = None if options.reasoning is None else options.reasoning.effort
         changed["effort"] = "off" if effort == "none" else effort
     if not isinstance(options.tools, UnsetType):
-        changed["tools"] = _tools(options.tools or (), f"{where}.tools")
+        given = options.tools or ()
+        if len(given) > frames.MAX_TOOLS:
+            raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=f"{where}.tools")
+        changed["tools"] = tuple(_tool(one, f"{where}.tools[{at}]") for at, one in enumerate(given))
     if not isinstance(options.tool_choice, UnsetType):
         changed["tool_choice"] = _choice(options.tool_choice, f"{where}.tool_choice")
     if settings.sound is not None:
@@ -264,13 +227,7 @@ def _updated(settings: Settings, options: CommonOptions, where: str) -> Settings
     return msgspec.structs.replace(settings, **changed)
 
 
-def _tools(given: Sequence[NewTool], where: str) -> tuple[frames.OfferedTool, ...]:
-    if len(given) > frames.MAX_TOOLS:
-        raise InvalidEvent(f"may have at most {frames.MAX_TOOLS} tools.", field=where)
-    return tuple(_tool(one, f"{where}[{number}]") for number, one in enumerate(given))
-
-
-def _tool(given: NewTool, where: str) -> frames.OfferedTool:
+def _tool(given: Tool, where: str) -> frames.OfferedTool:
     if given.type != "function":
         why = "must be function: the operator configures tool servers."
         raise InvalidEvent(why, field=f"{where}.type", code="unsupported_parameter")
@@ -286,11 +243,11 @@ def _tool(given: NewTool, where: str) -> frames.OfferedTool:
         raise InvalidEvent(wrong.why, field=f"{where}.{wrong.field}") from None
 
 
-def _choice(given: str | NewChoice | None, where: str) -> str:
+def _choice(given: str | NamedFunction | None, where: str) -> str:
     match given:
         case None:
             return "auto"
-        case NewChoice(type="function", name=str() as name):
+        case NamedFunction(type="function", name=str() as name):
             return name
         case "auto" | "none" | "required":
             return given
@@ -301,25 +258,20 @@ def _choice(given: str | NewChoice | None, where: str) -> str:
 def _input(sound: AudioConfig) -> InputSettings:
     return InputSettings(
         format=named_format(sound.input),
-        turn_detection=with_defaults(sound.detection),
+        turn_detection=None if sound.detection is None else _with_defaults(sound.detection),
         transcription=sound.transcription,
     )
-
-
-class AudioCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server offers. `voices`: the default first; none: replies are text. `languages`: empty: any."""
-
-    voices: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
 
 
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
 
+    `voices`: those of the server, the default first; none: replies are text. `languages`: the recognizer's; empty: any.
     `transcribes`: there are no replies.
     """
 
-    capabilities: AudioCapabilities
+    voices: tuple[str, ...]
+    languages: tuple[str, ...]
     speaks: bool
     input: AudioInput = AudioInput()
     output: AudioOutput = AudioOutput()
@@ -328,9 +280,14 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     transcribes: bool = False
 
     @classmethod
-    def of(cls, capabilities: AudioCapabilities) -> AudioConfig:
+    def of(cls, voices: tuple[str, ...], languages: tuple[str, ...] = ()) -> AudioConfig:
         """Return the first settings of a session: replies are spoken if there is a voice, as at OpenAI."""
-        return cls(capabilities=capabilities, speaks=bool(capabilities.voices))
+        return cls(voices=voices, languages=languages, speaks=bool(voices))
+
+    def transcription_only(self) -> AudioConfig:
+        """Return the settings of a session that only transcribes."""
+        transcription = self.transcription or Transcription()
+        return msgspec.structs.replace(self, speaks=False, transcribes=True, transcription=transcription)
 
     @property
     def creates(self) -> bool:
@@ -346,7 +303,7 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def voice(self) -> str | None:
         """The voice of replies."""
-        return self.output.voice or next(iter(self.capabilities.voices), None)
+        return self.output.voice or next(iter(self.voices), None)
 
     def start(self, conversation_id: str) -> AudioStart:
         """Return the frame that begins to listen with these settings. If the client leaves, its reply ends."""
@@ -355,17 +312,10 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
             conversation_id=conversation_id,
             input=self.input,
             output=self.output if self.speaks else None,
-            turn_detection=_turn_detection(self.detection, interrupts=self.interrupts),
+            turn_detection=_turn_detection(self.detection),
             language=language or None,
             grace_s=0,
         )
-
-
-def transcription_only(settings: AudioConfig) -> AudioConfig:
-    """Return the settings of a session that only transcribes."""
-    return msgspec.structs.replace(
-        settings, speaks=False, transcribes=True, transcription=settings.transcription or Transcription()
-    )
 
 
 def with_audio_options(
@@ -373,7 +323,8 @@ def with_audio_options(
 ) -> AudioConfig:
     """Return the settings with the given options changed. Raises InvalidEvent, which names the field."""
     named: list[str] | None = _decoded(modalities, list[str] | None, f"{where}.output_modalities")
-    settings = _with_modalities(settings, named, f"{where}.output_modalities")
+    if named is not None:
+        settings = _with_modalities(settings, named, f"{where}.output_modalities")
     options: AudioOptions | None = _decoded(audio, AudioOptions | None, f"{where}.audio")
     if options is None:
         return settings
@@ -389,10 +340,8 @@ def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
     return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
 
-def with_defaults(requested: Detection | None) -> Detection | None:
+def _with_defaults(requested: Detection) -> Detection:
     """Return detection with defaults for what a client left out."""
-    if requested is None:
-        return None
     shown = msgspec.structs.replace(
         requested,
         create_response=requested.create_response is not False,
@@ -400,7 +349,7 @@ def with_defaults(requested: Detection | None) -> Detection | None:
     )
     if requested.type == "semantic_vad":
         return msgspec.structs.replace(shown, eagerness=requested.eagerness or "auto")
-    detection = _turn_detection(requested, interrupts=True)
+    detection = _turn_detection(requested)
     return msgspec.structs.replace(
         shown,
         threshold=detection.threshold,
@@ -418,13 +367,11 @@ def _decoded(raw: msgspec.Raw, kind: Any, field: str) -> Any:
         raise InvalidEvent(wrong.why, field=f"{field}.{wrong.field}" if wrong.field else field) from None
 
 
-def _with_modalities(settings: AudioConfig, named: Sequence[str] | None, field: str) -> AudioConfig:
-    if named is None:
-        return settings
+def _with_modalities(settings: AudioConfig, named: Sequence[str], field: str) -> AudioConfig:
     if not named or not _MODALITIES.issuperset(named):
         raise InvalidEvent('must be ["audio"] or ["text"].', field=field)
     speaks = "audio" in named
-    if speaks and not settings.capabilities.voices:
+    if speaks and not settings.voices:
         raise InvalidEvent('must be ["text"]: this server has no voice.', field=field, code=_UNSUPPORTED)
     return msgspec.structs.replace(settings, speaks=speaks)
 
@@ -434,10 +381,15 @@ def _with_input(settings: AudioConfig, options: AudioInputOptions, field: str) -
         coding, rate = _coding(options.format, f"{field}.format")
         settings = msgspec.structs.replace(settings, input=AudioInput(format=coding, rate=rate))
     if not isinstance(options.turn_detection, UnsetType):
-        _check(options.turn_detection, f"{field}.turn_detection")
+        if options.turn_detection is not None:
+            _check(options.turn_detection, f"{field}.turn_detection")
         settings = msgspec.structs.replace(settings, detection=options.turn_detection)
     if not isinstance(options.transcription, UnsetType):
-        _check_language(options.transcription, settings.capabilities, f"{field}.transcription.language")
+        named = None if options.transcription is None else options.transcription.language
+        language = (named or "").partition("-")[0].lower()
+        if language and settings.languages and language not in settings.languages:
+            why = f"must be one of {', '.join(settings.languages)}."
+            raise InvalidEvent(why, field=f"{field}.transcription.language")
         settings = msgspec.structs.replace(settings, transcription=options.transcription)
     return settings
 
@@ -449,7 +401,7 @@ def _with_output(settings: AudioConfig, options: AudioOutputOptions, field: str)
         output = msgspec.structs.replace(output, format=coding, rate=rate)
     if not isinstance(options.voice, UnsetType):
         output = msgspec.structs.replace(
-            output, voice=_voice(options.voice, settings.capabilities, f"{field}.voice")
+            output, voice=_voice(options.voice, settings.voices, f"{field}.voice")
         )
     if options.speed not in {UNSET, None, 1}:
         raise InvalidEvent(
@@ -470,39 +422,28 @@ def _coding(requested: AudioFormat, field: str) -> tuple[Format, int]:
     return coding, rate
 
 
-def _voice(requested: str | VoiceId | None, capabilities: AudioCapabilities, field: str) -> str | None:
-    name = requested.id if isinstance(requested, VoiceId) else requested
-    if name in capabilities.voices:
+def _voice(name: str | None, voices: tuple[str, ...], field: str) -> str | None:
+    if name in voices:
         return name
-    if name is None or name in VOICES or not capabilities.voices:
+    if name is None or name in VOICES or not voices:
         return None
-    raise InvalidEvent(
-        f"is not a voice of this server. Available voices include {capabilities.voices[0]}.", field=field
-    )
+    raise InvalidEvent(f"is not a voice of this server. Available voices include {voices[0]}.", field=field)
 
 
-def _check_language(requested: Transcription | None, capabilities: AudioCapabilities, field: str) -> None:
-    language = "" if requested is None else (requested.language or "").partition("-")[0].lower()
-    if language and capabilities.languages and language not in capabilities.languages:
-        raise InvalidEvent(f"must be one of {', '.join(capabilities.languages)}.", field=field)
-
-
-def _check(requested: Detection | None, field: str) -> None:
+def _check(requested: Detection, field: str) -> None:
     """Raise InvalidEvent if a setting is out of range."""
-    if requested is None:
-        return
     if requested.idle_timeout_ms is not None:
         why = "is not supported: idle users are not prompted."
         raise InvalidEvent(why, field=f"{field}.idle_timeout_ms", code=_UNSUPPORTED)
     try:
-        msgspec.convert(msgspec.to_builtins(_turn_detection(requested, interrupts=True)), TurnDetection)
+        msgspec.convert(msgspec.to_builtins(_turn_detection(requested)), TurnDetection)
     except msgspec.ValidationError as error:
         wrong = validation_problem(error)
         name = "silence_duration_ms" if wrong.field == "silence_ms" else wrong.field
         raise InvalidEvent(wrong.why, field=f"{field}.{name}") from None
 
 
-def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDetection:
+def _turn_detection(requested: Detection | None) -> TurnDetection:
     if requested is None:
         return TurnDetection(type="none", interrupt=False)
     usual = TurnDetection()
@@ -515,5 +456,5 @@ def _turn_detection(requested: Detection | None, *, interrupts: bool) -> TurnDet
         finished_ms=usual.finished_ms if is_semantic and requested.eagerness != "low" else silence_ms,
         unfinished_ms=max(silence_ms, usual.unfinished_ms) if is_semantic else silence_ms,
         threshold=max(_MIN_THRESHOLD, threshold),
-        interrupt=interrupts,
+        interrupt=requested.interrupt_response is not False,
     )

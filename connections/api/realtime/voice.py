@@ -7,7 +7,6 @@ cough empties no player. A guess is reported once it is right.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -15,14 +14,12 @@ from math import inf
 
 import msgspec
 
-from connections.api.realtime.encoder import RealtimeFrame, Speculation, SpokenReplies, response_id
+from connections.api.realtime.encoder import RealtimeEventEncoder, RealtimeFrame, Speculation, response_id
 from connections.api.realtime.events import (
     Cleared,
     Committed,
     Duration,
     InvalidEvent,
-    ItemAdded,
-    ItemDone,
     Message,
     OutputCleared,
     ServerEvent,
@@ -31,8 +28,9 @@ from connections.api.realtime.events import (
     SpokenContent,
     TranscriptCompleted,
     TranscriptDelta,
+    complete_item,
 )
-from connections.api.realtime.session import Item, Items, ItemState, RealtimeSession
+from connections.api.realtime.session import Item, ItemState, new_item_id
 from connections.api.realtime.settings import AudioConfig
 from connections.connection import ChainedWork, Connection, Handler, PendingWork, error_frame
 from connections.native.handler import ClientMessage
@@ -67,8 +65,6 @@ RETRY_S = 1.0
 _TAKEN_ELSEWHERE = (
     "Another connection now has the audio of this conversation. To use audio here again, send session.update."
 )
-_TRANSLATED_FRAMES = (AudioStarted, Speech, Transcript, Marks)
-"""Frames that this endpoint sends in other words."""
 
 
 class RealtimeVoiceConnection(VoiceConnection):
@@ -77,24 +73,20 @@ class RealtimeVoiceConnection(VoiceConnection):
     reports_late = True
 
     def __init__(
-        self,
-        voice_service: VoiceService,
-        connection: Connection,
-        *,
-        session: RealtimeSession,
-        hearing: UtteranceTracker,
-        replies: SpokenReplies,
+        self, voice_service: VoiceService, connection: Connection, encoder: RealtimeEventEncoder
     ) -> None:
         super().__init__(voice_service, connection)
-        self._session = session
-        self._utterances = hearing
-        self._spoken_replies = replies
+        self._session = encoder.session
+        self._spoken_replies = encoder.spoken
+        self._utterance = _Utterance()
+        self._guess: tuple[str, str] | None = None  # its `request_id`, and the words understood at a pause
+        self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
         self._inner: Handler[ClientMessage] | None = None
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._active: _ListeningSession | None = None
         self._committed_text: asyncio.Future[str] | None = None
-        self._early = _EarlyAudio()
+        self._early, self._early_form = bytearray(), AudioInput()  # sound before listening begins
         self._retry_at = 0.0
 
     @asynccontextmanager
@@ -155,11 +147,16 @@ class RealtimeVoiceConnection(VoiceConnection):
         self.listen()
         if (listens := self._active) is None:
             return
-        self._utterances.take(len(sound) * 1000 / _bytes_per_s(form))
+        bytes_per_s = form.rate * (2 if form.format == "pcm16" else 1)
+        self._sent_ms += len(sound) * 1000 / bytes_per_s
         if self.is_listening and listens.start.input == form and not listens.is_over:
             self.feed(sound)
-        else:
-            self._early.add(sound, form)
+            return
+        if form != self._early_form:
+            self._early_form = form
+            self._early.clear()
+        if len(self._early) + len(sound) <= EARLY_AUDIO_S * bytes_per_s:
+            self._early += sound
 
     async def commit(self) -> None:
         """Make the current utterance an item with its words. Raises InvalidEvent."""
@@ -174,7 +171,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         if not self.is_listening:
             raise _unavailable()
         self._committed_text = asyncio.get_running_loop().create_future()
-        self._utterances.end_utterance()
+        self._committed_ms, self._sent_ms = self._sent_ms, 0.0
         self.handle(AudioCommit(conversation_id=self._session.conversation_id))
         if not await self._committed_text:
             raise _no_speech()
@@ -182,10 +179,10 @@ class RealtimeVoiceConnection(VoiceConnection):
     def clear(self) -> None:
         """Drop the current utterance."""
         self._early.clear()
-        self._utterances.forget()
+        self._forget_sound()
         if self.conversation is not None:
             self.handle(AudioClear(conversation_id=self._session.conversation_id))
-        self.connection.push(RealtimeFrame(events=(Cleared(),)))
+        self._send_events(Cleared())
 
     async def understand(self, audio: str, field: str) -> str:
         """Return the words of sound not from the microphone, in a slot. Raises InvalidEvent, Overloaded."""
@@ -233,7 +230,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         ]:
             if (slow := self.truncate(turn_id, self._spoken_replies.heard_ms(turn_id))) is not None:
                 slows.append(slow)
-            self.connection.push(RealtimeFrame(events=(OutputCleared(response_id=response_id(turn_id)),)))
+            self._send_events(OutputCleared(response_id=response_id(turn_id)))
         return ChainedWork(_run_in_order(slows), *slows) if slows else None
 
     def push(self, frame: Frame) -> None:
@@ -242,31 +239,76 @@ class RealtimeVoiceConnection(VoiceConnection):
             case AudioStopped(reason="elsewhere"):
                 self._retry_at = inf
                 self.connection.push(Error(code="audio_taken_elsewhere", message=_TAKEN_ELSEWHERE))
-            case AudioStarted():
-                if self._active is not None:
-                    self._active.speaks.set()
-            case _ if not isinstance(frame, (*_TRANSLATED_FRAMES, AudioStopped)):
+            case AudioStarted() if self._active is not None:
+                self._active.speaks.set()
+            case AudioStarted() | AudioStopped() | Speech() | Transcript() | Marks():
+                pass  # this endpoint has other words for them
+            case _:
                 self.connection.push(frame)
 
-    def on_action(self, act: Action, *, talking: bool) -> None:
-        """Send an action's frames."""
-        if act is ReplyAction.CUT:
-            for reply in self._playing:
-                if not reply.is_over:
-                    self._spoken_replies.interrupt(reply.turn_id)
-        self._push(self._utterances.on_action(act, talking=talking))
-        if isinstance(act, TranscriptUpdate) and act.final:
-            self._resolve_commit(act.text)
+    def on_action(self, act: Action, *, talking: bool) -> None:  # noqa: C901, PLR0912 - one for each kind
+        """Send an action's events. `talking`: a reply is being made or played."""
+        utterance = self._utterance
+        match act:
+            case SpeechEdge(True, at_ms):
+                self._utterance = _Utterance(started_ms=at_ms)
+                if not (talking and self._settings.interrupts):
+                    self._send_start()
+            case SpeechEdge(False, at_ms):
+                if utterance.is_committed:  # without detection, this one is all sound since
+                    utterance = self._utterance = _Utterance()
+                sent_ms, self._committed_ms = self._committed_ms, 0.0
+                started_ms = utterance.started_ms
+                utterance.ms = round(sent_ms) if started_ms is None else max(0, at_ms - started_ms)
+                utterance.stopped_ms = at_ms
+                if utterance.is_announced:
+                    self._send_events(SpeechStopped(audio_end_ms=at_ms, item_id=utterance.item_id))
+            case TranscriptUpdate(text, False) if utterance.is_announced and self._settings.transcription:
+                known = utterance.sent
+                if text.startswith(known) and text != known:  # each text extends the one before
+                    utterance.sent = text
+                    self._send_events(TranscriptDelta(item_id=utterance.item_id, delta=text[len(known) :]))
+            case TranscriptUpdate(text, True):
+                self._resolve_commit(text)
+            case ReplyAction.CUT:
+                for reply in self._playing:
+                    if not reply.is_over:
+                        self._spoken_replies.interrupt(reply.turn_id)
+                if not utterance.is_announced and utterance.started_ms is not None:
+                    self._send_start()
+                    if utterance.stopped_ms is not None:
+                        stopped = SpeechStopped(audio_end_ms=utterance.stopped_ms, item_id=utterance.item_id)
+                        self._send_events(stopped)
+            case ReplyAction.CONFIRM if self._guess is not None:
+                (request_id, text), self._guess = self._guess, None
+                self._commit(text, ItemState.PENDING)
+                self.connection.push(Speculation(request_id=request_id, status="true"))
+            case ReplyAction.CONFIRM:  # nothing was sent
+                self._commit(utterance.text, ItemState.WAITING)
+            case ReplyAction.ROLL_BACK if self._guess is not None:
+                (request_id, _), self._guess = self._guess, None
+                self._session.requeue(request_id)
+                self.connection.push(Speculation(request_id=request_id, status="false"))
 
     def message(self, send: Send, *, is_guess: bool) -> Send | None:
-        """Make the utterance an item; return the message if the session answers at once."""
-        worded, frames = self._utterances.message(send, is_guess=is_guess)
-        self._push(frames)
-        return worded
+        """Make the utterance an item; return the message if the session answers at once, else it waits."""
+        utterance, request_id = self._utterance, send.client_msg_id
+        utterance.text = send.content
+        if is_guess and self._settings.creates:
+            self._guess = request_id, send.content
+            self.connection.push(Speculation(request_id=request_id, status="up"))
+        elif not is_guess:
+            self._commit(send.content, ItemState.WAITING)
+        if not self._settings.creates:
+            return None
+        return self._session.speech_message(send, self._utterance.item_id)
 
     def refused(self, send: Send) -> None:
         """Let the utterance wait as an item."""
-        self._push(self._utterances.refused(send.client_msg_id))
+        self._session.requeue(send.client_msg_id)
+        if self._guess is not None and self._guess[0] == send.client_msg_id:
+            self._guess = None
+        self.connection.push(Speculation(request_id=send.client_msg_id, status="void"))
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection. Raises Refused."""
@@ -280,16 +322,16 @@ class RealtimeVoiceConnection(VoiceConnection):
             self.refused(request.send)
             raise
         if request.is_withdrawn and isinstance(request.player, SpokenReply) and not request.player.turn_id:
-            self._push(
-                [Speculation(request_id=request.send.client_msg_id, status="void")]
-            )  # no turn of the message will end
+            # no turn of the message will end
+            self.connection.push(Speculation(request_id=request.send.client_msg_id, status="void"))
 
     def listening_started(self) -> None:
         """Listen to early sound first."""
         if self._active is None or self._active.is_over:
             return
-        if early := self._early.take(self.start.input):
-            self.feed(early)
+        if self._early and self._early_form == self.start.input:
+            self.feed(bytes(self._early))
+        self._early.clear()
         self._active.hears.set()
 
     def listening_stopped(self) -> None:
@@ -297,7 +339,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         if self._active is not None:
             self._active.hears.clear()
         self._early.clear()
-        self._utterances.forget()
+        self._forget_sound()
         self._resolve_commit("")
 
     @property
@@ -322,7 +364,7 @@ class RealtimeVoiceConnection(VoiceConnection):
         finally:
             listens, self._active = self._active, None
             self._resolve_commit("")
-            self._utterances.forget()
+            self._forget_sound()
             if listens is not None:
                 if not listens.is_over:  # no other session follows
                     self._early.clear()
@@ -339,53 +381,53 @@ class RealtimeVoiceConnection(VoiceConnection):
         if self._committed_text is not None and not self._committed_text.done():
             self._committed_text.set_result(text)
 
-    def _push(self, frames: Iterable[Frame]) -> None:
-        for frame in frames:
-            self.connection.push(frame)
+    def _forget_sound(self) -> None:
+        """Forget the sound so far: it is not part of the next utterance."""
+        self._sent_ms = self._committed_ms = 0.0
+
+    def _send_events(self, *events: ServerEvent) -> None:
+        self.connection.push(RealtimeFrame(events=events))
+
+    def _send_start(self) -> None:
+        utterance = self._utterance
+        utterance.is_announced = True
+        self._send_events(SpeechStarted(audio_start_ms=utterance.started_ms or 0, item_id=utterance.item_id))
+
+    def _commit(self, text: str, state: ItemState) -> None:
+        """Make the utterance an item; if nothing will answer the item, it is stored at once."""
+        transcribes, has_transcript = self._settings.transcribes, self._settings.transcription is not None
+        utterance = self._utterance
+        if utterance.is_committed:  # one utterance made a second message, as after `clear`
+            self._utterance = utterance = _Utterance()
+        utterance.is_committed = True
+        gone = self._session.evict_for(text) if state is ItemState.WAITING and not transcribes else []
+        item = Item(item_id=utterance.item_id, role="user", text=text, state=state, sound_ms=0)
+        if transcribes:
+            previous = self._session.items.store(msgspec.structs.replace(item, state=ItemState.STORED))
+        else:
+            previous = self._session.items.create(item, after=None)
+        shown = item.shown()
+        if has_transcript and isinstance(shown, Message):
+            shown = msgspec.structs.replace(shown, content=(SpokenContent("input_audio", None),))
+        committed = Committed(previous_item_id=previous, item_id=utterance.item_id)
+        events = [*gone, committed, *complete_item(previous, shown)]
+        if has_transcript:
+            usage = Duration(utterance.ms / 1000)
+            events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
+        self._send_events(*events)
 
 
-class _ListeningSession:
+class _ListeningSession(msgspec.Struct):
     """A listening session with its settings. `is_over`: a stop was requested.
 
     `speaks`: replies can be spoken; `hears`: the recognizer listens. Both are set at the end, too.
     """
 
-    __slots__ = ("hears", "is_over", "speaks", "start", "task")
-
-    def __init__(self, start: AudioStart, task: asyncio.Task[None]) -> None:
-        self.start = start
-        self.task = task
-        self.is_over = False
-        self.speaks = asyncio.Event()
-        self.hears = asyncio.Event()
-
-
-class _EarlyAudio:
-    """Early sound in one coding; sound in another coding replaces it."""
-
-    __slots__ = ("_form", "_sound")
-
-    def __init__(self) -> None:
-        self._form = AudioInput()
-        self._sound = bytearray()
-
-    def add(self, sound: bytes, form: AudioInput) -> None:
-        """Keep it, up to `EARLY_AUDIO_S`."""
-        if form != self._form:
-            self._form = form
-            self._sound.clear()
-        if len(self._sound) + len(sound) <= EARLY_AUDIO_S * _bytes_per_s(form):
-            self._sound += sound
-
-    def take(self, form: AudioInput) -> bytes:
-        """Return the sound in this coding, once."""
-        sound = bytes(self._sound) if form == self._form else b""
-        self._sound.clear()
-        return sound
-
-    def clear(self) -> None:
-        """Drop it."""
-        self._sound.clear()
+    start: AudioStart
+    task: asyncio.Task[None]
+    is_over: bool = False
+    speaks: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    hears: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 async def _run_in_order(slows: Iterable[PendingWork]) -> None:
@@ -404,176 +446,22 @@ def decoded(audio: str, form: AudioInput, field: str) -> bytes:
     return sound
 
 
-def _bytes_per_s(form: AudioInput) -> int:
-    return form.rate * (2 if form.format == "pcm16" else 1)
-
-
 def _unavailable() -> InvalidEvent:
-    why = "No speech model is available at the moment; try again."
-    return InvalidEvent(why, code="speech_unavailable")
+    return InvalidEvent("No speech model is available at the moment; try again.", code="speech_unavailable")
 
 
 def _no_speech() -> InvalidEvent:
-    why = "No speech was recognized."
-    return InvalidEvent(why, code="input_audio_buffer_commit_empty")
+    return InvalidEvent("No speech was recognized.", code="input_audio_buffer_commit_empty")
 
 
-class UtteranceTracker:
-    """One session's utterances."""
-
-    def __init__(self, items: Items, session: RealtimeSession) -> None:
-        self._items = items
-        self._session = session
-        self._utterance = _Utterance()
-        self._guess: tuple[str, str] | None = (
-            None  # its `request_id`, and the words that were understood at a pause
-        )
-        self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
-
-    def take(self, ms: float) -> None:
-        """Count received sound."""
-        self._sent_ms += ms
-
-    def end_utterance(self) -> None:
-        """Note that the current utterance is complete."""
-        self._committed_ms, self._sent_ms = self._sent_ms, 0.0
-
-    def forget(self) -> None:
-        """Forget the sound so far: it is not part of the next utterance."""
-        self._sent_ms = self._committed_ms = 0.0
-
-    def on_action(self, act: Action, *, talking: bool) -> list[Frame]:  # noqa: PLR0911 - one for each kind
-        """Return an action's frames. `talking`: a reply is being made or played."""
-        match act:
-            case SpeechEdge(True, at_ms):
-                self._utterance = _Utterance(started_ms=at_ms)
-                return [] if talking and self._interrupts else self._start()
-            case SpeechEdge(False, at_ms):
-                if self._utterance.is_committed:  # without detection, this one is all sound since
-                    self._utterance = _Utterance()
-                self._utterance.stopped_ms = at_ms
-                self._utterance.ms = self._duration_ms()
-                return self._stop() if self._utterance.is_announced else []
-            case TranscriptUpdate(text, False):
-                return self._extend_transcript(text) if self._utterance.is_announced else []
-            case ReplyAction.CUT if (
-                not self._utterance.is_announced and self._utterance.started_ms is not None
-            ):
-                stop = [] if self._utterance.stopped_ms is None else self._stop()
-                return [*self._start(), *stop]
-            case ReplyAction.CONFIRM if self._guess is not None:
-                (request_id, text), self._guess = self._guess, None
-                sent = self._commit(text, ItemState.PENDING)
-                return [*sent, Speculation(request_id=request_id, status="true")]
-            case ReplyAction.CONFIRM:  # nothing was sent
-                return self._commit(self._utterance.text, ItemState.WAITING)
-            case ReplyAction.ROLL_BACK if self._guess is not None:
-                (request_id, _), self._guess = self._guess, None
-                self._session.requeue(request_id)
-                return [Speculation(request_id=request_id, status="false")]
-            case _:
-                return []
-
-    def message(self, send: Send, *, is_guess: bool) -> tuple[Send | None, list[Frame]]:
-        """Return the utterance as a message, and the frames about it; None: it waits for `response.create`."""
-        self._utterance.text = send.content
-        if not self._creates:
-            return None, [] if is_guess else self._commit(send.content, ItemState.WAITING)
-        if is_guess:
-            self._guess = send.client_msg_id, send.content
-            message = self._session.speech_message(send, self._utterance.item_id)
-            return message, [Speculation(request_id=send.client_msg_id, status="up")]
-        sent = self._commit(send.content, ItemState.WAITING)
-        return self._session.speech_message(send, self._utterance.item_id), sent
-
-    def refused(self, request_id: str) -> list[Frame]:
-        """Note that a message was refused: its utterance waits as an item."""
-        self._session.requeue(request_id)
-        if self._guess is not None and self._guess[0] == request_id:
-            self._guess = None
-        return [Speculation(request_id=request_id, status="void")]
-
-    @property
-    def _creates(self) -> bool:
-        sound = self._session.settings.sound
-        return sound is not None and sound.creates
-
-    @property
-    def _interrupts(self) -> bool:
-        sound = self._session.settings.sound
-        return sound is not None and sound.interrupts
-
-    @property
-    def _transcribes(self) -> bool:
-        sound = self._session.settings.sound
-        return sound is not None and sound.transcription is not None
-
-    def _duration_ms(self) -> int:
-        """Return the length of the last utterance in ms; without detection, that of the sound sent for it."""
-        utterance, sent_ms = self._utterance, self._committed_ms
-        self._committed_ms = 0.0
-        if utterance.started_ms is None:
-            return round(sent_ms)
-        return max(0, (utterance.stopped_ms or 0) - utterance.started_ms)
-
-    def _start(self) -> list[Frame]:
-        utterance = self._utterance
-        utterance.is_announced = True
-        return _frames(SpeechStarted(audio_start_ms=utterance.started_ms or 0, item_id=utterance.item_id))
-
-    def _stop(self) -> list[Frame]:
-        return _frames(
-            SpeechStopped(audio_end_ms=self._utterance.stopped_ms or 0, item_id=self._utterance.item_id)
-        )
-
-    def _extend_transcript(self, text: str) -> list[Frame]:
-        """Take the words so far; each text extends the one before."""
-        if not self._transcribes or not text.startswith(self._utterance.sent) or text == self._utterance.sent:
-            return []
-        more, self._utterance.sent = text[len(self._utterance.sent) :], text
-        return _frames(TranscriptDelta(item_id=self._utterance.item_id, delta=more))
-
-    def _commit(self, text: str, state: ItemState) -> list[Frame]:
-        utterance = self._utterance
-        if utterance.is_committed:  # one utterance made a second message, as after `forget`
-            self._utterance = utterance = _Utterance()
-        utterance.is_committed = True
-        is_kept = state is ItemState.WAITING and not self._session.settings.transcribes
-        gone = self._session.evict_for(text) if is_kept else []
-        item = Item(item_id=utterance.item_id, role="user", text=text, state=state, sound_ms=0)
-        if self._session.settings.transcribes:  # nothing will answer it
-            previous = self._items.store(msgspec.structs.replace(item, state=ItemState.STORED))
-        else:
-            previous = self._items.create(item, after=None)
-        shown = item.shown()
-        if self._transcribes and isinstance(shown, Message):
-            unheard = SpokenContent("input_audio", None)
-            shown = msgspec.structs.replace(shown, content=(unheard,))
-        events: list[ServerEvent] = [
-            *gone,
-            Committed(previous_item_id=previous, item_id=utterance.item_id),
-            ItemAdded(previous_item_id=previous, item=shown),
-            ItemDone(previous_item_id=previous, item=shown),
-        ]
-        if self._transcribes:
-            usage = Duration(utterance.ms / 1000)
-            events.append(TranscriptCompleted(item_id=utterance.item_id, transcript=text, usage=usage))
-        return _frames(*events)
-
-
-class _Utterance:
+class _Utterance(msgspec.Struct):
     """The words between two silences. `sent`: those that its client knows; `ms`: their length."""
 
-    __slots__ = ("is_announced", "is_committed", "item_id", "ms", "sent", "started_ms", "stopped_ms", "text")
-
-    def __init__(self, started_ms: int | None = None) -> None:
-        self.item_id = f"item_{secrets.token_hex(12)}"
-        self.started_ms = started_ms
-        self.stopped_ms: int | None = None
-        self.is_announced = self.is_committed = False
-        self.text = self.sent = ""
-        self.ms = 0
-
-
-def _frames(*events: ServerEvent) -> list[Frame]:
-    return [RealtimeFrame(events=events)]
+    started_ms: int | None = None
+    stopped_ms: int | None = None
+    item_id: str = msgspec.field(default_factory=new_item_id)
+    is_announced: bool = False
+    is_committed: bool = False
+    text: str = ""
+    sent: str = ""
+    ms: int = 0

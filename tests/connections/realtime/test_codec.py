@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
-from connections.api.realtime.session import Items, RealtimeSession
+from connections.api.realtime.session import RealtimeSession
 from connections.protocol.errors import BadFrame
 from tests.connections.realtime.client_mirror import LIMITS
 
 
 def codec() -> RealtimeCodec:
-    items = Items()
-    session = RealtimeSession(items, conversation_id="c", model="m", limits=LIMITS)
-    return RealtimeCodec(RealtimeEventEncoder(items, session), conversation_id="c")
+    session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS)
+    return RealtimeCodec(RealtimeEventEncoder(session))
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "item", "content", "session", "response", "event_id"]) | st.text(), inner)))  # fmt: skip

@@ -12,7 +12,7 @@ import msgspec
 
 from connections.api.realtime.encoder import RealtimeCodec, RealtimeEventEncoder
 from connections.api.realtime.endpoint import RealtimeHandler
-from connections.api.realtime.session import Items, RealtimeSession
+from connections.api.realtime.session import RealtimeSession
 from connections.authentication.caller import Caller
 from connections.connection import Connection, Handler, PendingWork
 from connections.http import EndpointName
@@ -47,12 +47,12 @@ class Conversation:
     """Takes back and accepts at once, and says so to the one who asked."""
 
     def __init__(self, wire: MemoryTransport) -> None:
-        self.items = items = Items()
         self.read = list[Subject]()
         limits = msgspec.structs.replace(LIMITS, max_images=2)
-        session = RealtimeSession(items, conversation_id="c", model="m", limits=limits)
-        encoder = RealtimeEventEncoder(items, session)
-        self.codec = codec = RealtimeCodec(encoder, conversation_id="c")
+        session = RealtimeSession(conversation_id="c", model="m", limits=limits)
+        self.items = session.items
+        encoder = RealtimeEventEncoder(session)
+        self.codec = codec = RealtimeCodec(encoder)
         self.connection = Connection(
             wire,
             caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
@@ -61,7 +61,6 @@ class Conversation:
             encode=codec.encode,
         )
         self.handler = RealtimeHandler(
-            session=session,
             encoder=encoder,
             inner=cast("Handler[Any]", self),
             sessions=cast("Sessions", self),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from connections.api.realtime.events import InvalidEvent, NewItem, Part, ResponseCreate
-from connections.api.realtime.session import Items, RealtimeSession
+from connections.api.realtime.session import RealtimeSession
 from connections.protocol.frames import Send
 from tests.connections.realtime.client_mirror import LIMITS
 from tests.sample_images import JPEG, PNG
@@ -16,7 +16,7 @@ SPOKEN = Send(client_msg_id="said", content="And this?", conversation_id="c")
 
 def new_session(most: int = 2) -> RealtimeSession:
     limits = msgspec.structs.replace(LIMITS, max_images=most)
-    return RealtimeSession(Items(), conversation_id="c", model="m", limits=limits)
+    return RealtimeSession(conversation_id="c", model="m", limits=limits)
 
 
 def show(session: RealtimeSession, *parts: str) -> None:

@@ -22,7 +22,7 @@ from connections.api.realtime.events import (
     ResponseCreate,
     ResponseDone,
 )
-from connections.api.realtime.session import Items, ItemState, RealtimeSession
+from connections.api.realtime.session import ItemState, RealtimeSession
 from connections.outbox import Outbox
 from connections.protocol import frames
 from sessions.events import Failure, Gap, Reason, Removed
@@ -40,9 +40,9 @@ class Session:
     """Both halves, and a client that hears what is told."""
 
     def __init__(self, *, after: str | None = None) -> None:
-        self.items = Items()
-        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS)
-        self.encoder = RealtimeEventEncoder(self.items, self.session, after=after)
+        self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS)
+        self.items = self.session.items
+        self.encoder = RealtimeEventEncoder(self.session, after=after)
         self.mirror = ClientMirror()
 
     def deliver(self, frame: frames.Frame) -> list[Any]:
@@ -252,7 +252,7 @@ class Sessions(RuleBasedStateMachine):
         try:
             self.pending_request_id = known_by(self.session.session.ask(ResponseCreate()))
         except InvalidEvent:
-            assert self.pending_request_id or not waiting or self.session.session.pending_request_id
+            assert self.pending_request_id or not waiting or self.session.session.asked
 
     def go_on(self) -> None:
         open_calls = [item.call_id for item in self.session.items.open_calls()]
@@ -260,9 +260,7 @@ class Sessions(RuleBasedStateMachine):
             results = self.session.session.ask(ResponseCreate())
         except InvalidEvent:
             waiting = {item.call_id for item in self.session.items.waiting("tool")}
-            assert (
-                self.running or self.session.session.pending_request_id or not waiting.issuperset(open_calls)
-            )
+            assert self.running or self.session.session.asked or not waiting.issuperset(open_calls)
             return
         sent = [one for one in results if isinstance(one, frames.ToolResult)]
         for one in sent:

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.translation import endpoint as handling
 from connections.api.realtime.translation import session as event_encoder
-from connections.api.realtime.translation.endpoint import TranslationCodec, TranslationsHandler, decode
+from connections.api.realtime.translation.endpoint import TranslationsHandler, decode
 from connections.api.realtime.translation.session import TranslationEventEncoder, TranslationSession
 from connections.authentication.caller import Caller
 from connections.connection import Connection
@@ -48,7 +49,7 @@ class Conversation:
             caller=Caller(Owner("ann", "laptop"), Client("ann", "laptop")),
             outbox=self.outbox,
             tally=Limiters().tally(EndpointName.TRANSLATIONS),
-            encode=TranslationCodec(self.encoder).encode,
+            encode=EventLines(self.encoder.encode).encode,
             features=frozenset({"interpret"}),
         )
         self.handler = TranslationsHandler(

@@ -55,14 +55,11 @@ def test_so_many_changes_of_the_language_wait_at_most() -> None:
     """Each is an interpretation of its own, and much larger than its text."""
     queue = InputQueue()
     for number in range(MAX_QUEUED_PARTS):
-        queue.add("", (INTO_CHINESE, INTO_GERMAN)[number % 2])
         queue.add("x", (INTO_CHINESE, INTO_GERMAN)[number % 2])
     queue.add("y", INTO_GERMAN)
-    queue.add("", INTO_CHINESE)
     with pytest.raises(Overloaded, match="32 pieces in changing languages are waiting"):
         queue.add("x", INTO_CHINESE)
-    queue.add("", INTO_GERMAN)
-    queue.add("z", INTO_GERMAN)  # this goes with the last part that has text
+    queue.add("z", INTO_GERMAN)  # this goes with the last part
     queue.take(0)
     queue.add("x", INTO_CHINESE)
     assert len(queue) == MAX_QUEUED_PARTS
@@ -93,28 +90,6 @@ def test_a_part_fits_and_something_goes_on(text: str, chars: int) -> None:
     assert end == len(text) if not ends else end > 0
 
 
-def test_wishes_without_a_text_are_one_part_however_many_come() -> None:
-    queue = InputQueue()
-    for options in (INTO_CHINESE, INTO_GERMAN) * 3:
-        queue.add("", options)
-    queue.add("Hello. ", INTO_CHINESE)
-    for options in (INTO_GERMAN, INTO_CHINESE):
-        queue.add("", options)
-    queue.add("Morning.", INTO_CHINESE)
-    assert (len(queue), queue.take(0).text, len(queue)) == (1, "Hello. Morning.", 0)
-
-
-def test_another_wish_is_a_part_though_a_text_waits() -> None:
-    queue = InputQueue()
-    queue.add("Hello. ", INTO_CHINESE, ref="e1")
-    queue.add("", INTO_GERMAN)
-    parts = [queue.take(0), queue.take(0)]
-    assert [(part.text, part.options, part.ref) for part in parts] == [
-        ("Hello. ", INTO_CHINESE, "e1"),
-        ("", INTO_GERMAN, None),
-    ]
-
-
 def test_what_is_dropped_is_the_part_that_is_next_alone() -> None:
     queue = InputQueue()
     queue.add("One. ", INTO_CHINESE, ref="e1")
@@ -122,9 +97,7 @@ def test_what_is_dropped_is_the_part_that_is_next_alone() -> None:
     assert (queue.drop().ref, queue.take(0).text) == ("e1", "Two. ")
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["", "a", "b. "]), st.sampled_from(["add", "take", "back", "drop"])))
-)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b. "]), st.sampled_from(["add", "take", "back", "drop"]))))
 def test_what_waits_is_counted_as_it_comes_and_goes(steps: list[tuple[str, str]]) -> None:
     queue = InputQueue()
     for at, (text, act) in enumerate(steps):

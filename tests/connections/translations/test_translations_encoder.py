@@ -9,8 +9,9 @@ import pytest
 from openai.types.realtime import RealtimeTranslationServerEvent
 from pydantic import TypeAdapter
 
+from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.events import ServerEvent
-from connections.api.realtime.translation.endpoint import TranslationCodec, decode
+from connections.api.realtime.translation.endpoint import decode
 from connections.api.realtime.translation.session import (
     TranslationEventEncoder,
     TranslationFrame,
@@ -136,13 +137,13 @@ def test_what_a_session_says_fits_openais_types() -> None:
     audio = {"input": {"transcription": {"model": "x"}}, "output": {"language": "zh"}}
     events: list[ServerEvent] = [one.created(), one.update(update(audio=audio, publish_policy="segment"))]
     lines = (
-        TranslationCodec(TranslationEventEncoder())
+        EventLines(TranslationEventEncoder().encode)
         .encode(TranslationFrame(events=tuple(events)))
         .splitlines()
     )
     coded = [
         _events.validate_json(line)
-        for line in (*lines, TranslationCodec(TranslationEventEncoder()).encode(closed()))
+        for line in (*lines, EventLines(TranslationEventEncoder().encode).encode(closed()))
     ]
     assert [event.type for event in coded] == ["session.created", "session.updated", "session.closed"]
     assert coded[0].session.audio.output.language is None

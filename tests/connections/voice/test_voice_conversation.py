@@ -195,7 +195,7 @@ async def test_no_other_turn_than_the_guess_is_taken_back() -> None:
     async with talking(anna, sessions) as talk:
         await say(talk, Stopped(0, 900, "count to ten"))
         reply_of(anna.requests[0]).begin("first")
-        talk._apply(ReplyAction.ROLL_BACK)
+        talk._on_action(ReplyAction.ROLL_BACK)
         assert sessions.cancels == []
         talk.cut()
         assert [cancel.turn_id for cancel in sessions.cancels] == ["first"]

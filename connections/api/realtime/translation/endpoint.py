@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
 import msgspec
-from starlette.routing import BaseRoute, WebSocketRoute
 
 from connections.api.realtime.encoder import EventLines
 from connections.api.realtime.endpoint import HandshakeRequest, SessionContext, SessionEndpoint
@@ -41,10 +40,12 @@ from connections.http import EndpointName
 from connections.limiters import Limiters
 from connections.outbox import Outbox
 from connections.protocol import codec, frames
-from connections.protocol.audio import AudioInput, AudioStart
+from connections.protocol.audio import AudioInput, AudioOutput, AudioStart
 from connections.protocol.base import INTERPRET, Grant
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Error, Frame
+from connections.protocol.frames import Error
+from connections.spoken_reply import converted
+from connections.turn_taking import LocalAgreement
 from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from engine.served_models import ServedModel
@@ -54,7 +55,7 @@ from sessions.limits.bounds import OUTBOX_BYTES
 from sessions.service import Sessions
 from sessions.translation.sentences import is_spaceless, units
 from sessions.turn.interfaces import Grown, Growth
-from speech.clauses import Clauses
+from speech.clauses import Clause, Clauses
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
 from speech.interfaces import (
     RAW_RATE,
@@ -70,7 +71,6 @@ from speech.interfaces import (
 from speech.listening import RecognitionStream
 
 _decoder: msgspec.json.Decoder[AnyClientEvent] = msgspec.json.Decoder(AnyClientEvent)
-PATH = "/v1/realtime/translations"
 NO_EXPIRY = 253_402_300_799
 """The end of the year 9999: a session ends with its client's token, and has no end of its own."""
 PendingWork = Coroutine[Any, Any, None]
@@ -104,22 +104,11 @@ def decode(message: str | bytes) -> AnyClientEvent:
     return codec.read(_decoder, message)
 
 
-class TranslationCodec(EventLines):
-    """The codec of one session."""
-
-    def __init__(self, encoder: TranslationEventEncoder) -> None:
-        super().__init__()
-        self._encoder = encoder
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the lines of a frame."""
-        return self.lines(self._encoder.encode(frame))
-
-
 class TranslationEndpoint(SessionEndpoint):
     """Serves clients of translation sessions: connections like native ones, with other frames."""
 
     KIND = EndpointName.TRANSLATIONS
+    PATH = "/v1/realtime/translations"
 
     def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
         """Return the named model; else the first that only translates, else the default. Raises Refused."""
@@ -147,7 +136,7 @@ class TranslationEndpoint(SessionEndpoint):
             MultilineTransport(socket),
             caller=handshake_info.caller,
             outbox=Outbox(max_bytes=OUTBOX_BYTES),
-            encode=TranslationCodec(encoder).encode,
+            encode=EventLines(encoder.encode).encode,
             tally=self.tally,
             features=frozenset({INTERPRET}),
         )
@@ -167,25 +156,13 @@ class TranslationEndpoint(SessionEndpoint):
         async with self.lifecycle.registered(connection):
             connection.push(TranslationFrame(events=(session.created(),)))
             with self.access.watch(handshake_info.caller.identity, connection):
-                async with _speaking(speech_output):
-                    await connection.serve(handler, decode)
-
-
-@asynccontextmanager
-async def _speaking(speech_output: SpeechOutput | None) -> AsyncIterator[None]:
-    """Speak while the context lasts."""
-    async with asyncio.TaskGroup() as tasks:
-        task = None if speech_output is None else tasks.create_task(speech_output.run())
-        try:
-            yield
-        finally:
-            if task is not None:
-                task.cancel()
-
-
-def translations_routes(endpoint: TranslationEndpoint) -> list[BaseRoute]:
-    """Return the route below `/v1`."""
-    return [WebSocketRoute(PATH, endpoint.handle)]
+                async with asyncio.TaskGroup() as tasks:
+                    speaking = None if speech_output is None else tasks.create_task(speech_output.run())
+                    try:
+                        await connection.serve(handler, decode)
+                    finally:
+                        if speaking is not None:
+                            speaking.cancel()
 
 
 class TranslationsHandler:
@@ -247,14 +224,6 @@ class TranslationsHandler:
         if self._voice_service is not None and self._speech_input is not None:
             self._speech_input.set_language(self._voice_service.language_of(_audio_start(settings.options)))
 
-    def _choose_voice(self, options: TranslationOptions) -> None:
-        """Choose the voice: one of the target language for a client that speaks, or only the one that is named."""
-        if self._speech_output is not None and self._voice_service is not None:
-            found = (
-                voice_for(self._voice_service.voices, options.target or "") if self._has_audio_input else None
-            )
-            self._speech_output.begin(options.voice or found)
-
     def _listen(self, connection: Connection, audio: str) -> PendingWork | None:
         """Take sound; at the first, return the work of listening. Raises Refused."""
         if self._voice_service is None:
@@ -274,20 +243,18 @@ class TranslationsHandler:
         speech_input.feed(audio)
         self._speech_input = speech_input
         self._has_audio_input = True
-        return self._run_speech_input(speech_input)
+        slot = self._voice_service.slot(connection.caller.subject)
+        return self._run_speech_input(speech_input, slot)
 
-    async def _run_speech_input(self, speech_input: SpeechInput) -> None:
-        """Listen. Raises Overloaded."""
-        failed: list[Exception] = []
+    async def _run_speech_input(self, speech_input: SpeechInput, slot: AbstractContextManager[None]) -> None:
+        """Listen in a slot. Raises Overloaded."""
         try:
-            async with asyncio.TaskGroup() as self._speech_tasks:
-                await speech_input.run()
-        except* Overloaded as full:
-            failed += full.exceptions
+            with slot:
+                async with asyncio.TaskGroup() as self._speech_tasks:
+                    await speech_input.run()
         finally:
+            speech_input.ended.set()
             self._speech_input = self._speech_tasks = None
-        if failed:
-            raise failed[0]
 
     def _append_speech(self, connection: Connection, text: str) -> None:
         try:
@@ -317,18 +284,16 @@ class TranslationsHandler:
     async def _step(self, connection: Connection) -> bool:
         """Process part of the queue; return whether there may be more. Refusals are sent, their text is dropped."""
         part, current = self._session.queue.head(), self._encoder.current
-        if current is not None and (
-            self._session.is_closing if part is None else part.options != self._options
-        ):
-            await self._grow(
-                connection,
-                current,
-                QueuedText("", self._options or self._session.settings.options, ends=True),
-            )
+        options = self._session.settings.options if part is None else part.options
+        is_last = options != self._options or (part is None and self._session.is_closing)
+        if current is not None and is_last:
+            await self._grow(connection, current, QueuedText("", self._options or options, ends=True))
         elif part is None:
             return await self._close(connection)
         elif current is not None:
-            await self._take(connection, current)
+            taken = self._session.queue.take(current.chars)
+            if taken.text or taken.ends:
+                await self._grow(connection, current, taken)
         elif part.text.strip():
             await self._begin(connection, part.options)
         else:
@@ -347,36 +312,38 @@ class TranslationsHandler:
         return False
 
     async def _begin(self, connection: Connection, options: TranslationOptions) -> None:
-        client_msg_id = f"translation_{secrets.token_hex(12)}"
-        start = options.start(
-            client_msg_id=client_msg_id,
+        """Begin an interpretation, which ends if the client leaves."""
+        start = frames.InterpretStart(
+            client_msg_id=f"translation_{secrets.token_hex(12)}",
             conversation_id=self._session.conversation_id,
             model=self._session.model,
+            source=options.source,
+            target=options.target or "",  # nothing is taken before it is set
+            publish_policy=options.publish_policy,
+            wait_words=options.wait_words,
         )
-        begun, is_refused = self._encoder.begin(client_msg_id), True
-        self._choose_voice(options)
+        begun = self._encoder.begin(start.client_msg_id)
+        if self._speech_output is not None and self._voice_service is not None:
+            voice = options.voice
+            if voice is None and self._has_audio_input:  # its client speaks
+                voice = voice_for(self._voice_service.voices, options.target or "")
+            self._speech_output.begin(voice)
         try:
             await _retry(partial(self._submit, connection, start))
-            is_refused = False
-        except Refused as why:
+        except BaseException as why:
+            self._encoder.current = None
+            if not isinstance(why, Refused):
+                raise
             connection.push(error_frame(why, self._session.queue.drop().ref))
-        finally:
-            if is_refused:
-                self._encoder.current = None
-        if not is_refused:
+            if begun.turn_id is not None:  # the store took the start, but could not confirm it
+                await self._abandon(connection, begun)
+        else:
             self._options = options
-        elif begun.turn_id is not None:  # the store took the start, but could not confirm it
-            await self._abandon(connection, begun)
 
     async def _submit(self, connection: Connection, frame: frames.Request) -> None:
         """Have a frame answered. Raises Refused."""
         if (slow := self._inner.handle(connection, frame)) is not None:
             await slow
-
-    async def _take(self, connection: Connection, current: Interpretation) -> None:
-        part = self._session.queue.take(current.chars)
-        if part.text or part.ends:
-            await self._grow(connection, current, part)
 
     async def _grow(self, connection: Connection, current: Interpretation, part: QueuedText) -> None:
         """Grow an interpretation. Text that is too late, or collides with growth by others, is queued again."""
@@ -455,7 +422,7 @@ class Transcript:
             case Partial(text=text, is_new=True) | Paused(text=text):
                 return self._agree(units(text.strip()))
             case Stopped(text=text):
-                found, agreed = units(text.strip()), len(self._agreed)
+                found, agreed = units(text.strip()), len(self._agreement.agreed)
                 rest, is_line = self._joined(found, agreed, len(found)).rstrip(), bool(agreed or found)
                 self._begin()
                 return f"{rest}\n" if is_line else ""
@@ -464,18 +431,12 @@ class Transcript:
         return ""
 
     def _begin(self) -> None:
-        self._before: list[str] = []
-        self._agreed: list[str] = []
+        self._agreement = LocalAgreement()
         self._ends_blank = True
 
     def _agree(self, found: list[str]) -> str:
-        at = end = len(self._agreed)
-        if found[:at] == self._agreed:
-            while end < min(len(found), len(self._before)) and found[end] == self._before[end]:
-                end += 1
-            self._agreed = found[:end]
-        self._before = found
-        return self._joined(found, at, end)
+        at = len(self._agreement.agreed)
+        return self._joined(found, at, at + self._agreement.take(found))
 
     def _joined(self, found: list[str], start: int, end: int) -> str:
         """Return units as the source has them; a word is complete once a blank follows."""
@@ -507,7 +468,7 @@ class SpeechInput:
         self._buffer = bytearray()
         self._hearing: RecognitionStream | None = None
         self._is_overloaded = self._is_ending = False
-        self._ended = asyncio.Event()
+        self.ended = asyncio.Event()
 
     def feed(self, audio: str) -> None:
         """Take more sound. Never waits. Raises InvalidEvent if it is malformed."""
@@ -541,22 +502,15 @@ class SpeechInput:
             self._buffer += samples
 
     async def run(self) -> None:
-        """Listen while the connection lasts. Raises Overloaded."""
-        with self._voice_service.slot(self._connection.caller.subject):
+        """Listen while the connection lasts."""
+        while not self.ended.is_set():
             try:
-                while not self._ended.is_set():
-                    await self._listen_with_recovery()
-            finally:
-                self._ended.set()
-
-    async def _listen_with_recovery(self) -> None:
-        try:
-            await self._listen()
-        except RecognizerLost:
-            self._hearing = None
-            if self._is_ending:
-                self._ended.set()
-            self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
+                await self._listen()
+            except RecognizerLost:
+                self._hearing = None
+                if self._is_ending:
+                    self.ended.set()
+                self._connection.push(Error(code="speech_unavailable", message=_RECOGNIZER_LOST))
 
     async def _listen(self) -> None:
         """Listen in one language, up to the end. Raises RecognizerLost."""
@@ -575,7 +529,7 @@ class SpeechInput:
                     self._on_text(text)
                 if isinstance(heard, Stopped) and heard.is_committed:
                     if self._hearing is hearing:  # otherwise the language has changed
-                        self._ended.set()
+                        self.ended.set()
                     return
 
     async def end(self) -> None:
@@ -585,7 +539,7 @@ class SpeechInput:
             self._hearing.commit()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
-                await self._ended.wait()
+                await self.ended.wait()
 
 
 def voice_for(names: Sequence[str], language: str) -> str | None:
@@ -613,7 +567,7 @@ class SpeechOutput:
 
     def feed(self, text: str) -> None:
         """Take more of the translation."""
-        self._put([clause.text for clause in self._clauses.feed(text)])
+        self._put(self._clauses.feed(text))
 
     async def finish(self) -> None:
         """End the translation; return once all of its sound was sent."""
@@ -621,16 +575,16 @@ class SpeechOutput:
         await self._waiting.join()
 
     def _end(self) -> None:
-        self._put([clause.text for clause in self._clauses.finish()])
+        self._put(self._clauses.finish())
         self._clauses = Clauses()
 
-    def _put(self, clauses: Sequence[str]) -> None:
+    def _put(self, clauses: Iterable[Clause]) -> None:
         for clause in clauses:
-            if self.name is None or not any(one.isalnum() for one in clause):
+            if self.name is None or not any(one.isalnum() for one in clause.text):
                 continue
             if self._waiting.qsize() < MAX_CLAUSES:
                 self._is_overloaded = False
-                self._waiting.put_nowait((clause, self.name))
+                self._waiting.put_nowait((clause.text, self.name))
             elif not self._is_overloaded:
                 self._is_overloaded = True
                 self._connection.push(Error(code="rate_limited", message=_BEHIND))
@@ -649,7 +603,7 @@ class SpeechOutput:
     async def _speak(self, clause: str, name: str) -> None:
         """Speak one clause. Raises VoiceFailed."""
         spoken = await self._voice.speak(clause, voice=name)
-        pcm = await asyncio.to_thread(_converted, spoken.pcm, spoken.rate)
+        pcm = await asyncio.to_thread(converted, spoken.pcm, spoken.rate, AudioOutput(rate=RAW_RATE))
         for at in range(0, len(pcm), PART_BYTES):
             await wait_for_reader(self._connection, MAX_UNREAD_BYTES)
             part = b64encode(pcm[at : at + PART_BYTES]).decode()
@@ -660,9 +614,3 @@ async def wait_for_reader(connection: Connection, most: int) -> None:
     """Return once at most `most` bytes wait for the reader, or it has left."""
     while connection.waiting_bytes > most and not connection.closed:  # noqa: ASYNC110 - connections tell nobody that their reader caught up
         await asyncio.sleep(POLL_S)
-
-
-def _converted(pcm: bytes, rate: int) -> bytes:
-    from speech.samples import converted  # noqa: PLC0415 - numpy, which the gateway has no other use for
-
-    return converted(pcm, rate, RAW_RATE, Coding.PCM16)

@@ -16,10 +16,10 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from connections.api.realtime.events import ClientEvent, InvalidEvent, ServerEvent, error_event
+from connections.api.realtime.events import NULL, ClientEvent, InvalidEvent, ServerEvent, error_event
 from connections.protocol.base import ServerFrame
 from connections.protocol.errors import Close, CloseCode
-from connections.protocol.frames import Error, Frame, InterpretStart, LanguageTag
+from connections.protocol.frames import Error, Frame, LanguageTag
 from engine.messages import ModelFacts
 from sessions.errors import Overloaded
 from sessions.events import Accepted, Deleted, Delta, Done, Gap, Reason, SourceText
@@ -55,19 +55,21 @@ _NAMES = {
 """This endpoint's names of a turn's fields."""
 _LOST = Close(CloseCode.OVERLOAD, "Some of the translation could not be sent; reconnect.")
 _STOPPED = {
-    Reason.CANCELLED: (
-        "translation_stopped",
-        "The translation of this text was stopped elsewhere; later text will be translated.",
+    Reason.CANCELLED: Error(
+        code="translation_stopped",
+        message="The translation of this text was stopped elsewhere; later text will be translated.",
     ),
-    Reason.LENGTH: (
-        "translation_cut",
-        "The model reached its token limit: the rest of this text is not translated; later text will be.",
+    Reason.LENGTH: Error(
+        code="translation_cut",
+        message="The model reached its token limit: the rest of this text is not translated; later text will be.",
     ),
-    Reason.TIMEOUT: (
-        "translation_timed_out",
-        "The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
+    Reason.TIMEOUT: Error(
+        code="translation_timed_out",
+        message="The translation ended: the pause was too long, or the model was too slow. Later text is translated.",
     ),
-    Reason.FILTERED: ("content_filter", "A filter stopped the translation of the text so far."),
+    Reason.FILTERED: Error(
+        code="content_filter", message="A filter stopped the translation of the text so far."
+    ),
 }
 
 
@@ -101,22 +103,18 @@ class TranslationSession:
         """Change options for later text. Raises InvalidEvent; BadParams if the model can't follow."""
         self._refuse_closed()
         settings = self.settings.changed(event.session)
-        interpreting, facts = settings.options.interpreting(), self._facts()
-        if interpreting is not None and facts is not None:
-            Translator.refuse_unable(facts, interpreting)
-        self._refuse_unknown(settings.options.voice)
+        options, facts = settings.options, self._facts()
+        if options.target is not None and facts is not None:
+            policy = options.publish_policy
+            wanted = SourceState(options.source, options.target, policy, options.wait_words)
+            Translator.refuse_unable(facts, wanted)
+        if options.voice is not None and options.voice not in self._voices:
+            why = "is not available: this server has no voice."
+            if self._voices:
+                why = f"is not a voice of this server. Available voices include {self._voices[0]}."
+            raise InvalidEvent(why, field=_VOICE)
         self.settings = settings
-        self.queue.add("", settings.options)
         return SessionUpdated(session=self._shown())
-
-    def _refuse_unknown(self, voice: str | None) -> None:
-        if voice is None or voice in self._voices:
-            return
-        if not self._voices:
-            raise InvalidEvent("is not available: this server has no voice.", field=_VOICE)
-        raise InvalidEvent(
-            f"is not a voice of this server. Available voices include {self._voices[0]}.", field=_VOICE
-        )
 
     def append(self, text: str, ref: str | None) -> None:
         """Add text; empty text has no effect. Raises InvalidEvent, Overloaded."""
@@ -143,13 +141,17 @@ class TranslationSession:
             raise InvalidEvent(_CLOSING, field="type", code="session_closing")
 
     def _shown(self) -> Session:
+        options = self.settings.options
         return Session(
             id=self._session_id,
             model=self.model,
             expires_at=self._expires_at,
-            audio=self.settings.shown(),
-            publish_policy=self.settings.options.publish_policy,
-            wait_words=self.settings.options.wait_words,
+            audio=Audio(
+                InputOptions(transcription=self.settings.transcription, language=options.source),
+                Output(language=options.target, voice=options.voice),
+            ),
+            publish_policy=options.publish_policy,
+            wait_words=options.wait_words,
             conversation_id=self.conversation_id,
         )
 
@@ -165,25 +167,6 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     publish_policy: PublishPolicy = "agreement"
     wait_words: int = 3
     voice: str | None = None
-
-    def start(self, *, client_msg_id: str, conversation_id: str, model: str) -> InterpretStart:
-        """Return the frame that begins an interpretation, which ends if the client leaves."""
-        assert self.target is not None  # noqa: S101 - nothing is taken before it is said
-        return InterpretStart(
-            client_msg_id=client_msg_id,
-            conversation_id=conversation_id,
-            model=model,
-            source=self.source,
-            target=self.target,
-            publish_policy=self.publish_policy,
-            wait_words=self.wait_words,
-        )
-
-    def interpreting(self) -> SourceState | None:
-        """Return what to ask of the model; None without a target."""
-        if self.target is None:
-            return None
-        return SourceState(self.source, self.target, self.publish_policy, self.wait_words)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,13 +188,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
         return Settings(options=options, transcription=_value_or(given.transcription, self.transcription))
 
-    def shown(self) -> Audio:
-        """Return the settings as the session shows them."""
-        return Audio(
-            Input(transcription=self.transcription, language=self.options.source),
-            Output(language=self.options.target, voice=self.options.voice),
-        )
-
 
 def _value_or(value: T | UnsetType, before: T) -> T:
     return before if isinstance(value, UnsetType) else value
@@ -230,7 +206,7 @@ class QueuedText(msgspec.Struct, frozen=True):
 
 
 class InputQueue:
-    """The waiting parts. `chars`: their length. Only the last one may be empty: it has new options."""
+    """The waiting parts. `chars`: their length."""
 
     __slots__ = ("_parts", "chars")
 
@@ -245,28 +221,16 @@ class InputQueue:
         """Add text. Raises Overloaded."""
         if self.chars + len(text) > MAX_QUEUED_CHARS:
             raise Overloaded(f"{self.chars} characters are waiting for translation; append more in a moment.")
-        if text and self._begins(options) and self._filled >= MAX_QUEUED_PARTS:
+        if self._parts and self._parts[-1].options == options:
+            last = self._parts.pop()
+            self._parts.append(QueuedText(last.text + text, options, ref=ref or last.ref))
+        elif len(self._parts) >= MAX_QUEUED_PARTS:
             raise Overloaded(
-                f"{self._filled} pieces in changing languages are waiting for translation; append more in a moment."
+                f"{len(self)} pieces in changing languages are waiting for translation; append more in a moment."
             )
+        else:
+            self._parts.append(QueuedText(text, options, ref=ref))
         self.chars += len(text)
-        if self._parts and not self._parts[-1].text:  # the only part without text is the last one
-            self._parts.pop()
-        last = (
-            self._parts.pop()
-            if self._parts and self._parts[-1].options == options
-            else QueuedText("", options)
-        )
-        self._parts.append(QueuedText(last.text + text, options, ref=ref or last.ref))
-
-    @property
-    def _filled(self) -> int:
-        return len(self._parts) - (bool(self._parts) and not self._parts[-1].text)
-
-    def _begins(self, options: TranslationOptions) -> bool:
-        """Whether text with these options is a new part."""
-        last = next((part for part in reversed(self._parts) if part.text), None)
-        return last is None or last.options != options
 
     def head(self) -> QueuedText | None:
         """Return what is translated next; None if nothing waits."""
@@ -330,9 +294,10 @@ class Transcription(msgspec.Struct, frozen=True):
 
 
 class InputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the source. `language`: our own; `noise_reduction` has no effect."""
+    """The options of the source, asked for or current. `language`: our own; `noise_reduction` has no effect."""
 
     transcription: Transcription | UnsetType | None = UNSET
+    noise_reduction: msgspec.Raw = NULL
     language: LanguageTag | UnsetType | None = UNSET
 
 
@@ -383,14 +348,6 @@ class SessionClose(ClientEvent, frozen=True, kw_only=True, tag="session.close"):
 AnyClientEvent = SessionUpdate | TextAppend | AudioAppend | SessionClose
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """The current options of the source."""
-
-    transcription: Transcription | None
-    noise_reduction: None = None
-    language: str
-
-
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """The current options of the translation. `language`: null until the client sets it."""
 
@@ -401,7 +358,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 class Audio(msgspec.Struct, frozen=True):
     """The current options of both sides."""
 
-    input: Input
+    input: InputOptions
     output: Output
 
 
@@ -435,17 +392,15 @@ class SessionClosed(ServerEvent, frozen=True, kw_only=True, tag="session.closed"
 
 
 class InputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.input_transcript.delta"):
-    """More of the source, which is never revised. `elapsed_ms`: of the received sound, if there is any."""
+    """More of the source, which is never revised."""
 
     delta: str
-    elapsed_ms: int | UnsetType = UNSET
 
 
 class OutputDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_transcript.delta"):
     """More of the translation, which is never revised."""
 
     delta: str
-    elapsed_ms: int | UnsetType = UNSET
 
 
 class AudioDelta(ServerEvent, frozen=True, kw_only=True, tag="session.output_audio.delta"):
@@ -463,38 +418,35 @@ class TranslationFrame(ServerFrame, frozen=True, kw_only=True, tag="translations
     events: tuple[ServerEvent, ...]
 
 
-class Interpretation:
+class Interpretation(msgspec.Struct):
     """An interpretation of this session. `chars`: of its source, as far as known; `over`: its end was published.
 
     Other connections may grow its source, too.
     """
 
-    __slots__ = ("_changed", "chars", "client_msg_id", "over", "turn_id")
-
-    def __init__(self, client_msg_id: str) -> None:
-        self.client_msg_id = client_msg_id
-        self.turn_id: str | None = None
-        self.chars = 0
-        self.over = asyncio.Event()
-        self._changed = asyncio.Event()
+    client_msg_id: str
+    turn_id: str | None = None
+    chars: int = 0
+    over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def note_chars(self, chars: int) -> None:
         """Note that its source has at least `chars` characters."""
         self.chars = max(self.chars, chars)
-        self._changed.set()
+        self.changed.set()
 
     def end(self) -> None:
         """Note that its end was published."""
         self.over.set()
-        self._changed.set()
+        self.changed.set()
 
     async def continues_after(self, chars: int) -> bool:
         """Wait a moment for its end, or more of its source than `chars`; return whether one came."""
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
                 while not self.over.is_set() and self.chars <= chars:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    self.changed.clear()
+                    await self.changed.wait()
         except TimeoutError:
             return False
         return True
@@ -535,7 +487,7 @@ class TranslationEventEncoder:
             case Gap():
                 self.lost(_LOST)
             case Error():
-                return (error_event(renamed(frame)),)
+                return (error_event(frame, _NAMES),)
         return ()
 
     def _is_ours(self, turn_id: str) -> bool:
@@ -566,9 +518,7 @@ class TranslationEventEncoder:
         self._end()
         if done.error is not None:
             return [error_event(Error(code=done.error.code, message=done.error.message))]
-        if (stopped := _STOPPED.get(done.reason)) is not None:
-            return [error_event(Error(code=stopped[0], message=stopped[1]))]
-        return []
+        return [error_event(_STOPPED[done.reason])] if done.reason in _STOPPED else []
 
     def _end(self) -> None:
         if self.current is not None:
@@ -579,12 +529,3 @@ class TranslationEventEncoder:
 def closed() -> TranslationFrame:
     """Return the last event of a session."""
     return TranslationFrame(events=(SessionClosed(),))
-
-
-def renamed(error: Error) -> Error:
-    """Return a refusal with this endpoint's name of its field."""
-    for ours, theirs in _NAMES.items():
-        if error.message.startswith(f"`{ours}`"):
-            message = f"`{theirs}`{error.message[len(ours) + 2 :]}"
-            return msgspec.structs.replace(error, message=message)
-    return error

@@ -21,9 +21,9 @@ from connections.api.realtime.events import (
     SessionUpdate,
     TranscriptCompleted,
 )
-from connections.api.realtime.session import Items, RealtimeSession
-from connections.api.realtime.settings import AudioCapabilities, AudioConfig
-from connections.api.realtime.voice import RealtimeVoiceConnection, UtteranceTracker
+from connections.api.realtime.session import RealtimeSession
+from connections.api.realtime.settings import AudioConfig
+from connections.api.realtime.voice import RealtimeVoiceConnection
 from connections.connection import Connection
 from connections.protocol.audio import AudioOutput, AudioStart, AudioStopped
 from connections.protocol.base import AUDIO
@@ -162,16 +162,14 @@ class SessionHarness:
         self.voice_service = VoiceService(
             sessions=cast("Sessions", self.person), ear=self.ear, voice=Beeps(), slots=slots
         )
-        self.items = Items()
-        sound = AudioConfig.of(AudioCapabilities(voices=("beep",), languages=("en", "de")))
-        self.session = RealtimeSession(self.items, conversation_id="c", model="m", limits=LIMITS, sound=sound)
-        self.encoder = RealtimeEventEncoder(self.items, self.session)
+        sound = AudioConfig.of(("beep",), ("en", "de"))
+        self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS, sound=sound)
+        self.items = self.session.items
+        self.encoder = RealtimeEventEncoder(self.session)
         self.mic = self.person.mic = RealtimeVoiceConnection(
             self.voice_service,
             cast("Connection", self.person),
-            session=self.session,
-            hearing=UtteranceTracker(self.items, self.session),
-            replies=self.encoder.spoken,
+            self.encoder,
         )
 
     def set(self, **audio: Any) -> None:

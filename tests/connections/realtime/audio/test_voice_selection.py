@@ -6,16 +6,14 @@ import msgspec
 import pytest
 
 from connections.api.realtime.events import InvalidEvent
-from connections.api.realtime.settings import AudioCapabilities, AudioConfig, with_audio_options
+from connections.api.realtime.settings import AudioConfig, with_audio_options
 from connections.api.requests import VOICES
 
 
 def voice_for(name: str, *voices: str) -> str | None:
     """Return the voice of a session that names one, where the server has these."""
     audio = msgspec.Raw(msgspec.json.encode({"output": {"voice": name}}))
-    return with_audio_options(
-        AudioConfig.of(AudioCapabilities(voices=voices)), audio, msgspec.Raw(b"null"), "session"
-    ).voice
+    return with_audio_options(AudioConfig.of(voices), audio, msgspec.Raw(b"null"), "session").voice
 
 
 @pytest.mark.parametrize("name", sorted(VOICES))
