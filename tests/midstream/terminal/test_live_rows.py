@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import io
-import os
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from rich.console import Console
+from rich.text import Text
 
 from midstream.terminal.screen import LiveRows
 
-ROWS = some.lists(some.text("ab\x1b[1m".replace("\x1b[1m", "c"), max_size=9), max_size=6)
+ROWS = some.lists(some.text("abc", max_size=9), max_size=6)
 
 
 class Terminal:
@@ -20,16 +20,14 @@ class Terminal:
 
     def __init__(self) -> None:
         self.display = pyte.HistoryScreen(10, 5, history=1000, ratio=0.1)
+        self.display.set_mode(pyte.modes.LNM)  # a line feed goes to the beginning of the next line
         self._stream = pyte.Stream(self.display)
         self.written = io.StringIO()
-        self.rows = LiveRows(self.written, self.size)
-
-    def size(self) -> os.terminal_size:
-        return os.terminal_size((self.display.columns, self.display.lines))
+        self.rows = LiveRows(Console(file=self.written, force_terminal=True, width=10, height=5))
 
     def shown(self) -> list[str]:
         """All rows down to the cursor, those too that left the screen."""
-        self._stream.feed(self.written.getvalue().replace("\x1b[?2026h", "").replace("\x1b[?2026l", ""))
+        self._stream.feed(self.written.getvalue())
         self.written.seek(0)
         self.written.truncate()
         above = ["".join(row[at].data for at in range(10)) for row in self.display.history.top]
@@ -42,40 +40,18 @@ def test_settled_rows_are_shown_once_and_live_ones_below_them(steps: list[tuple[
     settled: list[str] = []
     for rows, for_good in steps:
         if for_good:
-            terminal.rows.settle(rows)
+            terminal.rows.settle(*map(Text, rows))
             settled += rows
             live: list[str] = []
         else:
-            terminal.rows.show(rows)
+            terminal.rows.show(Text("\n".join(rows)))
             live = rows[-4:]
         assert terminal.shown() == [*settled, *(live or [""])]
 
 
-def test_a_row_that_grows_is_not_written_anew() -> None:
+def test_live_rows_that_are_too_long_are_wrapped_and_removed_with_their_wraps() -> None:
     terminal = Terminal()
-    terminal.rows.show(["One", "two"])
-    terminal.shown()
-    terminal.rows.show(["One", "two th"])
-    assert terminal.written.getvalue() == " th"
-
-
-def test_what_is_the_same_is_not_written() -> None:
-    terminal = Terminal()
-    terminal.rows.show(["One"])
-    terminal.shown()
-    terminal.rows.show(["One"])
-    terminal.rows.settle([], ["One"])
-    assert terminal.written.getvalue() == ""
-
-
-@pytest.mark.parametrize("columns", [3, 5])
-def test_a_terminal_that_became_narrower_has_broken_the_rows(columns: int) -> None:
-    """They take more rows than were written, and are found all the same."""
-    written = io.StringIO()
-    size = os.terminal_size((10, 5))
-    rows = LiveRows(written, lambda: size)
-    rows.show(["12345678"])
-    size = os.terminal_size((columns, 5))
-    rows.show(["x"])
-    up = -(-8 // columns) - 1
-    assert f"\r\x1b[{up}A" in written.getvalue()
+    terminal.rows.show(Text("one two three four"))
+    assert terminal.shown() == ["one two", "three four"]
+    terminal.rows.settle(Text("Done."))
+    assert terminal.shown() == ["Done.", ""]

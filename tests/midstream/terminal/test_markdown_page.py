@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from midstream.terminal.screen import LiveRows, MarkdownPage
 
@@ -34,13 +34,18 @@ class Rows(LiveRows):
     """What is settled, and what may still change."""
 
     def __init__(self, columns: int = 60) -> None:
-        super().__init__(io.StringIO(), lambda: os.terminal_size((columns + 1, 24)))
+        super().__init__(Console(file=io.StringIO(), force_terminal=True, width=columns))
         self.settled: list[str] = []
         self.live: list[str] = []
 
-    def settle(self, rows: list[str], live: list[str] | None = None) -> None:
-        self.settled += [STYLE.sub("", row).rstrip() for row in rows]
-        self.live = [STYLE.sub("", row) for row in live or []]
+    def settle(self, *settled: RenderableType, live: Text | None = None) -> None:
+        self.settled += [row for content in settled for row in self._printed(content)]
+        self.live = self._printed(live) if live else []
+
+    def _printed(self, content: RenderableType) -> list[str]:
+        with self.console.capture() as captured:
+            self.console.print(content)
+        return [row.rstrip() for row in STYLE.sub("", captured.get()).split("\n")[:-1]]
 
 
 def page(columns: int = 60, before: str = "") -> tuple[MarkdownPage, Rows]:
@@ -64,21 +69,6 @@ def test_however_a_text_is_cut_into_pieces_it_ends_the_same(blocks: list[str], d
         made.show(text[:cut])
     made.end(text)
     assert rows.settled == whole(text)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    blocks=some.lists(some.sampled_from(BLOCKS), min_size=1, max_size=5),
-    columns=some.integers(30, 100),
-    data=some.data(),
-)
-def test_live_rows_are_narrower_than_the_terminal(
-    blocks: list[str], columns: int, data: some.DataObject
-) -> None:
-    text = "\n".join(blocks)
-    made, rows = page(columns)
-    made.show(text[: data.draw(some.integers(0, len(text)))])
-    assert [row for row in rows.live if cell_len(row) > columns] == []
 
 
 def test_a_block_is_final_once_another_one_begins() -> None:

@@ -77,7 +77,7 @@ async def test_another_version_of_the_last_reply_and_message_may_be_had(
 ) -> None:
     for text in ("One.", "Two.", "Three."):
         running.engine.script(text)
-    result = await piped(running.ws_url, tmp_path, "Hello.\n/again\n/edit Good day.\n")
+    result = await piped(running.ws_url, tmp_path, "Hello.\n/retry\n/edit Good day.\n")
     assert result == (0, "One.\nTwo.\nThree.\n", "")
     requested = [request.messages[-1].content for request in running.engine.requests]
     assert requested == ["Hello.", "Hello.", "Good day."]
@@ -93,9 +93,7 @@ async def test_a_named_conversation_is_gone_on_with_by_a_command(tmp_path: Path)
         assert [message.role for message in running.engine.requests[-1].messages] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize(
-    "command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/rename", "/search", "/model gtp"]
-)
+@pytest.mark.parametrize("command", ["/retry", "/continue", "/edit Hello.", "/open", "/open 7", "/model gtp"])
 async def test_a_command_that_lacks_something_says_so(
     command: str, running: InProcessService, tmp_path: Path
 ) -> None:
@@ -105,26 +103,17 @@ async def test_a_command_that_lacks_something_says_so(
     assert running.engine.requests == []
 
 
-async def test_conversations_are_listed_opened_renamed_and_deleted(
-    running: InProcessService, tmp_path: Path
-) -> None:
-    await piped(running.ws_url, tmp_path, "About trees.\n/rename Trees\n/new\nAbout stones.\n")
+async def test_conversations_are_listed_opened_and_deleted(running: InProcessService, tmp_path: Path) -> None:
+    await piped(running.ws_url, tmp_path, "About trees.\n/new\nAbout stones.\n")
     code, out, err = await piped(
         running.ws_url, tmp_path, "/list\n/open 2\n/delete\n/list\n/delete 1\n/list\n"
     )
     assert (code, err) == (0, "")
     before, _, after = out.partition(
-        "   1  “About stones.”, 2 messages, just now\n   2  “Trees”, 2 messages, just now\n"
+        "   1  “About stones.”, 2 messages, just now\n   2  “About trees.”, 2 messages, just now\n"
     )
     assert before == ""
     assert after == "   1  “About stones.”, 2 messages, just now\nNo conversations yet.\n"
-
-
-async def test_conversations_are_found_and_opened(running: InProcessService, tmp_path: Path) -> None:
-    await piped(running.ws_url, tmp_path, "About trees.\n/new\nAbout stones.\n")
-    code, out, err = await piped(running.ws_url, tmp_path, "/search TREES\n/open 1\n/search ash\n")
-    assert (code, err) == (0, "")
-    assert out == "   1  “About trees.”, 2 messages, just now\n     About trees.\nNothing found.\n"
 
 
 async def test_a_model_and_a_system_prompt_may_be_chosen(running: InProcessService, tmp_path: Path) -> None:
