@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
-import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Literal, Protocol
 
@@ -25,8 +23,6 @@ from midstream.terminal.texts import (
     reasoning_text,
     status_text,
 )
-
-_READ_BYTES = 64 * 1024
 
 
 class UserInterface:
@@ -96,24 +92,13 @@ def typed_lines(source: int) -> asyncio.Queue[str]:
 
     def read() -> None:
         with suppress(RuntimeError):  # the loop is closed: the user left
-            for line in _read(source):
-                loop.call_soon_threadsafe(lines.put_nowait, line)
+            with suppress(OSError), open(source, encoding="utf-8", errors="replace", closefd=False) as file:
+                for line in file:  # a terminal that is gone ends its input
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
             loop.call_soon_threadsafe(lines.put_nowait, "")
 
     threading.Thread(target=read, daemon=True, name="standard input").start()
     return lines
-
-
-def _read(source: int) -> Iterator[str]:
-    """Yield lines with their ends. A terminal that is gone ends its input."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    rest = ""
-    with suppress(OSError):
-        while piece := os.read(source, _READ_BYTES):
-            *whole, rest = (rest + decoder.decode(piece)).split("\n")
-            yield from (f"{line}\n" for line in whole)
-    if rest:
-        yield rest
 
 
 class Page(Protocol):
