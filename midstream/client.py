@@ -243,11 +243,12 @@ class Client:
         limit = min(1 + queued, LONGEST_PAGE)
         query = _frame("history", conversation_id=conversation_id, limit=limit)
         ref = uuid.uuid4().hex
-        self._live.rejoining.add(ref)
+        self._live.rejoined[ref] = None
         try:
-            return self._live.rejoined(await self.request(query, ref=ref))
+            await self.request(query, ref=ref)
+            return self._live.rejoined[ref]
         finally:
-            self._live.rejoining.discard(ref)
+            del self._live.rejoined[ref]
 
     async def tool_result(
         self,
@@ -590,8 +591,8 @@ class LiveReplies:
         """Their replies: whole ones may come before their sender looks."""
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
-        self.rejoining: set[str] = set()
-        """Refs of requested histories that may have an unfinished reply."""
+        self.rejoined: dict[str, Reply | None] = {}
+        """Unfinished replies of requested histories, by ref."""
         self.followers: list[Follower] = []
         self.spoken: SpokenConversation | None = None
         """The conversation that is spoken: its frames are passed to it."""
@@ -628,18 +629,13 @@ class LiveReplies:
         if self.spoken is not None:
             self.spoken.lost()
 
-    def rejoined(self, page: Frame) -> Reply | None:
-        """Return the unfinished reply of a history that was requested by `rejoining`, or None."""
-        unfinished = _unfinished(page)
-        return self._replies.get(unfinished["turn_id"]) if unfinished else None
-
     def take(self, frame: Frame) -> None:
         """Take a frame; frames of other clients' replies only count as seen."""
         kind, conversation_id = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
-        if kind == "history" and frame.get("ref") in self.rejoining:
-            self._take_up(frame)
+        if kind == "history" and frame.get("ref") in self.rejoined:
+            self.rejoined[frame["ref"]] = self._take_up(frame)
         if position := self._positions.get(conversation_id):
             position.take(frame)
         for follower in self.followers:
@@ -690,16 +686,22 @@ class LiveReplies:
     def _speaks_in(self, conversation_id: str) -> bool:
         return self.spoken is not None and self.spoken.conversation_id == conversation_id
 
-    def _take_up(self, page: Frame) -> None:
-        """Take up the unfinished reply of a page: from here on, its frames are passed to it."""
-        message = _unfinished(page)
-        if message is None or message["turn_id"] in self._replies:
-            return
+    def _take_up(self, page: Frame) -> Reply | None:
+        """Take up the unfinished reply of a page, if any: from here on, its frames are passed to it.
+
+        It runs, or its calls are open; queued messages may follow it.
+        """
+        message = next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
+        if message is None:
+            return None
+        if (known := self._replies.get(message["turn_id"])) is not None:
+            return known
         accepted = {name: page[name] for name in ("conversation_id", "epoch", "seq")}
         accepted |= {"turn_id": message["turn_id"], "message_id": message["parent_id"]}
         spoken = self._speaks_in(page["conversation_id"])
         reply = SpokenReply(self._server, accepted) if spoken else Reply(self._server, accepted, sent=None)
-        self._add(reply).begin_with(message)
+        reply.begin_with(message)
+        return self._add(reply)
 
     def _add(self, reply: Reply) -> Reply:
         accepted = reply.accepted
@@ -712,11 +714,6 @@ class LiveReplies:
         conversation_id = reply.accepted["conversation_id"]
         if not self.of(conversation_id):
             self._positions.pop(conversation_id, None)
-
-
-def _unfinished(page: Frame) -> Frame | None:
-    """Return the unfinished reply on a page: it runs, or its calls are open; queued messages may follow it."""
-    return next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
 
 
 def _is_unfinished(message: Frame) -> bool:

@@ -159,6 +159,10 @@ LISTED = 200
 """Conversations that are listed: the longest page."""
 
 
+class Mistake(Exception):
+    """A command can't be carried out, for the reason that the text says."""
+
+
 @dataclass(slots=True)
 class Last:
     """The last message and reply, for `/edit`, `/retry` and `/continue`; None before there is one.
@@ -255,12 +259,13 @@ class ChatSession:
         if (command := self._commands.get(name)) is None:
             near = get_close_matches(name.lower(), NAMES, n=1)
             meant = f"did you mean /{near[0]}?" if near else "/help lists all commands."
-            self._ui.fail(
-                f"Unknown command: /{name}; {meant} To send a message that starts with a slash, type two."
-            )
+            slash = "To send a message that starts with a slash, type two."
+            self._ui.fail(f"Unknown command: /{name}; {meant} {slash}")
             return
         try:
             await command("".join(rest))
+        except Mistake as mistake:
+            self._ui.fail(str(mistake))
         except Refused as refused:
             self._ui.fail(f"[{refused}]")
 
@@ -284,20 +289,19 @@ class ChatSession:
         self._ui.print_lines(*(lines or ["No conversations yet."]))
 
     async def _open(self, which: str) -> None:
-        if (conversation_id := self._named(which)) is not None:
-            await self._client.history(conversation_id, limit=1)  # fails if it does not exist
-            self.conversation_id, self._params = conversation_id, {}
-            await self._show_open()
+        conversation_id = self._named(which)
+        await self._client.history(conversation_id, limit=1)  # fails if it does not exist
+        self.conversation_id, self._params = conversation_id, {}
+        await self._show_open()
 
     async def _delete(self, which: str) -> None:
         """Delete a conversation for good, after a confirmation; in a pipe at once."""
         conversation_id = self._named(which) if which else self.conversation_id
-        if conversation_id is None or not await self._confirms_to_delete(conversation_id):
-            return
-        await self._client.delete(conversation_id)
-        self._ui.note("It is deleted.")
-        if conversation_id == self.conversation_id:
-            await self._new("")
+        if await self._confirms_to_delete(conversation_id):
+            await self._client.delete(conversation_id)
+            self._ui.note("It is deleted.")
+            if conversation_id == self.conversation_id:
+                await self._new("")
 
     async def _confirms_to_delete(self, conversation_id: str) -> bool:
         if not self._ui.is_watched:
@@ -310,56 +314,51 @@ class ChatSession:
             return False
         return answer.strip().lower() in {"y", "yes"}
 
-    def _named(self, which: str) -> str | None:
-        """Return the id of a named conversation; None, with a message, if it is not known."""
+    def _named(self, which: str) -> str:
+        """Return the id of a named conversation. Raises Mistake if it is not known."""
         if not which:
-            self._ui.fail("Which one? /list gives each a number.")
-        elif not which.isdecimal():
+            raise Mistake("Which one? /list gives each a number.")
+        if not which.isdecimal():
             return which
-        elif 1 <= int(which) <= len(self._listed):
-            return self._listed[int(which) - 1]
-        else:
-            self._ui.fail(f"No conversation has the number {which}; /list shows the numbers.")
-        return None
+        if not 1 <= int(which) <= len(self._listed):
+            raise Mistake(f"No conversation has the number {which}; /list shows the numbers.")
+        return self._listed[int(which) - 1]
 
     async def _row(self, conversation_id: str) -> Frame | None:
         rows = await self._client.conversations(limit=LISTED)
         return next((row for row in rows if row["conversation_id"] == conversation_id), None)
 
     async def _retry(self, _: str) -> None:
-        if self._last.reply_id is None:
-            self._ui.fail("No reply yet.")
-        else:
-            await self._show_reply_to(self._client.regenerate(self._last.reply_id, **self._send_options()))
+        await self._show_reply_to(self._client.regenerate(self._last_reply(), **self._send_options()))
 
     async def _continue(self, _: str) -> None:
+        sending = self._client.continue_reply(self._last_reply(), **self._send_options())
+        await self._show_reply_to(sending, before=self._last.text)
+
+    def _last_reply(self) -> str:
         if self._last.reply_id is None:
-            self._ui.fail("No reply yet.")
-        else:
-            sending = self._client.continue_reply(self._last.reply_id, **self._send_options())
-            await self._show_reply_to(sending, before=self._last.text)
+            raise Mistake("No reply yet.")
+        return self._last.reply_id
 
     async def _edit(self, text: str) -> None:
         if self._last.message_id is None:
-            self._ui.fail("No message yet.")
-        elif not text:
-            self._ui.fail("The new text is missing: /edit TEXT")
-        else:
-            await self._show_reply_to(self._client.edit(self._last.message_id, text, **self._send_options()))
+            raise Mistake("No message yet.")
+        if not text:
+            raise Mistake("The new text is missing: /edit TEXT")
+        await self._show_reply_to(self._client.edit(self._last.message_id, text, **self._send_options()))
 
     async def _model(self, name: str) -> None:
         ready = self._client.ready
         if not name:
             now = model_named(ready, self._params.get("model") or self._last.model or ready["model"])
-            marks = ("*" if model == now else " " for model in ready["models"])
             self._ui.print_lines(
-                *(f"{mark} {model['name']}" for mark, model in zip(marks, ready["models"], strict=True))
+                *(f"{'*' if model == now else ' '} {model['name']}" for model in ready["models"])
             )
         elif model_named(ready, name):
             self._params["model"] = name
             self._ui.note(f"{name} answers from now on.")
         else:
-            self._ui.fail(f"Unknown model: {name}; /model lists them.")
+            raise Mistake(f"Unknown model: {name}; /model lists them.")
 
     async def _system(self, text: str) -> None:
         if text:
