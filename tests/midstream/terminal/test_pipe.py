@@ -15,12 +15,14 @@ from websockets.asyncio.server import ServerConnection, serve
 import midstream
 from app.keys import add_key
 from engine.scripted import Call, ScriptedEngine
+from midstream.terminal.session import HELP
 from sessions.errors import StoreDown
 from tests.app.in_process_service import InProcessService, serving
 from tests.midstream.terminal.terminals import client_id_of, command, environment, piped
 from tests.midstream.terminal.tools import TOOLS, refuse_answers
 
 LONG = "word " * 20_000
+SLASH = " To send a message that starts with a slash, type two."
 
 
 async def test_the_output_has_the_reply_alone(running: InProcessService, tmp_path: Path) -> None:
@@ -66,9 +68,12 @@ async def test_a_command_that_there_is_not_never_reaches_the_model(
     running: InProcessService, tmp_path: Path
 ) -> None:
     running.engine.script("It has accounts.")
-    code, out, err = await piped(running.ws_url, tmp_path, "/hlep\n//etc/passwd has what?\n")
+    code, out, err = await piped(
+        running.ws_url, tmp_path, "/hlep me\n/LIST\n/xyzzy\n/\n//etc/passwd has what?\n"
+    )
     assert (code, out) == (1, "It has accounts.\n")
-    assert "did you mean /help?" in err
+    hints = [line.partition(";")[2].removesuffix(SLASH) for line in err.splitlines()]
+    assert hints == [" did you mean /help?", " did you mean /list?", *[" /help lists all commands."] * 2]
     assert [request.messages[-1].content for request in running.engine.requests] == ["/etc/passwd has what?"]
 
 
@@ -130,7 +135,8 @@ async def test_a_model_and_a_system_prompt_may_be_chosen(running: InProcessServi
 async def test_the_help_is_written(running: InProcessService, tmp_path: Path) -> None:
     code, out, _ = await piped(running.ws_url, tmp_path, "/help\n/quit\nNot read.\n")
     assert code == 0
-    assert "/continue" in out
+    assert [usage for usage in HELP if f"{usage}  " not in out] == []
+    assert max(map(len, out.splitlines())) <= 100
     assert running.engine.requests == []
 
 
