@@ -16,7 +16,7 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -121,28 +121,26 @@ class Client:
         With `on_busy="interrupt"` a running reply ends at what was read of it. A lost connection duplicates no message. Raises
         Refused, Disconnected.
         """
-        return await self.begin(
-            {"type": "send", "conversation_id": conversation_id, "content": content} | fields
-        )
+        return await self.begin(_frame("send", conversation_id=conversation_id, content=content) | fields)
 
     async def edit(
         self, message_id: str, content: str, *, conversation_id: str = "default", **fields: Any
     ) -> Reply:
         """Edit a user's message: the new one begins a branch next to the old one. Raises Refused, Disconnected."""
-        frame = {"type": "edit", "conversation_id": conversation_id, "message_id": message_id}
-        return await self.begin(frame | {"content": content} | fields)
+        ids = {"conversation_id": conversation_id, "message_id": message_id}
+        return await self.begin(_frame("edit", content=content, **ids) | fields)
 
     async def regenerate(self, message_id: str, *, conversation_id: str = "default", **fields: Any) -> Reply:
         """Generate another reply next to the one with this id. Raises Refused, Disconnected."""
-        frame = {"type": "regenerate", "conversation_id": conversation_id, "message_id": message_id}
-        return await self.begin(frame | fields)
+        ids = {"conversation_id": conversation_id, "message_id": message_id}
+        return await self.begin(_frame("regenerate", **ids) | fields)
 
     async def continue_reply(
         self, message_id: str, *, conversation_id: str = "default", **fields: Any
     ) -> Reply:
         """Continue a reply that was stopped or cut; return the rest. Raises Refused, Disconnected."""
-        frame = {"type": "continue", "conversation_id": conversation_id, "message_id": message_id}
-        return await self.begin(frame | fields)
+        ids = {"conversation_id": conversation_id, "message_id": message_id}
+        return await self.begin(_frame("continue", **ids) | fields)
 
     async def interpret(
         self, target: str, *, source: str = "auto", conversation_id: str = "default", **fields: Any
@@ -151,12 +149,7 @@ class Client:
 
         Further fields are the protocol's. Raises Refused, Disconnected.
         """
-        frame = {
-            "type": "interpret.start",
-            "conversation_id": conversation_id,
-            "source": source,
-            "target": target,
-        }
+        frame = _frame("interpret.start", conversation_id=conversation_id, source=source, target=target)
         return Interpretation(self, await self.begin(frame | fields))
 
     async def continue_interpretation(
@@ -178,8 +171,8 @@ class Client:
 
         A `leaf` activates its branch. Raises Refused (`not_found`, `busy`), Disconnected.
         """
-        query = {"type": "history", "conversation_id": conversation_id, "limit": limit}
-        page = await self.request(query | _given(before=before, leaf=leaf))
+        query = _frame("history", conversation_id=conversation_id, limit=limit, before=before, leaf=leaf)
+        page = await self.request(query)
         return Page(page["messages"], has_more=page["has_more"])
 
     async def conversations(self, *, limit: int = 50, before: str | None = None) -> Page:
@@ -187,7 +180,7 @@ class Client:
 
         Raises Refused, Disconnected.
         """
-        page = await self.request({"type": "conversations", "limit": limit} | _given(before=before))
+        page = await self.request(_frame("conversations", limit=limit, before=before))
         return Page(page["conversations"], has_more=page["has_more"])
 
     async def search(self, query: str, *, limit: int = 20, before: str | None = None) -> Found:
@@ -195,7 +188,7 @@ class Client:
 
         A page may have fewer hits than `limit`, or none, and still a `next`. Raises Refused, Disconnected.
         """
-        page = await self.request({"type": "search", "query": query, "limit": limit} | _given(before=before))
+        page = await self.request(_frame("search", query=query, limit=limit, before=before))
         return Found(page["hits"], next=page.get("next"))
 
     async def share(self, conversation_id: str) -> str:
@@ -203,17 +196,17 @@ class Client:
 
         Calling it again updates what the link shows. Raises Refused (`not_found`), Disconnected.
         """
-        shared = await self.request({"type": "share", "conversation_id": conversation_id})
+        shared = await self.request(_frame("share", conversation_id=conversation_id))
         return str(shared["share_id"])
 
     async def unshare(self, conversation_id: str) -> None:
         """Revoke the link of a conversation. Raises Refused, Disconnected."""
-        await self.request({"type": "unshare", "conversation_id": conversation_id})
+        await self.request(_frame("unshare", conversation_id=conversation_id))
 
     async def rename(self, conversation_id: str, title: str) -> Frame:
         """Change a conversation's title; return its row. Raises Refused (`not_found`, `bad_params`), Disconnected."""
-        query = {"type": "rename", "conversation_id": conversation_id, "title": title}
-        row: Frame = (await self.request(query))["conversations"][0]
+        renamed = await self.request(_frame("rename", conversation_id=conversation_id, title=title))
+        row: Frame = renamed["conversations"][0]
         return row
 
     async def follow(
@@ -225,17 +218,21 @@ class Client:
         and the missed events, or `gap` and `snapshot`. Lost connections are resumed in the same way.
         Raises Refused (`not_found`), Disconnected.
         """
-        with self._live.following(conversation_id) as follower:
-            query: Frame = {"type": "history", "conversation_id": conversation_id}
-            if epoch is not None:
-                follower.begin(epoch, after_seq)
-                query |= {"type": "resume", "epoch": epoch, "after_seq": after_seq}
+        follower = Follower(conversation_id, uuid.uuid4().hex)
+        query = _frame("history", conversation_id=conversation_id)
+        if epoch is not None:
+            follower.position = Position(epoch, after_seq)
+            query = _frame("resume", conversation_id=conversation_id, epoch=epoch, after_seq=after_seq)
+        self._live.followers.append(follower)
+        try:
             await self.request(query, ref=follower.ref)
             while True:
                 frame = await follower.next()
                 yield frame
                 if frame["type"] == "deleted":
                     return
+        finally:
+            self._live.followers.remove(follower)
 
     async def rejoin(self, conversation_id: str = "default") -> Reply | None:
         """Return the unfinished reply of a conversation (running, or with open calls), with what came of it so far.
@@ -244,9 +241,14 @@ class Client:
         """
         queued = self.ready["limits"]["max_queued_turns"]  # queued messages may follow that reply
         limit = min(1 + queued, LONGEST_PAGE)
-        query = {"type": "history", "conversation_id": conversation_id, "limit": limit}
-        with self._live.rejoining() as ref:
-            return self._live.rejoined(await self.request(query, ref=ref))
+        query = _frame("history", conversation_id=conversation_id, limit=limit)
+        ref = uuid.uuid4().hex
+        self._live.rejoined[ref] = None
+        try:
+            await self.request(query, ref=ref)
+            return self._live.rejoined[ref]
+        finally:
+            del self._live.rejoined[ref]
 
     async def tool_result(
         self,
@@ -260,8 +262,10 @@ class Client:
 
         Raises Refused (`conflict` if it was settled otherwise, `not_found`), Disconnected.
         """
-        given = _given(content=content, error=error, conversation_id=conversation_id)
-        return await self.request({"type": "tool_result", "call_id": call_id} | given)
+        result = {"content": content, "error": error}
+        return await self.request(
+            _frame("tool_result", call_id=call_id, conversation_id=conversation_id, **result)
+        )
 
     async def tool_decision(
         self,
@@ -278,13 +282,10 @@ class Client:
 
         Return the `tool_ack` frame. Raises Refused (`conflict` if it was decided otherwise, `not_found`), Disconnected.
         """
-        frame = {
-            "type": "tool_decision",
-            "call_id": call_id,
-            "decision": decision,
-            "args_sha256": args_sha256,
-        }
-        return await self.request(frame | _given(args=args, conversation_id=conversation_id))
+        decided = {"decision": decision, "args_sha256": args_sha256, "args": args}
+        return await self.request(
+            _frame("tool_decision", call_id=call_id, conversation_id=conversation_id, **decided)
+        )
 
     async def cancel(
         self,
@@ -299,30 +300,26 @@ class Client:
         `seen_off` says how much of the reply was seen; `rollback` removes the exchange. Return the `cancelled` frame. Raises
         Refused, Disconnected.
         """
-        frame = {
-            "type": "cancel",
-            "conversation_id": conversation_id,
-            "mode": "rollback" if rollback else "keep",
-        }
-        return await self.request(frame | _given(turn_id=turn_id, seen_off=seen_off))
+        how = {"mode": "rollback" if rollback else "keep", "turn_id": turn_id, "seen_off": seen_off}
+        return await self.request(_frame("cancel", conversation_id=conversation_id, **how))
 
     async def ack(self, conversation_id: str, seq: int) -> None:
         """Acknowledge all events up to `seq`. `Reply.ack` knows the seq of what was read."""
-        await self.notify({"type": "ack", "conversation_id": conversation_id, "seq": seq})
+        await self.notify(_frame("ack", conversation_id=conversation_id, seq=seq))
 
     async def ping(self) -> float:
         """Return the seconds until the server has answered. Raises Disconnected."""
         begun = time.monotonic()
-        await self.request({"type": "ping"})
+        await self.request(_frame("ping"))
         return time.monotonic() - begun
 
     async def delete(self, conversation_id: str) -> None:
         """Delete a conversation. Raises Refused (`not_found`), Disconnected."""
-        await self.request({"type": "delete", "conversation_id": conversation_id})
+        await self.request(_frame("delete", conversation_id=conversation_id))
 
     async def authenticate(self, token: str) -> None:
         """Use a newer token of the same principal, now and for later connections. Raises Refused, Disconnected."""
-        await self.request({"type": "auth.refresh", "token": token})
+        await self.request(_frame("auth.refresh", token=token))
         self._hello["token"] = token
 
     @asynccontextmanager
@@ -340,11 +337,14 @@ class Client:
         Without an `output_rate` replies are text alone. Further fields are those of the protocol's `audio.start`, such as
         `turn_detection`. Raises Refused, Disconnected, ClientError if this connection speaks already.
         """
-        start = {"type": "audio.start", "conversation_id": conversation_id, "input": {"rate": input_rate}}
+        start = _frame("audio.start", conversation_id=conversation_id, input={"rate": input_rate})
         if output_rate is not None:
             start["output"] = {"rate": output_rate} | ({"voice": voice} if voice else {})
         spoken = SpokenConversation(self, {"grace_s": self._reconnecting.grace_s} | start | fields)
-        with self._live.speaking(spoken):
+        if self._live.spoken is not None:
+            raise ClientError("this connection already has a spoken conversation")
+        self._live.spoken = spoken
+        try:
             with suppress(Refused):  # there is nothing to continue
                 await self.rejoin(conversation_id)
             await spoken.begin(self.request)
@@ -352,18 +352,21 @@ class Client:
                 yield spoken
             finally:
                 await spoken.end()
+        finally:
+            self._live.spoken = None
 
     async def begin(self, fields: Frame) -> Reply:
         """Send a message of any kind, under its `client_msg_id`; return its reply. Raises Refused, Disconnected."""
         name: str = fields.get("client_msg_id") or uuid.uuid4().hex
         seen = self._live.seen(fields["conversation_id"]) if fields.get("on_busy") == "interrupt" else {}
         frame = {"grace_s": self._reconnecting.grace_s} | seen | fields | {"client_msg_id": name}
-        self._live.expect(frame)
+        self._live.sending[name] = frame
         try:
             await self.request(frame, ref=name)
-            return self._live.begun(name)
+            return self._live.begun[name]
         finally:
-            self._live.settle(name)
+            self._live.sending.pop(name, None)
+            self._live.begun.pop(name, None)
 
     async def request(self, frame: Frame, *, ref: str | None = None) -> Frame:
         """Send a frame and return its answer. Raises Refused, Disconnected.
@@ -387,13 +390,13 @@ class Client:
         """Send a frame that has no answer. It is not repeated if the connection is lost."""
         line = await self._connected()
         with suppress(Disconnected):
-            await line.notify(frame)
+            await line.send(frame)
 
     async def send_audio(self, message: bytes) -> None:
         """Send a binary frame; it is dropped while the connection is lost."""
         if (line := self._line) is not None:
             with suppress(Disconnected):
-                await line.send_audio(message)
+                await line.send(message)
 
     async def open(self, hello: Frame) -> None:
         """Connect for the first time. Raises NotConnected, Refused, Disconnected, OSError."""
@@ -409,12 +412,13 @@ class Client:
             self._live.lost()
             self._watch(lost)
             try:
-                self._set(await self._reopened(lost))
+                line = await self._reopened(lost)
             except ClientError as error:
                 self._give_up(error)
                 return
+            self._set(line)
             self._watch(None)
-            await self._resume_all()
+            await self._resume_all(line)
 
     async def close(self) -> None:
         """End the connection; waiting calls raise."""
@@ -468,72 +472,56 @@ class Client:
             async with asyncio.timeout(self._reconnecting.timeout_s):
                 for delay_s in delays():
                     await asyncio.sleep(delay_s)
-                    if (line := await self._attempt()) is not None:
-                        return line
+                    try:
+                        return await self._opened()
+                    except (NotConnected, OSError):
+                        pass
+                    except Disconnected as again:
+                        if again.final:
+                            raise
+                    except Refused as refused:
+                        if not refused.retryable:
+                            raise
         except TimeoutError:
             pass
         raise lost
 
-    async def _attempt(self) -> ServerConnection | None:
-        try:
-            return await self._opened()
-        except (NotConnected, OSError):
-            return None
-        except Disconnected as lost:
-            if lost.final:
-                raise
-            return None
-        except Refused as refused:
-            if not refused.retryable:
-                raise
-            return None
+    async def _resume_all(self, line: ServerConnection) -> None:
+        """Continue over a new connection. If it is lost, too, the next one tries again."""
+        with suppress(Disconnected):
+            for conversation_id, position in self._live.positions.items():
+                try:
+                    await self._resume(line, conversation_id, position)
+                except Refused as refused:
+                    self._live.fail_in(conversation_id, refused)
+            spoken = self._live.spoken
+            if spoken is not None and spoken.is_active:
+                try:
+                    await spoken.begin(partial(_accepted, line))
+                except Refused as refused:
+                    spoken.fail(refused)
 
-    async def _resume_all(self) -> None:
-        for conversation_id, position in self._live.positions.items():
-            try:
-                if not await self._resumed(conversation_id, position):
-                    await self._send_again(conversation_id)
-            except Disconnected:
-                return  # the next connection tries again
-            except Refused as refused:
-                self._live.fail_in(conversation_id, refused)
-        await self._speak_again()
+    async def _resume(self, line: ServerConnection, conversation_id: str, position: Position) -> None:
+        """Have missed events sent; if the server has them no more, send messages again: it knows them by their ids.
 
-    async def _speak_again(self) -> None:
-        """Continue speaking over the new connection, from what was played of the reply."""
-        spoken, line = self._live.spoken, self._line
-        if spoken is None or not spoken.is_active or line is None:
-            return
-        try:
-            await spoken.begin(lambda start: _accepted(line, start))
-        except Disconnected:
-            pass  # the next connection tries again
-        except Refused as refused:
-            spoken.fail(refused)
-
-    async def _resumed(self, conversation_id: str, position: Position) -> bool:
-        """Resume; return whether the missed events will come. Raises Refused, Disconnected."""
-        if position.holed or self._line is None:
-            return False
-        resume = {"type": "resume", "conversation_id": conversation_id}
-        answer = await _accepted(self._line, resume | {"epoch": position.epoch, "after_seq": position.seq})
-        return bool(answer["type"] == "resumed")
-
-    async def _send_again(self, conversation_id: str) -> None:
-        """Send messages again: the server knows them by their ids, and sends each reply from its beginning.
-
-        A reply that called tools, or that follows calls, fails instead. Raises Refused, Disconnected.
+        Then it sends each reply from its beginning. A reply that called tools, or that follows calls, fails instead.
+        Raises Refused, Disconnected.
         """
+        if not position.holed:
+            place = {"epoch": position.epoch, "after_seq": position.seq}
+            answer = await _accepted(line, _frame("resume", conversation_id=conversation_id, **place))
+            if answer["type"] == "resumed":
+                return
         for reply in self._live.of(conversation_id):
             if reply.sent is None or reply.done is not None:
                 self._live.fail(reply, ClientError("a part of the reply was missed; the history has it"))
-            elif self._line is not None:
-                await _accepted(self._line, reply.sent, ref=reply.sent["client_msg_id"])
+            else:
+                await _accepted(line, reply.sent, ref=reply.sent["client_msg_id"])
 
 
-def _given(**fields: Any) -> Frame:
-    """Return the fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
+def _frame(kind: str, **fields: Any) -> Frame:
+    """Return a frame with the fields that are not None."""
+    return {"type": kind} | {name: value for name, value in fields.items() if value is not None}
 
 
 async def _accepted(line: ServerConnection, frame: Frame, *, ref: str | None = None) -> Frame:
@@ -597,16 +585,17 @@ class LiveReplies:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._sending: dict[str, Frame] = {}  # by client_msg_id
-        self._begun: dict[
-            str, Reply
-        ] = {}  # by client_msg_id: whole replies may come before their sender looks
+        self.sending: dict[str, Frame] = {}
+        """Messages whose senders don't know their outcome, by client_msg_id."""
+        self.begun: dict[str, Reply] = {}
+        """Their replies: whole ones may come before their sender looks."""
         self._replies: dict[str, Reply] = {}  # by turn
         self._positions: dict[str, Position] = {}  # by conversation
-        self._rejoining: set[str] = set()  # refs of requested histories
-        self._followers: list[Follower] = []
+        self.rejoined: dict[str, Reply | None] = {}
+        """Unfinished replies of requested histories, by ref."""
+        self.followers: list[Follower] = []
         self.spoken: SpokenConversation | None = None
-        """The conversation that is spoken."""
+        """The conversation that is spoken: its frames are passed to it."""
 
     @property
     def has_any(self) -> bool:
@@ -617,7 +606,7 @@ class LiveReplies:
     def positions(self) -> dict[str, Position]:
         """Where to resume, by conversation: those that are followed, and those with unfinished replies."""
         positions = dict(self._positions)
-        for follower in self._followers:
+        for follower in self.followers:
             conversation_id, seen = follower.conversation_id, follower.position
             known = positions.get(conversation_id)
             if seen is not None and (known is None or (known.epoch == seen.epoch and seen.seq < known.seq)):
@@ -635,71 +624,21 @@ class LiveReplies:
             return {}
         return {"seen_off": running.off + len(running.text), "seen_turn_id": running.turn_id}
 
-    def expect(self, frame: Frame) -> None:
-        """Note a message that is about to be sent."""
-        self._sending[frame["client_msg_id"]] = frame
-
-    def begun(self, client_msg_id: str) -> Reply:
-        """Return the reply of an accepted message."""
-        return self._begun[client_msg_id]
-
-    def settle(self, client_msg_id: str) -> None:
-        """Note that a message's sender knows its outcome."""
-        self._sending.pop(client_msg_id, None)
-        self._begun.pop(client_msg_id, None)
-
-    @contextmanager
-    def rejoining(self) -> Iterator[str]:
-        """Yield the `ref` with which to request a history that may have an unfinished reply."""
-        ref = uuid.uuid4().hex
-        self._rejoining.add(ref)
-        try:
-            yield ref
-        finally:
-            self._rejoining.discard(ref)
-
-    @contextmanager
-    def following(self, conversation_id: str) -> Iterator[Follower]:
-        """Yield a follower of a conversation."""
-        follower = Follower(conversation_id, uuid.uuid4().hex)
-        self._followers.append(follower)
-        try:
-            yield follower
-        finally:
-            self._followers.remove(follower)
-
-    @contextmanager
-    def speaking(self, spoken: SpokenConversation) -> Iterator[None]:
-        """Pass frames to a spoken conversation. Raises ClientError if the connection has one already."""
-        if self.spoken is not None:
-            raise ClientError("this connection already has a spoken conversation")
-        self.spoken = spoken
-        try:
-            yield
-        finally:
-            self.spoken = None
-
     def lost(self) -> None:
         """Note that the connection is lost; another one may come."""
         if self.spoken is not None:
             self.spoken.lost()
-
-    def rejoined(self, page: Frame) -> Reply | None:
-        """Return the unfinished reply of a history that was requested by `rejoining`, or None."""
-        unfinished = _unfinished(page)
-        return self._replies.get(unfinished["turn_id"]) if unfinished else None
 
     def take(self, frame: Frame) -> None:
         """Take a frame; frames of other clients' replies only count as seen."""
         kind, conversation_id = frame["type"], frame.get("conversation_id", "")
         if kind == "accepted":
             self._accept(frame)
-            self._follow(frame)
-        if kind == "history" and frame.get("ref") in self._rejoining:
-            self._take_up(frame)
+        if kind == "history" and frame.get("ref") in self.rejoined:
+            self.rejoined[frame["ref"]] = self._take_up(frame)
         if position := self._positions.get(conversation_id):
             position.take(frame)
-        for follower in self._followers:
+        for follower in self.followers:
             if follower.conversation_id == conversation_id:
                 follower.take(frame)
         turn_id = frame["turn_id"] if kind in TURN_FRAMES else frame.get("turn_id")
@@ -720,7 +659,7 @@ class LiveReplies:
         """Fail all replies and followers of a conversation."""
         for reply in self.of(conversation_id):
             self.fail(reply, error)
-        for follower in self._followers:
+        for follower in self.followers:
             if follower.conversation_id == conversation_id:
                 follower.fail(error)
 
@@ -728,69 +667,53 @@ class LiveReplies:
         """Fail everything."""
         for reply in list(self._replies.values()):
             self.fail(reply, error)
-        for follower in self._followers:
+        for follower in self.followers:
             follower.fail(error)
         if self.spoken is not None:
             self.spoken.fail(error)
 
     def _accept(self, frame: Frame) -> None:
-        sent = self._sending.get(frame.get("ref", ""))
-        if sent is None:
-            self._accept_spoken(frame)
-            return
-        reply = self._replies.get(frame["turn_id"]) or Reply(self._server, frame, sent=sent)
-        self._replies[reply.turn_id] = self._begun[frame["ref"]] = reply
-        self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
-
-    def _accept_spoken(self, frame: Frame) -> None:
-        """Begin the reply to what was said here: only the speaker's frame has a `ref`."""
-        if (
-            "ref" in frame
-            and self._speaks_in(frame["conversation_id"])
-            and frame["turn_id"] not in self._replies
-        ):
-            self._replies[frame["turn_id"]] = SpokenReply(self._server, frame)
-            self._positions.setdefault(frame["conversation_id"], Position(frame["epoch"], frame["seq"]))
+        """Begin the reply to a message that is being sent, or was spoken here, or one that follows the calls of a reply."""
+        reply, sent = self._replies.get(frame["turn_id"]), self.sending.get(frame.get("ref", ""))
+        if sent is not None:
+            self.begun[frame["ref"]] = reply or self._add(Reply(self._server, frame, sent=sent))
+        elif reply is None and "ref" in frame and self._speaks_in(frame["conversation_id"]):
+            self._add(SpokenReply(self._server, frame))  # only the speaker's frame has a `ref`
+        elif reply is None and (before := self._replies.get(frame.get("follows", ""))) is not None:
+            before.take(self._add(Reply(self._server, frame, sent=None)))
+            self._forget(before)
 
     def _speaks_in(self, conversation_id: str) -> bool:
         return self.spoken is not None and self.spoken.conversation_id == conversation_id
 
-    def _follow(self, frame: Frame) -> None:
-        """Begin the reply of a turn that follows the calls of a reply read here."""
-        before = self._replies.get(frame.get("follows", ""))
-        if before is None or frame["turn_id"] in self._replies:
-            return
-        reply = self._replies[frame["turn_id"]] = Reply(self._server, frame, sent=None)
-        before.take(reply)
-        self._forget(before)
+    def _take_up(self, page: Frame) -> Reply | None:
+        """Take up the unfinished reply of a page, if any: from here on, its frames are passed to it.
 
-    def _take_up(self, page: Frame) -> None:
-        """Take up the unfinished reply of a page: from here on, its frames are passed to it."""
-        message = _unfinished(page)
-        if message is None or message["turn_id"] in self._replies:
-            return
-        ids = {"conversation_id": page["conversation_id"], "turn_id": message["turn_id"]}
-        accepted = ids | {
-            "message_id": message["parent_id"],
-            "epoch": page["epoch"],
-            "seq": page["seq"],
-        }
+        It runs, or its calls are open; queued messages may follow it.
+        """
+        message = next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
+        if message is None:
+            return None
+        if (known := self._replies.get(message["turn_id"])) is not None:
+            return known
+        accepted = {name: page[name] for name in ("conversation_id", "epoch", "seq")}
+        accepted |= {"turn_id": message["turn_id"], "message_id": message["parent_id"]}
         spoken = self._speaks_in(page["conversation_id"])
         reply = SpokenReply(self._server, accepted) if spoken else Reply(self._server, accepted, sent=None)
-        self._replies[message["turn_id"]] = reply
         reply.begin_with(message)
-        self._positions.setdefault(page["conversation_id"], Position(page["epoch"], page["seq"]))
+        return self._add(reply)
+
+    def _add(self, reply: Reply) -> Reply:
+        accepted = reply.accepted
+        self._replies[reply.turn_id] = reply
+        self._positions.setdefault(accepted["conversation_id"], Position(accepted["epoch"], accepted["seq"]))
+        return reply
 
     def _forget(self, reply: Reply) -> None:
         del self._replies[reply.turn_id]
         conversation_id = reply.accepted["conversation_id"]
         if not self.of(conversation_id):
             self._positions.pop(conversation_id, None)
-
-
-def _unfinished(page: Frame) -> Frame | None:
-    """Return the unfinished reply on a page: it runs, or its calls are open; queued messages may follow it."""
-    return next((message for message in reversed(page["messages"]) if _is_unfinished(message)), None)
 
 
 def _is_unfinished(message: Frame) -> bool:
@@ -805,6 +728,7 @@ class Follower:
         self.conversation_id = conversation_id
         self.ref = ref
         self.position: Position | None = None
+        """All events up to it were seen."""
         self._is_begun = False
         self._frames: asyncio.Queue[Frame | ClientError] = asyncio.Queue()
 
@@ -815,10 +739,6 @@ class Follower:
             raise frame
         return frame
 
-    def begin(self, epoch: str, after_seq: int) -> None:
-        """Note that all events up to `after_seq` were seen."""
-        self.position = Position(epoch, after_seq)
-
     def take(self, frame: Frame) -> None:
         """Take a frame. Frames before the answer to the request are skipped: they are in the answer, or come again after it."""
         kind, ref = frame["type"], frame.get("ref")
@@ -826,7 +746,7 @@ class Follower:
         if not self._is_begun or (kind not in _ALWAYS and not (kind in _ANSWERS and ref in (None, self.ref))):
             return
         if kind in {"history", "snapshot"}:
-            self.begin(frame["epoch"], frame["seq"])
+            self.position = Position(frame["epoch"], frame["seq"])
         elif kind in EVENTS and not self._is_next(frame):
             return
         self._frames.put_nowait(frame)

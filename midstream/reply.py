@@ -170,13 +170,18 @@ class Reply:
         """Whether something has come that is not read yet."""
         return not self._frames.empty()
 
+    @property
+    def _ids(self) -> Frame:
+        """The fields that name its turn in a frame."""
+        return {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
+
     async def cancel(self, *, rollback: bool = False) -> Frame:
         """Stop the reply, or its calls; what this client received counts as seen. Return the `cancelled` frame."""
-        frame = {"type": "cancel", "turn_id": self.turn_id, "mode": "rollback" if rollback else "keep"}
-        ids = {"conversation_id": self.accepted["conversation_id"]}
-        return await self._server.request(
-            frame | ids | ({} if self.done else {"seen_off": self.off + len(self.text)})
-        )
+        frame = {"type": "cancel", "mode": "rollback" if rollback else "keep"} | self._ids
+        return await self._server.request(frame | self._seen())
+
+    def _seen(self) -> Frame:
+        return {} if self.done else {"seen_off": self.off + len(self.text)}
 
     async def ack(self) -> None:
         """Acknowledge all that was read so far; it counts for `usage.acked_tokens`."""

@@ -133,24 +133,15 @@ class ServerConnection:
         ref = ref or uuid.uuid4().hex
         answer = self._answers[ref] = asyncio.get_running_loop().create_future()
         try:
-            await self._socket.send(orjson.dumps(frame | {"ref": ref}).decode())
+            await self.send(frame | {"ref": ref})
             return cast("Frame", await answer)
-        except ConnectionClosed as closed:
-            raise _disconnected(closed) from None
         finally:
             del self._answers[ref]
 
-    async def notify(self, frame: Frame) -> None:
-        """Send a frame that has no answer. Raises Disconnected."""
+    async def send(self, message: Frame | bytes) -> None:
+        """Send a frame that has no answer, or a binary one. Raises Disconnected."""
         try:
-            await self._socket.send(orjson.dumps(frame).decode())
-        except ConnectionClosed as closed:
-            raise _disconnected(closed) from None
-
-    async def send_audio(self, message: bytes) -> None:
-        """Send a binary frame. Raises Disconnected."""
-        try:
-            await self._socket.send(message)
+            await self._socket.send(message if isinstance(message, bytes) else orjson.dumps(message).decode())
         except ConnectionClosed as closed:
             raise _disconnected(closed) from None
 

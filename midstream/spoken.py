@@ -79,15 +79,10 @@ class SpokenReply(Reply):
 
         A player reports every 100 to 250 ms, and when a word has ended: sound that was not reported counts as not heard.
         """
-        ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
-        await self._server.notify({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | ids)
+        await self._server.notify({"type": "played", "audio_ms": int(ms + _EPSILON_MS)} | self._ids)
 
-    async def cancel(self, *, rollback: bool = False) -> Frame:
-        """Stop it after the last word that was `played`. Return the `cancelled` frame."""
-        ids = {"conversation_id": self.accepted["conversation_id"], "turn_id": self.turn_id}
-        return await self._server.request(
-            {"type": "cancel", "mode": "rollback" if rollback else "keep"} | ids
-        )
+    def _seen(self) -> Frame:
+        return {}  # a cancel stops it after the last word that was `played`
 
     def spoken(self, ms: float) -> str:
         """Return the text up to the word that is being spoken at this time; all of it at the end, or if no times are known."""
@@ -141,13 +136,6 @@ class Sound:
 SpokenEvent = Speech | Transcript | SpokenReply | Sound | Connection | Refused
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The end of the iteration. `why`: None: another connection speaks in the conversation now."""
-
-    why: ClientError | None
-
-
 class SpokenConversation:
     """A conversation that is spoken over this connection. Iterate it for its events, in order.
 
@@ -167,8 +155,10 @@ class SpokenConversation:
         self._running: dict[str, SpokenReply] = {}  # by turn: those that were accepted and are not done
         self._hidden: set[str] = set()  # turns of those not yielded yet: they may be taken back
         self._sounding: SpokenReply | None = None
-        self._is_active = False
-        self._events: asyncio.Queue[SpokenEvent | _End] = asyncio.Queue()
+        self.is_active = False
+        """Whether it has begun, and continues over each new connection."""
+        self._events: asyncio.Queue[SpokenEvent | None] = asyncio.Queue()  # None ends them
+        self._failure: ClientError | None = None
 
     @property
     def conversation_id(self) -> str:
@@ -184,11 +174,6 @@ class SpokenConversation:
     def is_answering(self) -> bool:
         """Whether a message is being answered, or its reply played."""
         return bool(self._running)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it has begun, and continues over each new connection."""
-        return self._is_active
 
     async def send(self, samples: bytes) -> None:
         """Send the sound of the microphone, in whole samples. It is dropped while the connection is lost."""
@@ -208,21 +193,21 @@ class SpokenConversation:
 
     async def __aiter__(self) -> AsyncIterator[SpokenEvent]:
         """Yield its events. Raises Refused, Disconnected if it can't continue."""
-        while not isinstance(event := await self._events.get(), _End):
+        while (event := await self._events.get()) is not None:
             yield event
-        if event.why is not None:
-            raise event.why
+        if self._failure is not None:
+            raise self._failure
 
     async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
         """Begin to speak, or continue over a new connection. Raises Refused, Disconnected."""
         started = await ask(self._start)
         self._listened_to(started)
-        self._is_active = True
+        self.is_active = True
         self.voice = started.get("voice")
 
     async def end(self) -> None:
         """Stop speaking: a reply that is being played is cut at what was heard. Waits for the server briefly."""
-        self._is_active, stream, self._stream = False, self._stream, None
+        self.is_active, stream, self._stream = False, self._stream, None
         if stream is None:
             return
         with suppress(ClientError, TimeoutError):
@@ -231,7 +216,7 @@ class SpokenConversation:
 
     def lost(self) -> None:
         """Note that the connection is lost: the server does not listen until it begins again."""
-        if self._is_active and self._stream is not None:
+        if self.is_active and self._stream is not None:
             self._events.put_nowait(Connection(is_lost=True))
         self._stream = self._sounding = None
         self._running.clear()
@@ -239,12 +224,14 @@ class SpokenConversation:
 
     def fail(self, error: ClientError) -> None:
         """End the iteration with an error."""
-        self._events.put_nowait(_End(error))
+        self._failure = error
+        self._events.put_nowait(None)
 
     def take_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Take a frame of the server. `reply`: the one that it is about, if known."""
         if frame["type"] == "sound":
-            self._sound(frame)
+            if self._sounding is not None and (sound := self._sounding.take_sound(frame)) is not None:
+                self._events.put_nowait(sound)
         elif frame["type"] == "error":
             self._events.put_nowait(Refused(frame))
         elif frame.get("conversation_id") == self.conversation_id:
@@ -259,7 +246,7 @@ class SpokenConversation:
         """Take `audio.started`, once: a reply may continue right after it."""
         if self._stream is not None:
             return
-        if self._is_active:
+        if self.is_active:
             self._events.put_nowait(Connection(is_lost=False))
         self._stream, self._seq = started["stream"], 0
 
@@ -272,8 +259,8 @@ class SpokenConversation:
             case "transcript":
                 self._events.put_nowait(Transcript(frame["text"], frame["final"], frame["utterance_id"]))
             case "audio.stopped" if frame["reason"] == "elsewhere":
-                self._stream, self._is_active = None, False
-                self._events.put_nowait(_End(None))
+                self._stream, self.is_active = None, False
+                self._events.put_nowait(None)
 
     def _follow(self, reply: SpokenReply, frame: Frame) -> None:
         match frame["type"]:
@@ -287,8 +274,8 @@ class SpokenConversation:
                 self._sounding = reply
                 # A reply that began before the connection was lost had no `accepted` on this one.
                 self._running[reply.turn_id] = reply
-                self._hidden.add(reply.turn_id)
-                self._show(reply)
+                self._hidden.discard(reply.turn_id)
+                self._events.put_nowait(reply)
             case "marks":
                 reply.mark(frame)
             case "done" if not frame.get("removed"):  # its voice failed, or it has no text
@@ -299,10 +286,6 @@ class SpokenConversation:
         if reply.turn_id in self._hidden:
             self._hidden.discard(reply.turn_id)
             self._events.put_nowait(reply)
-
-    def _sound(self, frame: Frame) -> None:
-        if self._sounding is not None and (sound := self._sounding.take_sound(frame)) is not None:
-            self._events.put_nowait(sound)
 
     async def _send_control(self, kind: str) -> None:
         if self._stream is not None:

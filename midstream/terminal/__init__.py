@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import click
 
@@ -30,29 +31,12 @@ import click
     show_default=True,
     help="Keep your lines for the Up key of later chats, in your state folder, readable by you only.",
 )
-def chat(
-    url: str,
-    *,
-    conversation: str | None,
-    client_id: str | None,
-    key: str | None,
-    reconnect_s: float,
-    plain: bool,
-    history: bool,
-) -> None:
+def chat(url: str, **options: Any) -> None:
     """Chat in the terminal; Ctrl-C stops a reply, a second one (or Ctrl-D) leaves, /help lists the commands.
 
     URL is that of the service's page or of its WebSocket, or HOST:PORT. In a pipe each line of the input is a message,
     the output has only the replies, and the exit status says whether all of them are complete.
     """
-    from midstream.terminal.session import ChatOptions, run  # noqa: PLC0415 - the other commands need none of it
+    from midstream.terminal.session import run  # noqa: PLC0415 - the other commands need none of it
 
-    options = ChatOptions(
-        client_id=client_id,
-        key=key,
-        conversation_id=conversation,
-        reconnect_s=reconnect_s,
-        keeps_history=history,
-        is_plain=plain,
-    )
-    sys.exit(asyncio.run(run(url, options)))
+    sys.exit(asyncio.run(run(url, **options)))

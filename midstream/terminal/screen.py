@@ -6,20 +6,14 @@ echoed, so that they do not appear in its text.
 
 from __future__ import annotations
 
-import io
-import os
-import re
-import select
 import signal
 import sys
 import termios
 import tty
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TextIO
 
 from markdown_it import MarkdownIt
 from prompt_toolkit import PromptSession
@@ -27,36 +21,33 @@ from prompt_toolkit.application import get_app_or_none, run_in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import DummyHistory, FileHistory
-from prompt_toolkit.input.typeahead import get_typeahead
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.shortcuts import CompleteStyle
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live_render import LiveRender
 from rich.markdown import Markdown, TableElement
+from rich.segment import SegmentLines
 from rich.table import Table
 from rich.text import Text
 
-from midstream.client import Client
-from midstream.reply import Call, Reply
-from midstream.server_connection import Frame
-from midstream.terminal.texts import call_line, clean, end_text, is_whole, reasoning_text
-from midstream.terminal.user_interface import CallPrompt, Page, PlainPage, UserInterface
+from midstream.terminal.texts import clean
+from midstream.terminal.user_interface import Page, PlainPage, UserInterface
 
 _PROMPT = FormattedText([("bold", "> ")])
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O.|.)")
 
 
 class Screen(UserInterface):
     """The terminal of the process. `history`: the file of typed lines; None: none is kept."""
 
     is_watched = True
+    why_unasked = ""
 
     def __init__(self, *, history: Path | None, is_plain: bool, commands: Sequence[str]) -> None:
         """`commands`: the names that are completed."""
-        self._rows = LiveRows(sys.stdout)
-        self._is_dumb = Console().is_dumb_terminal
-        self._is_plain = is_plain or self._is_dumb
-        self._lines: PromptSession[str] = PromptSession(
+        self._rows = LiveRows(Console())
+        self._is_plain = is_plain or self._rows.console.is_dumb_terminal
+        self._prompts: PromptSession[str] = PromptSession(
             history=DummyHistory() if history is None else FileHistory(str(history)),
             completer=WordCompleter([f"/{name}" for name in commands], sentence=True),
             complete_while_typing=False,
@@ -65,30 +56,19 @@ class Screen(UserInterface):
             prompt_continuation="  ",
         )
         self._questions: PromptSession[str] = PromptSession(key_bindings=_question_keys())
-        self._ahead: deque[str] = deque()  # lines that were typed before a question
-        self._begun = ""  # and the unfinished one
 
     async def line(self) -> str | None:
         """Return the next line; None once the user has left."""
-        if self._ahead:
-            line = self._ahead.popleft()
-            self._write(f"> {clean(line)}\n")
-            return line
-        begun, self._begun = self._begun, ""
         try:
-            return await self._lines.prompt_async(_PROMPT, default=begun, handle_sigint=False)
+            return await self._prompts.prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
             return None
 
-    async def confirm(self, question: str) -> bool:
-        """Return whether the answer is yes."""
-        return (await self._answer(f"{question} [y/n] ") or "").strip().lower() in {"y", "yes"}
-
-    async def answer(self, call_prompt: CallPrompt) -> str | None:
-        """Return the line that was typed for a question about a call. Earlier lines do not count."""
-        if not call_prompt.begun:
-            self._keep_typed()
-        return await self._answer(call_prompt.prompt)
+    async def ask(self, question: str) -> str:
+        """Return the line that was typed for a question; what was typed before is dropped. Raises EOFError if the user left."""
+        clear_typeahead(self._prompts.input)
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        return await self._questions.prompt_async(question, handle_sigint=False)
 
     def clear_input(self) -> bool:
         """Clear the typed line; return whether there was one.
@@ -96,104 +76,52 @@ class Screen(UserInterface):
         While something (also completions) is printed above the prompt, prompt-toolkit restores the terminal's
         own mode: then Ctrl-C is a signal, and not a key.
         """
-        app = self._lines.app
+        app = self._prompts.app
         if not (app.is_running and app.current_buffer.text):
             return False
         app.current_buffer.reset()
         app.invalidate()
         return True
 
+    def page(self, before: str) -> Page:
+        """Return the page for a reply's text."""
+        return PlainPage(clean) if self._is_plain else MarkdownPage(self._rows, before)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While the block lasts, keys are neither echoed nor gathered into lines; Ctrl-C still sends a signal."""
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
+        tty.setcbreak(fd, termios.TCSANOW)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+
     def print_lines(self, *lines: str) -> None:
         """Print the answer to a command."""
-        self._print_rows([row for line in lines for row in self._line(line)])
+        self._print("\n".join(lines))
 
     def note(self, line: str) -> None:
         """Print a note that is not part of the conversation."""
-        self._print_rows(self._line(line, "dim"))
+        self._print(line, "dim")
 
     def fail(self, line: str) -> None:
         """Print a failure."""
-        self._print_rows(self._line(line, "yellow"))
+        self._print(line, "yellow")
 
     def wait(self, line: str) -> None:
         """Show what is waited for, until something else comes; an empty line shows nothing."""
-        if not self._is_dumb:
-            self._rows.show(self._line(line, "dim") if line else [])
+        self._rows.show(Text(clean(line), style="dim"))
 
-    def page(self, before: str) -> Page:
-        """Return the page for a reply's text."""
-        if self._is_plain:
-            return PlainPage(sys.stdout, clean)
-        return MarkdownPage(self._rows, before)
-
-    def show_past(self, message: Frame) -> None:
-        """Show a message of the history."""
-        if message["role"] == "user":
-            first, *more = clean(message["content"]).split("\n")
-            self._write("".join([f"> {first}\n", *(f"  {line}\n" for line in more)]))
-            return
-        if message.get("reasoning"):
-            took = (message["usage"] or {}).get("reasoning_ms")
-            self.note(reasoning_text(None if took is None else took / 1000))
-        self.page("").end(message["content"])
-        for call in message.get("calls", ()):
-            self.note(call_line(Call.of(call)))
-        self.ended(message["status"])
-
-    async def show(self, client: Client, reply: Reply, *, before: str) -> None:
-        """Show a reply to its end, and ask about its calls. Raises Disconnected, ClientError."""
-        with cbreak(sys.stdin.fileno()):
-            await super().show(client, reply, before=before)
-
-    def ended(self, reason: str) -> None:
-        """Print how a reply ended, if it is incomplete."""
-        if not is_whole(reason):
-            self.note(end_text(reason))
-
-    async def _answer(self, words: str) -> str | None:
-        try:
-            return await self._questions.prompt_async(words, handle_sigint=False)
-        except EOFError:
-            return None
-
-    def _keep_typed(self) -> None:
-        """Keep typed keys that were not read yet, for the prompt after the reply."""
-        fd = sys.stdin.fileno()
-        typed = "".join(key.data for key in get_typeahead(self._lines.input)) + _waiting(fd)
-        *lines, rest = re.split(r"[\r\n]", _ESCAPES.sub("", typed))
-        lines = [self._begun + line if at == 0 else line for at, line in enumerate(lines)]
-        self._ahead.extend(_printable(line) for line in lines)
-        self._begun = _printable(rest if lines else self._begun + rest)
-
-    def _line(self, words: str, style: str = "") -> list[str]:
-        """Return the rows of a line of the client's own text."""
-        return rows_of(Text(clean(words), style=style), self._rows.columns)
-
-    def _print_rows(self, rows: list[str]) -> None:
-        self._print_above_prompt(lambda: self._rows.settle(rows))
-
-    def _write(self, text: str) -> None:
-        self._print_above_prompt(lambda: sys.stdout.write(text))
-
-    def _print_above_prompt(self, output: Callable[[], object]) -> None:
-        """Print something, above the prompt if there is one."""
+    def _print(self, words: str, style: str = "") -> None:
+        """Print the client's own text, above the prompt if there is one."""
+        text = Text(clean(words), style=style)
         app = get_app_or_none()
         if app is not None and app.is_running:
-            run_in_terminal(output)
+            run_in_terminal(lambda: self._rows.settle(text))
         else:
-            output()
-            sys.stdout.flush()
-
-
-@contextmanager
-def cbreak(fd: int) -> Iterator[None]:
-    """While the block lasts, keys are neither echoed nor gathered into lines; Ctrl-C still sends a signal."""
-    before = termios.tcgetattr(fd)
-    tty.setcbreak(fd, termios.TCSANOW)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
+            self._rows.settle(text)
 
 
 def _keys() -> KeyBindings:
@@ -217,105 +145,32 @@ def _keys() -> KeyBindings:
 def _question_keys() -> KeyBindings:
     """Ctrl-C stops the reply that asks, as it does while the reply is written."""
     keys = KeyBindings()
-
-    @keys.add("c-c")
-    def _(_: KeyPressEvent) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
+    keys.add("c-c")(lambda _: signal.raise_signal(signal.SIGINT))
     return keys
 
 
-def _waiting(fd: int) -> str:
-    """Return typed keys that were not read."""
-    typed = b""
-    with suppress(OSError):
-        while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 4096)):
-            typed += piece
-    return typed.decode(errors="replace")
-
-
-def _printable(line: str) -> str:
-    return "".join(char for char in line if char.isprintable())
-
-
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-"""Marks around one change: a terminal that knows them shows it at once, others ignore them."""
-
-
-def size_of(stream: TextIO) -> os.terminal_size:
-    """Return the columns and rows of a terminal; 80 by 24 if unknown."""
-    try:
-        size = os.get_terminal_size(stream.fileno())
-    except OSError:
-        return os.terminal_size((80, 24))
-    return size if size.columns and size.lines else os.terminal_size((80, 24))
-
-
 class LiveRows:
-    """Rows that may still change, below those that do not.
+    """Rows at the cursor that may still change, below those that do not; on a dumb terminal there are none."""
 
-    The cursor is after the last live row, or at the beginning of an empty one. If there are more rows than
-    the terminal has, the last are shown: rows that left the screen can't be changed. All settled rows are
-    written, and then belong to the terminal.
-    """
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = LiveRender(Text())
 
-    def __init__(self, stream: TextIO, size: Callable[[], os.terminal_size] | None = None) -> None:
-        self._stream = stream
-        self._size = size or (lambda: size_of(stream))
-        self._shown: list[str] = []
-        self._columns = 0
+    def show(self, text: Text) -> None:
+        """Replace the live rows; of many, the last are shown: rows that left the screen can't be changed."""
+        self.settle(live=text)
 
-    @property
-    def columns(self) -> int:
-        """The cells of a row: one less than the terminal has, which would begin a new row after its last."""
-        return max(1, self._size().columns - 1)
-
-    def show(self, rows: list[str]) -> None:
-        """Replace the live rows. Each is narrower than the terminal."""
-        rows = rows[-max(1, self._size().lines - 1) :]
-        if rows != self._shown:
-            self._write(self._change(rows))
-            self._shown, self._columns = rows, self._size().columns
-
-    def settle(self, rows: list[str], live: list[str] | None = None) -> None:
+    def settle(self, *settled: RenderableType, live: Text | None = None) -> None:
         """Replace the live rows by settled ones, with the new live ones below them."""
-        if rows:
-            self._write(f"{self._change(rows)}\r\n")
-            self._shown = []
-        self.show(live or [])
-
-    def clear(self) -> None:
-        """Remove the live rows."""
-        self.show([])
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
-
-    def _change(self, rows: list[str]) -> str:
-        """Return the output that changes the live rows to `rows`, from the first that differs."""
-        old = self._shown
-        same = next((at for at, (a, b) in enumerate(zip(old, rows, strict=False)) if a != b), None)
-        at = min(len(old), len(rows)) if same is None else same
-        if at == len(old):
-            return ("\r\n" if old and rows[at:] else "") + "\r\n".join(rows[at:])
-        if at == len(old) - 1 < len(rows) and rows[at].startswith(old[at]):
-            return "\r\n".join(
-                [rows[at][len(old[at]) :], *rows[at + 1 :]]
-            )  # it only grew: nothing is rewritten
-        at = max(0, min(at, len(rows) - 1))
-        up = self._height(old[at:]) - 1
-        back = f"\r\x1b[{up}A" if up else "\r"
-        return _BEGIN + back + "\r\n".join(f"{row}\x1b[K" for row in rows[at:]) + "\x1b[J" + _END
-
-    def _height(self, rows: list[str]) -> int:
-        """Return how many rows of the terminal `rows` take now: one that became narrower has wrapped them."""
-        columns = self._size().columns
-        if columns >= self._columns:
-            return len(rows)
-        cells = [cell_len(_STYLE.sub("", row)) for row in rows]
-        return min(sum(max(1, -(-count // columns)) for count in cells), self._size().lines)
+        with self.console as console:  # all is written at once
+            if not console.is_dumb_terminal:
+                console.print(self._live.position_cursor(), end="")
+            for content in settled:
+                console.print(content)
+            if not console.is_dumb_terminal:
+                rows = (live or Text()).wrap(console, console.width)
+                self._live.set_renderable(Text("\n").join(rows[-(console.height - 1) :]))
+                console.print(self._live, end="")
 
 
 _PARSER = (
@@ -370,22 +225,20 @@ class MarkdownPage:
 
     def _settle(self, whole: str, end: int) -> None:
         """Settle the text up to `end`; the rest may still change."""
-        settled: list[str] = []
+        settled: list[RenderableType] = []
         for block in _blocks(whole[self._settled : end]):
-            settled += self._below_a_gap(_rows_of_markdown(block, self._rows.columns))
+            if not self._is_first:
+                settled.append("")
+            settled.append(_markdown(block, self._rows.console))
             self._is_first = False
         self._settled = max(self._settled, end)
-        self._rows.settle(settled, self._live(whole[end:]))
+        self._rows.settle(*settled, live=self._live(whole[end:]))
 
-    def _live(self, text: str) -> list[str]:
-        """Return the rows of the open block; of a long block, those of its end."""
-        if not text.strip():
-            return []
+    def _live(self, text: str) -> Text:
+        """Return the open block; of a long block, its end."""
         skipped = max(0, len(text) // _LIVE_CHARS - 1) * _LIVE_CHARS
-        return self._below_a_gap(rows_of(Text(text[skipped:].strip("\n")), self._rows.columns))
-
-    def _below_a_gap(self, rows: list[str]) -> list[str]:
-        return rows if self._is_first else ["", *rows]
+        live = text[skipped:].strip("\n") if text.strip() else ""
+        return Text(live if self._is_first or not live else f"\n{live}")
 
 
 class _Table(TableElement):
@@ -403,15 +256,7 @@ class _Markdown(Markdown):
     elements = Markdown.elements | {"table_open": _Table}
 
 
-def rows_of(content: RenderableType, columns: int) -> list[str]:
-    """Return the rows of what rich can render; styles end within their row."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=columns)
-    with console.capture() as captured:
-        console.print(content)
-    return [row.rstrip(" ") for row in captured.get().split("\n")[:-1]]
-
-
-def _rows_of_markdown(block: str, columns: int) -> list[str]:
+def _markdown(block: str, console: Console) -> SegmentLines:
     """Return the rows of one block, with its line breaks, and without the empty rows that rich puts around some."""
     markdown = _Markdown("", hyperlinks=False)  # not every terminal shows the address behind a link
     markdown.parsed = _PARSER.parse(block)
@@ -419,9 +264,9 @@ def _rows_of_markdown(block: str, columns: int) -> list[str]:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
-    rows = rows_of(markdown, columns)
-    filled = [at for at, row in enumerate(rows) if _STYLE.sub("", row).strip()]
-    return rows[filled[0] : filled[-1] + 1] if filled else []
+    rows = console.render_lines(markdown, pad=False)
+    filled = [at for at, row in enumerate(rows) if "".join(segment.text for segment in row).strip()]
+    return SegmentLines(rows[filled[0] : filled[-1] + 1] if filled else [], new_lines=True)
 
 
 def _block_lines(text: str) -> list[int]:

@@ -52,14 +52,9 @@ def status_text(status: Status) -> str:
             return ""
 
 
-def is_whole(reason: str) -> bool:
-    """Return whether a reply with this reason, or this status in the history, is complete."""
-    return reason in _WHOLE
-
-
 def end_text(reason: str) -> str:
-    """Return how an incomplete reply ended."""
-    return f"[{_ENDS.get(reason, reason)}]"
+    """Return how a reply with this reason, or this status in the history, ended; empty if it is complete."""
+    return "" if reason in _WHOLE else f"[{_ENDS.get(reason, reason)}]"
 
 
 def kept_up_to(text: str) -> str:
@@ -73,9 +68,10 @@ def quoted(title: str) -> str:
     return f"“{line if len(line) <= TITLE_CHARS else f'{line[:TITLE_CHARS]}…'}”"
 
 
-def messages(count: int) -> str:
-    """Return the number of messages in words."""
-    return "1 message" if count == 1 else f"{count} messages"
+def facts(row: Frame, now_ms: float) -> str:
+    """Return the size and the age of a listed conversation."""
+    count = row["messages"]
+    return f"{count} message{'' if count == 1 else 's'}, {ago(row['updated_at'], now_ms)}"
 
 
 def ago(then_ms: int, now_ms: float) -> str:
@@ -105,10 +101,10 @@ def permission(call: Call) -> str:
     return f"Allow {escaped(call.name)} {escaped(call.args)}? [y/n] "
 
 
-def tool_lines(ready: Frame) -> list[str]:
-    """Return the server's tools, a line each."""
-    tools = ready.get("tools") or ()
-    return [_tool_line(tool) for tool in tools] or ["This service has no tools."]
+def tool_line(tool: Frame) -> str:
+    """Return one of the server's tools."""
+    approval_note = " (asks first)" if tool["approval"] == "always" else ""
+    return f"{escaped(tool['name'])}{approval_note}: {_line(tool['description'])}"
 
 
 def model_named(ready: Frame, name: str) -> Frame:
@@ -119,8 +115,7 @@ def model_named(ready: Frame, name: str) -> Frame:
 
 def requested_model(done: Frame) -> str | None:
     """Return the model to request again after a reply: the one requested for it, even if a fallback wrote it."""
-    model_row: str | None = done.get("requested_model") or done.get("model")
-    return model_row
+    return done.get("requested_model") or done.get("model")
 
 
 def offered_tools(ready: Frame, model: str | None) -> list[Frame]:
@@ -129,11 +124,6 @@ def offered_tools(ready: Frame, model: str | None) -> list[Frame]:
     if not {"tools", "tools.auto"} & set(model_row.get("features", ())):
         return []
     return [{"name": tool["name"], "where": "server"} for tool in ready.get("tools") or ()][:MAX_TOOLS]
-
-
-def _tool_line(tool: Frame) -> str:
-    approval_note = " (asks first)" if tool["approval"] == "always" else ""
-    return f"{escaped(tool['name'])}{approval_note}: {_line(tool['description'])}"
 
 
 def _state(call: Call) -> str:

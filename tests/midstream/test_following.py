@@ -46,7 +46,7 @@ def test_what_comes_behind_a_hole_waits_until_that_is_filled() -> None:
 
 def test_nothing_comes_before_the_answer_to_what_was_asked() -> None:
     follower = Follower("c", "own")
-    follower.begin("e", 4)
+    follower.position = Position("e", 4)
     for frame in (delta(9), {"type": "resumed", "ref": "own"}, delta(5)):
         follower.take(frame)
     assert pending_events(follower) == ["resumed", 5]

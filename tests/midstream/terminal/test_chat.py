@@ -207,8 +207,8 @@ async def test_an_unknown_command_is_answered_here(running: InProcessService, tm
         await terminal.says("/hlep")
         await terminal.shows("did you mean /help?")
         await terminal.prompts()
-        terminal.types("/re\t\t")
-        await terminal.shows("/rename")
+        terminal.types("/re\t")
+        await terminal.shows("/retry")
         terminal.types(CTRL_C)
         await leaves(terminal)
     assert running.engine.requests == []
@@ -453,7 +453,6 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(
 ) -> None:
     tooled.engine.script([Call("ask_pay")])
     tooled.engine.script(["So be it."])
-    tooled.engine.script(["You said something."])
     async with chatting(tooled.url, tmp_path) as terminal:
         await terminal.prompts()
         terminal.types(f"Pay.{ENTER}y{ENTER}")
@@ -461,8 +460,7 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(
         terminal.enters("n")
         await terminal.shows("[ask_pay {}: not allowed]")
         await terminal.shows("So be it.")
-        await terminal.shows("You said something.")
-    assert tooled.engine.requests[-1].messages[-1].content == "y"
+        await leaves(terminal)
 
 
 async def test_an_approval_waits_for_who_comes_back_and_ctrl_c_gives_the_call_up(

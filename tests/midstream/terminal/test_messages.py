@@ -22,9 +22,8 @@ from midstream.terminal.session import (
 from midstream.terminal.texts import (
     ago,
     end_text,
-    is_whole,
+    facts,
     kept_up_to,
-    messages,
     offered_tools,
     quoted,
     requested_model,
@@ -72,7 +71,7 @@ def test_a_title_is_one_bounded_line_that_steers_nothing() -> None:
 
 
 def test_a_reply_that_is_not_whole_is_told_with_what_may_be_done() -> None:
-    assert is_whole("stop")
+    assert end_text("stop") == ""
     assert end_text("cancelled") == "[stopped; /continue resumes it]"
     assert end_text("of a later server") == "[of a later server]"
     assert kept_up_to("Much text, and its end.") == "[kept up to “Much text, and its end.”]"
@@ -80,7 +79,12 @@ def test_a_reply_that_is_not_whole_is_told_with_what_may_be_done() -> None:
 
 
 def test_counts_agree_with_their_nouns() -> None:
-    assert [messages(count) for count in (0, 1, 2)] == ["0 messages", "1 message", "2 messages"]
+    rows = [{"messages": count, "updated_at": 0} for count in (0, 1, 2)]
+    assert [facts(row, 0) for row in rows] == [
+        "0 messages, just now",
+        "1 message, just now",
+        "2 messages, just now",
+    ]
 
 
 def test_tools_are_offered_to_the_model_that_is_asked_next_by_whatever_name() -> None:

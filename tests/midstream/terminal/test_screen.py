@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 
 import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from midstream.terminal.screen import LiveRows, MarkdownPage
 
-ROWS = some.lists(some.text("ab\x1b[1m".replace("\x1b[1m", "c"), max_size=9), max_size=6)
+ROWS = some.lists(some.text("abc", max_size=9), max_size=6)
 
 
 class Terminal:
@@ -22,16 +22,14 @@ class Terminal:
 
     def __init__(self) -> None:
         self.display = pyte.HistoryScreen(10, 5, history=1000, ratio=0.1)
+        self.display.set_mode(pyte.modes.LNM)  # a line feed goes to the beginning of the next line
         self._stream = pyte.Stream(self.display)
         self.written = io.StringIO()
-        self.rows = LiveRows(self.written, self.size)
-
-    def size(self) -> os.terminal_size:
-        return os.terminal_size((self.display.columns, self.display.lines))
+        self.rows = LiveRows(Console(file=self.written, force_terminal=True, width=10, height=5))
 
     def shown(self) -> list[str]:
         """All rows down to the cursor, those too that left the screen."""
-        self._stream.feed(self.written.getvalue().replace("\x1b[?2026h", "").replace("\x1b[?2026l", ""))
+        self._stream.feed(self.written.getvalue())
         self.written.seek(0)
         self.written.truncate()
         above = ["".join(row[at].data for at in range(10)) for row in self.display.history.top]
@@ -44,34 +42,21 @@ def test_settled_rows_are_shown_once_and_live_ones_below_them(steps: list[tuple[
     settled: list[str] = []
     for rows, for_good in steps:
         if for_good:
-            terminal.rows.settle(rows)
+            terminal.rows.settle(*map(Text, rows))
             settled += rows
             live: list[str] = []
         else:
-            terminal.rows.show(rows)
+            terminal.rows.show(Text("\n".join(rows)))
             live = rows[-4:]
         assert terminal.shown() == [*settled, *(live or [""])]
 
 
-def test_a_row_that_grows_is_not_written_anew() -> None:
+def test_live_rows_that_are_too_long_are_wrapped_and_removed_with_their_wraps() -> None:
     terminal = Terminal()
-    terminal.rows.show(["One", "two"])
-    terminal.shown()
-    terminal.rows.show(["One", "two th"])
-    assert terminal.written.getvalue() == " th"
-
-
-@pytest.mark.parametrize("columns", [3, 5])
-def test_a_terminal_that_became_narrower_has_broken_the_rows(columns: int) -> None:
-    """They take more rows than were written, and are found all the same."""
-    written = io.StringIO()
-    size = os.terminal_size((10, 5))
-    rows = LiveRows(written, lambda: size)
-    rows.show(["12345678"])
-    size = os.terminal_size((columns, 5))
-    rows.show(["x"])
-    up = -(-8 // columns) - 1
-    assert f"\r\x1b[{up}A" in written.getvalue()
+    terminal.rows.show(Text("one two three four"))
+    assert terminal.shown() == ["one two", "three four"]
+    terminal.rows.settle(Text("Done."))
+    assert terminal.shown() == ["Done.", ""]
 
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -95,13 +80,18 @@ class Rows(LiveRows):
     """What is settled, and what may still change."""
 
     def __init__(self, columns: int = 60) -> None:
-        super().__init__(io.StringIO(), lambda: os.terminal_size((columns + 1, 24)))
+        super().__init__(Console(file=io.StringIO(), force_terminal=True, width=columns))
         self.settled: list[str] = []
         self.live: list[str] = []
 
-    def settle(self, rows: list[str], live: list[str] | None = None) -> None:
-        self.settled += [STYLE.sub("", row).rstrip() for row in rows]
-        self.live = [STYLE.sub("", row) for row in live or []]
+    def settle(self, *settled: RenderableType, live: Text | None = None) -> None:
+        self.settled += [row for content in settled for row in self._printed(content)]
+        self.live = self._printed(live) if live else []
+
+    def _printed(self, content: RenderableType) -> list[str]:
+        with self.console.capture() as captured:
+            self.console.print(content)
+        return [row.rstrip() for row in STYLE.sub("", captured.get()).split("\n")[:-1]]
 
 
 def page(columns: int = 60, before: str = "") -> tuple[MarkdownPage, Rows]:
@@ -125,21 +115,6 @@ def test_however_a_text_is_cut_into_pieces_it_ends_the_same(blocks: list[str], d
         made.show(text[:cut])
     made.end(text)
     assert rows.settled == whole(text)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    blocks=some.lists(some.sampled_from(BLOCKS), min_size=1, max_size=5),
-    columns=some.integers(30, 100),
-    data=some.data(),
-)
-def test_live_rows_are_narrower_than_the_terminal(
-    blocks: list[str], columns: int, data: some.DataObject
-) -> None:
-    text = "\n".join(blocks)
-    made, rows = page(columns)
-    made.show(text[: data.draw(some.integers(0, len(text)))])
-    assert [row for row in rows.live if cell_len(row) > columns] == []
 
 
 def test_a_block_is_final_once_another_one_begins() -> None:
