@@ -31,7 +31,7 @@ ANSWERS = {
     "rules of its own": "Refused: custom masks",
     "of other layers": "Refused: shared keys and values",
     "can't be served": "Refused: unusual use of the cache",
-    "untried": "Known only once weights are loaded",
+    "untried": "Decided only after the weights are loaded",
 }
 """The beginning of each item, by what a refusal says."""
 
@@ -69,7 +69,7 @@ def listed() -> str:
         words = answer(config_class)
         if words is not None:
             found[words].add(config_class.model_type)
-    head = f"With transformers {transformers.__version__}, by the `model_type` of `config.json`:\n"
+    head = f"Results with transformers {transformers.__version__}, listed by the `model_type` in `config.json`:\n"
     return "\n".join([head, *(_item(words, types) for words, types in found.items() if types)])
 
 
