@@ -18,8 +18,8 @@ import { sessionStorage } from "./settings/storage.js";
 import { Talking } from "./talking.js";
 import { Translating } from "./translating.js";
 import { MessageJump } from "./transcript/message-jump.js";
-import { Transcripts } from "./transcript/transcripts.js";
-import { MOST_IMAGES } from "./writing/attached-images.js";
+import { Transcripts } from "./transcript/transcript.js";
+import { MOST_IMAGES } from "./writing/attachments.js";
 import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */

@@ -1,5 +1,3 @@
-import { addressOf, conversationAt } from "./conversations/address.js";
-
 const LAST_KEY = "midstream.conversation";
 
 /** Decides which conversation is shown: the one in the address, the one that the user chose, or a new one. */
@@ -10,7 +8,7 @@ export class Navigation {
    * @param {object} parts
    * @param {import("../client/chat-client.js").ChatClient} parts.client
    * @param {Storage | null} parts.storage  keeps which one was shown last
-   * @param {import("./transcript/transcripts.js").Transcripts} parts.transcripts
+   * @param {import("./transcript/transcript.js").Transcripts} parts.transcripts
    * @param {import("./screen.js").Screen} parts.screen
    * @param {import("./writing/composer.js").Composer} parts.composer
    * @param {import("./writing/drafts.js").Drafts} parts.drafts
@@ -67,4 +65,18 @@ export class Navigation {
 /** The conversation to begin with: the one in the address, else the one that was shown last; null if there is none. @param {Storage | null} storage */
 export function shownLast(storage) {
   return conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
+}
+
+/** The address of a conversation within the page: `#/` and its id. */
+
+const ADDRESS = /^#\/([A-Za-z0-9._:-]{1,128})$/;
+
+/** @param {string} conversationId */
+export function addressOf(conversationId) {
+  return `#/${conversationId}`;
+}
+
+/** The conversation that an address names; null where it names none. @param {string} hash */
+export function conversationAt(hash) {
+  return ADDRESS.exec(hash)?.[1] ?? null;
 }

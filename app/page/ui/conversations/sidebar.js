@@ -1,9 +1,10 @@
-import { part } from "../elements/dom.js";
-import { Drawer } from "../elements/drawer.js";
-import { ConversationList } from "./conversation-list.js";
+import { part, element } from "../elements/dom.js";
 import { SearchBox } from "./search-box.js";
 import { titleInWords } from "../words/languages.js";
 import { t } from "../words/translate.js";
+import { iconButton, icon } from "../elements/icons.js";
+import { addressOf } from "../navigation.js";
+import { editTitle } from "./title-field.js";
 
 /** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
 
@@ -131,7 +132,7 @@ export class Sidebar {
     return { id, title: title || NEW_TITLE, running: this.#parts.client.repliesOf(id).length > 0 };
   }
 
-  /** Deletes a conversation, if the user says so once more. @param {import("./conversation-list.js").Entry} entry */
+  /** Deletes a conversation, if the user says so once more. @param {Entry} entry */
   #delete({ id, title }) {
     const dialog = part("confirm", HTMLDialogElement);
     part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be deleted permanently.", { title });
@@ -147,5 +148,132 @@ export class Sidebar {
   async #answered(request) {
     await this.#parts.notices.answer(request);
     this.#parts.onChange();
+  }
+}
+
+/** @typedef {{id: string, title: string, running: boolean}} Entry */
+/**
+ * @typedef {object} ListActions
+ * @property {(entry: Entry) => void} onDelete
+ * @property {(entry: Entry, title: string) => void} onRename
+ * @property {() => void} onMore                              older conversations are asked for
+ */
+
+/** The list of conversations: links to switch (so the browser's history works), and buttons to rename and delete. */
+class ConversationList {
+  #root = part("conversations", HTMLUListElement);
+  #more = part("more", HTMLButtonElement);
+  #actions;
+  #shown = "";
+  /** Whether a title is being edited; the list does not change meanwhile. */
+  #renaming = false;
+
+  /** @param {ListActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#more.addEventListener("click", actions.onMore);
+  }
+
+  /**
+   * @param {Entry[]} entries
+   * @param {{current: string, hasMore: boolean}} state
+   */
+  show(entries, { current, hasMore }) {
+    this.#more.hidden = !hasMore;
+    const key = JSON.stringify([entries, current]);
+    if (key === this.#shown || this.#renaming) return;
+    this.#shown = key;
+    const focused = focusedAddress();
+    this.#root.replaceChildren(...entries.map((entry) => this.#row(entry, entry.id === current)));
+    if (focused !== null) refocus(this.#root, focused);
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {boolean} current
+   */
+  #row(entry, current) {
+    const link = element("a", { href: addressOf(entry.id), "aria-current": current ? "page" : null, dir: "auto" });
+    link.append(element("span", { class: "name", text: entry.title }));
+    if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": t("A reply is running") }));
+    const row = element("li", {}, link);
+    const { title } = entry;
+    const rename = iconButton("edit", t("Rename “{title}”", { title }), { onclick: () => this.#rename(entry, link) });
+    const remove = iconButton("trash", t("Delete “{title}”", { title }), { onclick: () => this.#actions.onDelete(entry) });
+    row.append(element("span", { class: "row-tools" }, rename, remove));
+    return row;
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {HTMLElement} link
+   */
+  #rename(entry, link) {
+    if (this.#renaming) return;
+    this.#renaming = true;
+    const onClose = (/** @type {string | null} */ title) => {
+      this.#renaming = false;
+      this.#shown = ""; // the next `show` shows what came meanwhile
+      if (title !== null) this.#actions.onRename(entry, title);
+    };
+    editTitle(link, entry.title, { focus: link, onClose });
+  }
+}
+
+function focusedAddress() {
+  const focused = document.activeElement;
+  return focused instanceof HTMLAnchorElement ? focused.getAttribute("href") : null;
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {string} address
+ */
+function refocus(root, address) {
+  const link = [...root.querySelectorAll("a")].find((candidate) => candidate.getAttribute("href") === address);
+  link?.focus();
+}
+
+const narrow = matchMedia("(max-width: 52rem)");
+
+/** The sidebar. On narrow screens it is a drawer, hidden and out of the tab order until it is opened. */
+class Drawer {
+  #sidebar = part("sidebar", HTMLElement);
+  #chat = part("chat", HTMLElement);
+  #scrim = part("scrim", HTMLElement);
+  #opener = part("open-sidebar", HTMLButtonElement);
+  #closer = part("close-sidebar", HTMLButtonElement);
+  #open = false;
+
+  constructor() {
+    this.#closer.append(icon("close"));
+    this.#opener.addEventListener("click", () => this.#set(true));
+    this.#closer.addEventListener("click", () => this.#set(false));
+    this.#scrim.addEventListener("click", () => this.#set(false));
+    narrow.addEventListener("change", () => this.#apply());
+    this.#apply();
+  }
+
+  /** Closes the drawer. False if it was not open. */
+  close() {
+    if (!this.#open) return false;
+    this.#set(false);
+    return true;
+  }
+
+  /** @param {boolean} open */
+  #set(open) {
+    this.#open = open;
+    this.#apply();
+    (open ? this.#closer : this.#opener).focus();
+  }
+
+  #apply() {
+    const shown = narrow.matches && this.#open;
+    this.#open = shown;
+    document.documentElement.classList.toggle("drawer-open", shown);
+    this.#opener.setAttribute("aria-expanded", String(shown));
+    this.#sidebar.inert = narrow.matches && !shown;
+    this.#chat.inert = shown;
   }
 }

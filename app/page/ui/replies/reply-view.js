@@ -6,7 +6,7 @@ import { Columns } from "./columns.js";
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { icon, iconButton } from "../elements/icons.js";
-import { failureView } from "../elements/failure-view.js";
+import { failureView } from "../elements/words.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";

@@ -1,4 +1,4 @@
-import { PAGE, readOlder } from "./pages.js";
+import { PAGE, readOlder } from "./older-pages.js";
 import { t } from "../words/translate.js";
 
 /** The most pages of older messages that are read to find a message. */

@@ -1,5 +1,6 @@
 import { ReplyState } from "../../client/reply.js";
 import { Arrangement } from "./arrangement.js";
+import { randomId } from "../../client/identity.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Message} Message */
@@ -126,4 +127,36 @@ export class Transcript {
 /** @param {Reply | undefined} reply @returns {string | null} */
 function requestedModel(reply) {
   return reply?.done?.requested_model ?? reply?.done?.model ?? null;
+}
+
+/** The transcripts of the conversations of this visit. */
+export class Transcripts {
+  /** @type {Map<string, Transcript>} */
+  #byConversation = new Map();
+  /** @type {Transcript | null} The newest conversation that was begun here. */ #fresh = null;
+
+  /** @param {string} conversationId */
+  of(conversationId) {
+    let transcript = this.#byConversation.get(conversationId);
+    if (transcript === undefined) {
+      transcript = new Transcript(conversationId);
+      this.#byConversation.set(conversationId, transcript);
+    }
+    return transcript;
+  }
+
+  /** The transcript of an empty conversation: the last one, with its draft, if it is still empty. */
+  fresh() {
+    if (this.#fresh === null || this.#fresh.items().length > 0) {
+      this.#fresh = this.of(randomId());
+      this.#fresh.empty();
+    }
+    return this.#fresh;
+  }
+
+  /** @param {string} conversationId */
+  forget(conversationId) {
+    this.#byConversation.delete(conversationId);
+    if (this.#fresh?.conversationId === conversationId) this.#fresh = null;
+  }
 }

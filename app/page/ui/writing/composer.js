@@ -1,8 +1,7 @@
 import { part } from "../elements/dom.js";
 import { joined } from "./attached-text.js";
 import { Attachments } from "./attachments.js";
-import { SizeNote, textOf } from "./size-note.js";
-import { isSubmit } from "./typing.js";
+import { SizeNote, textOf, isSubmit } from "./size-note.js";
 import { t } from "../words/translate.js";
 
 /** On a touch screen the focus would open a keyboard over the reply. */
@@ -28,7 +27,7 @@ export class Composer {
    * @param {import("./drafts.js").Drafts} actions.drafts
    * @param {() => string} actions.current  the id of the conversation that is shown
    * @param {import("./attachments.js").ImagePlace} actions.images
-   * @param {() => import("./message-size.js").Limits | null} actions.limits
+   * @param {() => import("./size-note.js").Limits | null} actions.limits
    */
   constructor(actions) {
     this.#actions = actions;
