@@ -10,7 +10,7 @@ UNDER_WAY = ".reply[aria-busy=true]"
 CONNECTED = "#connection[data-state=connected]"
 PACE = """
     async (pace) => {
-      const { conversationAt } = await import("/static/ui/navigation.js");
+      const { conversationAt } = await import("/static/ui/conversations/address.js");
       const chosen = [[conversationAt(location.hash), { pace }]];
       localStorage.setItem("midstream.conversation-settings", JSON.stringify(chosen));
     }

@@ -1,5 +1,5 @@
 import { ReplyState } from "../client/reply.js";
-import { addressOf } from "./navigation.js";
+import { addressOf } from "./conversations/address.js";
 import { part, element } from "./elements/dom.js";
 import { spoken } from "./markdown/speech.js";
 import { splitThought } from "./replies/thoughts.js";

@@ -2,7 +2,7 @@ import { copyButton } from "../elements/copy-button.js";
 import { part } from "../elements/dom.js";
 import { t } from "../words/translate.js";
 import { editTitle } from "./title-field.js";
-import { pagesOf } from "../transcript/older-pages.js";
+import { pagesOf } from "../transcript/transcript.js";
 
 /** The menu of the shown conversation: renames, shares, exports and prints it. */
 export class ConversationActions {

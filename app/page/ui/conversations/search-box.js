@@ -1,6 +1,6 @@
 import { dropCodePoints, takeCodePoints } from "../../client/code-points.js";
 import { element, part } from "../elements/dom.js";
-import { addressOf } from "../navigation.js";
+import { addressOf } from "./address.js";
 import { titleInWords } from "../words/languages.js";
 import { t } from "../words/translate.js";
 

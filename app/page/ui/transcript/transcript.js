@@ -89,6 +89,22 @@ export class Transcript {
     this.#messages = [...messages, ...this.#messages];
   }
 
+  /**
+   * Reads older messages until `enough`, or until there are no more. Raises ChatError.
+   * @param {import("../../client/chat-client.js").ChatClient} client
+   * @param {() => boolean} enough  asked before each further page
+   */
+  async readOlder(client, enough) {
+    let { oldest: before } = this;
+    if (!this.hasMore) return;
+    for await (const page of pagesOf(client, { conversationId: this.conversationId, before })) {
+      if (this.oldest !== before) return; // Another branch may be shown by now.
+      this.prepend(page);
+      if (enough()) return;
+      before = this.oldest;
+    }
+  }
+
   /** Removes an exchange that was rolled back. @param {string} turnId */
   remove(turnId) {
     this.#messages = this.#messages.filter((message) => message.turn_id !== turnId);
@@ -127,6 +143,26 @@ export class Transcript {
 /** @param {Reply | undefined} reply @returns {string | null} */
 function requestedModel(reply) {
   return reply?.done?.requested_model ?? reply?.done?.model ?? null;
+}
+
+/** Messages of a page: the most that the service gives. */
+export const PAGE = 200;
+
+/**
+ * Pages of a conversation's history, newest first, until there are no older ones. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {object} options
+ * @param {string} options.conversationId
+ * @param {string} [options.before]  a message, for the pages before it; without it, from the end of the active branch
+ * @returns {AsyncGenerator<History, void, void>}
+ */
+export async function* pagesOf(client, { conversationId, before }) {
+  for (;;) {
+    const page = await client.history({ conversationId, before, limit: PAGE });
+    yield page;
+    if (!page.has_more || page.messages.length === 0) return;
+    before = page.messages[0].message_id;
+  }
 }
 
 /** The transcripts of the conversations of this visit. */
