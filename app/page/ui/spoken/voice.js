@@ -52,7 +52,7 @@ export class Voice {
 
   /** Whether it can begin without a click of the user, as after a reload. */
   canPlay() {
-    return this.#playback.player.canPlay();
+    return this.#playback.canPlay();
   }
 
   /** Asks for the microphone, and begins. `onEnd` is called with what went wrong. */
@@ -60,7 +60,7 @@ export class Voice {
     const { client } = this.#parts;
     const { signal } = this.#listeners;
     client.addEventListener("speech", (event) => this.#take(/** @type {CustomEvent} */ (event).detail), { signal });
-    client.addEventListener("sound", (event) => this.#playback.player.take(/** @type {CustomEvent} */ (event).detail), { signal });
+    client.addEventListener("sound", (event) => this.#playback.take(/** @type {CustomEvent} */ (event).detail), { signal });
     client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
     client.addEventListener("connection", () => this.#onConnection(), { signal });
     client.addEventListener("ready", () => void this.#begin(), { signal });
@@ -91,7 +91,7 @@ export class Voice {
    * @returns {{seenOff: number | undefined} | null}
    */
   cut(reply) {
-    if (reply.turnId === null || reply.turnId !== this.#playback.player.turnId) return null;
+    if (reply.turnId === null || reply.turnId !== this.#playback.turnId) return null;
     return this.#cut();
   }
 
@@ -161,7 +161,7 @@ export class Voice {
     this.#left = Infinity;
     this.#bar.hear("", false);
     this.#bar.showState("hearing");
-    if (this.#playback.player.turnId === null) return;
+    if (this.#playback.turnId === null) return;
     this.#parts.client.cancel({ conversationId: this.conversationId, ...this.#cut() }).catch(lostIsWell);
     this.#bar.showState("hearing");
   }
@@ -190,15 +190,15 @@ export class Voice {
       case "marks":
         return this.#playback.mark(frame);
       case "speech":
-        this.#playback.player.duck(frame.state === "started");
+        this.#playback.duck(frame.state === "started");
         if (frame.state === "started") {
-          this.#over = this.#playback.player.turnId !== null;
+          this.#over = this.#playback.turnId !== null;
           this.#bar.hear("", false);
         }
         return this.#bar.showState(frame.state === "started" ? "hearing" : "understanding");
       case "transcript":
         this.#bar.hear(frame.text, frame.final);
-        if (frame.final && (frame.text === "" || this.#playback.player.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
+        if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
         return;
       case "audio.stopped":
         if (frame.reason === "elsewhere") this.#fail("elsewhere");
@@ -208,8 +208,8 @@ export class Voice {
   /** Takes a change of a reply. @param {import("../../client/reply.js").Reply} reply */
   #look(reply) {
     if (reply.conversationId !== this.conversationId || reply.open || reply.done?.removed === true) return;
-    if (reply.turnId !== null && reply.turnId === this.#playback.player.turnId) this.#silence();
-    else if (this.#playback.player.turnId === null && reply.own === false) this.#rest();
+    if (reply.turnId !== null && reply.turnId === this.#playback.turnId) this.#silence();
+    else if (this.#playback.turnId === null && reply.own === false) this.#rest();
   }
 
   #silence() {
@@ -220,7 +220,7 @@ export class Voice {
   /** @param {"nothing"} [why] */
   #rest(why) {
     if (this.#stream === 0) return;
-    if (this.#playback.player.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
+    if (this.#playback.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
     this.#bar.showState(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
   }
 
