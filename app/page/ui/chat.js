@@ -133,7 +133,12 @@ export class Chat {
     this.#authentication = new Authentication({ client, credentials, notices, onLeave: () => this.#forgetAll() });
     new ConnectionView({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
-    this.#listenToUser();
+    addEventListener("hashchange", () => this.#onAddress());
+    document.addEventListener("keydown", (event) => this.#onKey(event));
+    part("skip", HTMLAnchorElement).addEventListener("click", (event) => {
+      event.preventDefault(); // following the link would replace the conversation's address by its own fragment
+      this.#composer.focus();
+    });
   }
 
   /** Connects, and shows the conversation in the address, else the last one. */
@@ -164,12 +169,6 @@ export class Chat {
         this.#screen.ask();
       });
     }
-  }
-
-  #listenToUser() {
-    addEventListener("hashchange", () => this.#onAddress());
-    part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    document.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
   /** @param {import("../client/frames.js").Ready} frame */
@@ -291,13 +290,6 @@ export class Chat {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
     if (document.querySelector("dialog[open], :popover-open") !== null || this.#sidebar.close()) return;
     if (this.#screen.running.length > 0) this.#composer.stop();
-  }
-
-  /** @param {Event} event */
-  #skip(event) {
-    // Following the link would replace the conversation's address by its own fragment.
-    event.preventDefault();
-    this.#composer.focus();
   }
 
   /** Takes that another model may be asked now, which has other features. */

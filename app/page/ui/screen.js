@@ -118,7 +118,9 @@ export class Screen {
   show() {
     const items = this.current.items();
     this.#welcome.hidden = items.length > 0 || !this.current.loaded;
-    const title = this.#wordsFor(this.current, items.length);
+    const { conversationId, beginning } = this.current;
+    // From the list, else its beginning, if that is here.
+    const title = this.#parts.titleOf(conversationId) || beginning || (items.length > 0 ? UNKNOWN_TITLE : NEW_TITLE);
     this.title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.
     this.#parts.onShown(items.length > 0 ? title : null);
@@ -161,14 +163,5 @@ export class Screen {
     if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
     else this.#failed.delete(transcript);
     this.show();
-  }
-
-  /**
-   * The conversation's title in words: from the list, else its beginning, if that is here.
-   * @param {Transcript} transcript
-   * @param {number} count
-   */
-  #wordsFor({ conversationId, beginning }, count) {
-    return this.#parts.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
   }
 }

@@ -48,11 +48,6 @@ export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {
   return LATER.has(code) ? `${words} ${again(retryAfterMs ?? ms ?? null)}` : words;
 }
 
-/** The service's own words and the code, for users who report them. @param {Failure} failure */
-function detailOf({ code, message }) {
-  return `${message} (${code})`;
-}
-
 /** Whether the message has to be changed to succeed. @param {Failure} failure */
 export function isHopeless({ code }) {
   return HOPELESS.has(code);
@@ -86,8 +81,8 @@ export function failureView(failure) {
   return element("div", { class: "failure" }, element("span", { text: wordsFor(failure) }), " ", detailView(failure));
 }
 
-/** @param {Failure} failure */
+/** The service's own words and the code, for users who report them. @param {Failure} failure */
 export function detailView(failure) {
-  const detail = element("span", { class: "detail-text", text: detailOf(failure) });
+  const detail = element("span", { class: "detail-text", text: `${failure.message} (${failure.code})` });
   return element("details", { class: "detail" }, element("summary", { text: t("Details") }), detail);
 }

@@ -68,8 +68,11 @@ export class Interpreter {
     if (words.trim() === "" && this.#reply === null) return 0;
     if (words === "") return 0;
     this.#held = false;
-    if (this.#reply === null) this.#begin();
-    else this.#updateBar();
+    if (this.#reply !== null) this.#updateBar();
+    else {
+      const { client, conversationId, model } = this.#parts;
+      this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
+    }
     this.#source += all ? `${words}\n` : words;
     void this.#grow();
     return words.length;
@@ -79,11 +82,6 @@ export class Interpreter {
     this.#listeners.abort();
     if (!this.#growing) this.#giveBack(); // else all of it is on its way
     this.#bar.remove();
-  }
-
-  #begin() {
-    const { client, conversationId, model } = this.#parts;
-    this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
   }
 
   #finish() {
@@ -145,16 +143,13 @@ export class Interpreter {
   /** @param {Reply} reply */
   #look(reply) {
     if (reply.conversationId !== this.conversationId || reply.interprets === null) return;
-    if (reply.open && !reply.stopping && this.#reply === null) this.#attach(reply);
+    if (reply.open && !reply.stopping && this.#reply === null) {
+      // One that runs already: after a reload, or begun by another device. Of one that is continued, the history brings the source.
+      if (reply.content !== null || reply.continues === null) this.#follow(reply);
+    }
     if (reply !== this.#reply) return;
     if (!reply.open) this.#detach(reply);
     else void this.#grow();
-  }
-
-  /** Takes a translation that runs already: after a reload, or begun by another device, or continued. @param {Reply} reply */
-  #attach(reply) {
-    if (reply.content === null && reply.continues !== null) return; // the history brings what it continues
-    this.#follow(reply);
   }
 
   /** @param {Reply | null} reply */

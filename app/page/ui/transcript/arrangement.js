@@ -74,7 +74,7 @@ export class Arrangement {
    */
   of(messages, replies) {
     if (this.#moved(messages, replies)) this.#arrange(messages, replies);
-    else for (const [reply, place] of this.#open) this.#renew(reply, place);
+    else for (const [reply, { index, message }] of this.#open) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
     return this.#items;
   }
 
@@ -100,11 +100,6 @@ export class Arrangement {
     const key = answerKey(reply);
     const isIts = (/** @type {Message} */ { role, turn_id: turn }) => role === "assistant" && turn === reply.turnId;
     return { index: this.#items.findLastIndex((item) => item.key === key), message: messages.findLast(isIts) };
-  }
-
-  /** @param {Reply} reply @param {{index: number, message: Message | undefined}} place */
-  #renew(reply, { index, message }) {
-    if (index !== -1) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
   }
 }
 
@@ -281,7 +276,7 @@ function liveQuestion(reply) {
 
 /** @param {Reply} reply @returns {Item} */
 function liveAnswer(reply) {
-  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : liveStatus(reply);
+  const status = liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
   const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: thinkingMs(reply, usage) };
@@ -292,5 +287,6 @@ function liveAnswer(reply) {
 
 /** @param {Reply} reply */
 function liveStatus({ state, done }) {
+  if (state === ReplyState.WITHDRAWN) return "lost";
   return state === ReplyState.CALLING ? state : (done?.reason ?? state);
 }

@@ -54,7 +54,9 @@ export class Composer {
     this.#size = new SizeNote(this.#field, actions.limits, () => this.#text);
     this.#form.after(this.#size.root);
     this.#form.addEventListener("submit", (event) => this.#submit(event));
-    this.#field.addEventListener("keydown", (event) => this.#onKey(event));
+    this.#field.addEventListener("keydown", (event) => {
+      if (isSubmit(event)) this.#submit(event);
+    });
     this.#field.addEventListener("input", (event) => this.#changed(event));
     this.#stop.addEventListener("click", () => this.stop());
     this.#attach.append(icon("attach"));
@@ -146,11 +148,6 @@ export class Composer {
   /** The uploaded images of the message. */
   get #images() {
     return this.#attached.flatMap((one) => (isPicture(one) && one.image !== null ? [one.image] : []));
-  }
-
-  /** @param {KeyboardEvent} event */
-  #onKey(event) {
-    if (isSubmit(event)) this.#submit(event);
   }
 
   /** @param {Event} event */

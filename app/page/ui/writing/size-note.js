@@ -66,25 +66,15 @@ function sizeOf(text, limits) {
   // No text has more code points than UTF-16 units, or more than six bytes of JSON for each unit.
   if (limits === null || text.length * 6 < NEAR * Math.min(limits.max_content_chars, limits.max_frame_bytes - FRAME_BYTES)) return FITS;
   const chars = { used: countCodePoints(text), limit: limits.max_content_chars };
-  const bytes = { used: bytesOf(text), limit: limits.max_frame_bytes - FRAME_BYTES };
-  const tight = chars.used / chars.limit >= bytes.used / bytes.limit ? wordsOf(chars) : wordsInKilobytes(bytes);
-  const share = Math.max(chars.used / chars.limit, bytes.used / bytes.limit);
-  return share < NEAR ? FITS : { near: true, over: share > 1, words: tight };
-}
-
-/** @param {string} text */
-function bytesOf(text) {
-  return new TextEncoder().encode(JSON.stringify(text)).length;
-}
-
-/** @param {{used: number, limit: number}} size */
-function wordsOf({ used, limit }) {
-  return t("{used} of {limit} characters", { used: number(used), limit: number(limit) });
-}
-
-/** @param {{used: number, limit: number}} size */
-function wordsInKilobytes({ used, limit }) {
-  return t("{used} of {limit} KB", { used: number(Math.ceil(used / 1024)), limit: number(Math.floor(limit / 1024)) });
+  const bytes = { used: new TextEncoder().encode(JSON.stringify(text)).length, limit: limits.max_frame_bytes - FRAME_BYTES };
+  const [ofChars, ofBytes] = [chars.used / chars.limit, bytes.used / bytes.limit];
+  const share = Math.max(ofChars, ofBytes);
+  if (share < NEAR) return FITS;
+  const words =
+    ofChars >= ofBytes
+      ? t("{used} of {limit} characters", { used: number(chars.used), limit: number(chars.limit) })
+      : t("{used} of {limit} KB", { used: number(Math.ceil(bytes.used / 1024)), limit: number(Math.floor(bytes.limit / 1024)) });
+  return { near: true, over: share > 1, words };
 }
 
 /** Keys and texts of boxes for messages. */
