@@ -118,9 +118,9 @@ export class CodeView {
       return false;
     }
     const hljs = /** @type {Highlighter} */ (highlighter());
-    const { nodes, open } = highlighted(hljs, this.#text.slice(context, start), code, this.#language);
-    root.replaceChildren(nodes);
-    return open;
+    const { value, _top: top } = hljs.highlight(this.#text.slice(context, end), { language: this.#language, ignoreIllegals: true });
+    root.replaceChildren(painted(value, start - context));
+    return top !== undefined && top !== hljs.getLanguage(this.#language);
   }
 }
 
@@ -147,20 +147,7 @@ function languageOf(info) {
   return info.trim().split(/\s/)[0].toLowerCase().replaceAll(/[^a-z0-9+#.-]/g, "");
 }
 
-/**
- * Code in colours.
- * @param {Highlighter} hljs
- * @param {string} context  the code right before it, from a place without open strings and comments
- * @param {string} code
- * @param {string} language
- * @returns {{nodes: DocumentFragment, open: boolean}}  `open`: whether it ends in a string, a comment or the like
- */
-function highlighted(hljs, context, code, language) {
-  const { value, _top: top } = hljs.highlight(context + code, { language, ignoreIllegals: true });
-  return { nodes: painted(value, context.length), open: top !== undefined && top !== hljs.getLanguage(language) };
-}
-
-/** @param {string} html @param {number} skipped  characters at the beginning that are left out */
+/** Code in colours. @param {string} html @param {number} skipped  characters at the beginning that are left out */
 function painted(html, skipped) {
   const root = document.createDocumentFragment();
   /** @type {{name: string, node: Node | null}[]} */ const open = [];

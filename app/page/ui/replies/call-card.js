@@ -48,26 +48,18 @@ export class CallCard {
     const args = laidOut(call.args);
     this.#args.root.hidden = args === "{}";
     this.#args.show(args);
-    this.#showCourse(call);
-    this.#showAsk(call.needsDecision);
-    this.#showQuestion(question);
-    this.#showResult(call);
-  }
-
-  /** @param {Call} call */
-  #showCourse(call) {
-    const runs = call.state === "running";
-    this.#progress.hidden = !runs || call.progress === null;
-    this.#progress.value = call.progress ?? 0;
-    showText(this.#message, runs ? call.message : "");
+    const runs = state === "running";
+    this.#progress.hidden = !runs || progress === null;
+    this.#progress.value = progress ?? 0;
+    showText(this.#message, runs ? message : "");
     showText(this.#advice, adviceOf(call));
-  }
-
-  /** @param {boolean} asks */
-  #showAsk(asks) {
     // A focused button that vanishes would leave the keyboard nowhere.
-    if (!asks && this.#ask.contains(document.activeElement)) this.root.focus();
-    this.#ask.hidden = !asks;
+    if (!call.needsDecision && this.#ask.contains(document.activeElement)) this.root.focus();
+    this.#ask.hidden = !call.needsDecision;
+    this.#showQuestion(question);
+    this.#fold.hidden = content === null && error === null;
+    this.#came.textContent = content === null ? t("What went wrong") : t("Result");
+    this.#result.show(content ?? error ?? "");
   }
 
   /** Shows a question. While the same one is open, what the user has filled in stays. @param {Call["question"]} question */
@@ -78,13 +70,6 @@ export class CallCard {
     this.#question.hidden = question === null;
     const answer = (/** @type {string | null} */ content) => this.#actions.answer(this.#call, content);
     this.#question.replaceChildren(...(question === null ? [] : [new QuestionForm(question, answer).root]));
-  }
-
-  /** @param {Call} call */
-  #showResult({ content, error }) {
-    this.#fold.hidden = content === null && error === null;
-    this.#came.textContent = content === null ? t("What went wrong") : t("Result");
-    this.#result.show(content ?? error ?? "");
   }
 
   /** @param {"allow" | "deny"} decision @param {string} text */

@@ -59,7 +59,8 @@ export function alignedRows(source, text, alignment) {
   const sentences = sentencesOf(source);
   if (sentences.length === 0) return text === "" ? [] : [{ source: "", text }];
   const rows = sentences.map((sentence) => ({ source: sentence, text: "" }));
-  const ends = endsOf(sentences);
+  let end = 0;
+  const ends = sentences.map((sentence) => (end += countCodePoints(sentence)));
   const chars = [...text];
   const [first] = alignment;
   const known = first === undefined ? chars.length : first[0];
@@ -68,9 +69,9 @@ export function alignedRows(source, text, alignment) {
     rows[Math.min(index, latest)].text += sentence;
   });
   let offset = known;
-  for (const [, end, read] of alignment) {
-    rows[rowAt(ends, read)].text += chars.slice(offset, end).join("");
-    offset = Math.max(offset, end);
+  for (const [, until, read] of alignment) {
+    rows[rowAt(ends, read)].text += chars.slice(offset, until).join("");
+    offset = Math.max(offset, until);
   }
   rows[rows.length - 1].text += chars.slice(offset).join("");
   return rows;
@@ -79,12 +80,6 @@ export function alignedRows(source, text, alignment) {
 /** @param {string} text */
 function sentencesOf(text) {
   return [...text.matchAll(SENTENCE)].map(([sentence]) => sentence).filter((sentence) => sentence !== "");
-}
-
-/** Where each sentence ends. @param {string[]} sentences */
-function endsOf(sentences) {
-  let end = 0;
-  return sentences.map((sentence) => (end += countCodePoints(sentence)));
 }
 
 /** The row that reading had reached. @param {number[]} ends @param {number} read */

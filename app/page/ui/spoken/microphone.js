@@ -38,7 +38,7 @@ export class Microphone {
       throw error;
     }
     const capture = new AudioWorkletNode(context, "midstream-capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
-    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(means(data, step), pcm), levelOf(data));
+    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(means(data, step), (sample) => Math.max(-1, Math.min(1, sample)) * 32_767), levelOf(data));
     source.connect(capture);
     for (const track of stream.getAudioTracks()) track.addEventListener("ended", onLost);
     return microphone;
@@ -85,11 +85,6 @@ function means(samples, step) {
   return Float32Array.from({ length: Math.floor(samples.length / step) }, (_, place) => {
     return samples.subarray(place * step, (place + 1) * step).reduce((sum, sample) => sum + sample, 0) / step;
   });
-}
-
-/** @param {number} sample  -1 to 1 */
-function pcm(sample) {
-  return Math.max(-1, Math.min(1, sample)) * 32_767;
 }
 
 /** @param {Float32Array} samples */

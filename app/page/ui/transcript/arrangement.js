@@ -133,7 +133,9 @@ function isCut({ role, status, messageId, text, thought, calls }) {
 function place(items, reply, named) {
   if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
-  const questionIndex = named.has(reply.messageId ?? "") ? questionIndexOf(items, reply) : -1;
+  // The message that it answers, or the reply whose calls it follows.
+  const isQuestion = (/** @type {Item} */ { role, messageId }) => messageId === reply.messageId && (role === "user" || reply.follows !== null);
+  const questionIndex = named.has(reply.messageId ?? "") ? items.findLastIndex(isQuestion) : -1;
   // Messages that were sent meanwhile may wait behind the calls that it follows.
   if (questionIndex !== -1 && reply.follows !== null && !reply.branches) return items.splice(questionIndex + 1, 0, liveAnswer(reply));
   const from = questionIndex === -1 ? start(items, reply, named) : questionIndex + 1;
@@ -156,15 +158,6 @@ function goOn(items, reply) {
   const thought = live.thought.text === "" ? before.thought : live.thought;
   const source = live.source.length < before.source.length ? before.source : live.source;
   items[index] = { ...before, status: live.status, reply, text, thought, source, alignment: live.alignment, calls: live.calls };
-}
-
-/**
- * The place of the message that a reply answers, or of the reply whose calls it follows; -1 if that is not shown.
- * @param {Item[]} items
- * @param {Reply} reply
- */
-function questionIndexOf(items, { messageId: questionId, follows }) {
-  return items.findLastIndex(({ role, messageId }) => messageId !== null && messageId === questionId && (role === "user" || follows !== null));
 }
 
 /**
