@@ -93,7 +93,11 @@ export class Chat {
     const actions = new MessageActions({
       ...{ client, notices, settings: this.#settings, talking, pictures },
       screen: () => this.#screen,
-      onSent: () => this.#onSent(),
+      onSent: () => {
+        this.#composer.focus();
+        // A user who gave no key is asked again, since the message waits for it.
+        if (client.connection.state === LinkState.REFUSED) client.connect();
+      },
     });
     this.#composer = new Composer({
       onSend: (text, images) => actions.send(text, images),
@@ -296,12 +300,6 @@ export class Chat {
   #renew() {
     this.#composer.offer();
     this.#screen.renew();
-  }
-
-  #onSent() {
-    this.#composer.focus();
-    // A user who gave no key is asked again, since the message waits for it.
-    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /**

@@ -209,8 +209,6 @@ class ListView {
   }
 }
 
-/** Views of blocks with lines of text. */
-
 /** A paragraph or a heading. Of a long one that grows, only the last piece is parsed again. */
 class TextView {
   /** @type {{text: string, nodes: ChildNode[]}[]} */ #pieces = [];

@@ -287,10 +287,20 @@ class VoiceBar {
     this.#actions = actions;
     this.#way.append(element("option", { value: Way.FREE, text: t("Hands-free") }), element("option", { value: Way.HOLD, text: t("Hold to talk") }));
     this.#way.value = actions.way;
-    this.#way.addEventListener("change", () => this.#choose());
+    this.#way.addEventListener("change", () => {
+      this.#hold.hidden = this.#way.value !== Way.HOLD;
+      actions.onWay(this.#way.value);
+    });
     const meter = element("span", { class: "voice-level", "aria-hidden": "true" }, this.#level);
     this.root = element("section", { class: "voice", "aria-label": t("Voice chat") }, meter, this.#state, this.#heard, this.#way, this.#hold);
-    this.#listen();
+    this.#hold.addEventListener("pointerdown", (event) => {
+      this.#hold.setPointerCapture(event.pointerId);
+      this.#setHeld(true);
+    });
+    for (const type of ["pointerup", "pointercancel", "blur"]) this.#hold.addEventListener(type, () => this.#setHeld(false));
+    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
+    this.#hold.addEventListener("keydown", (event) => this.#onKey(event, true));
+    this.#hold.addEventListener("keyup", (event) => this.#onKey(event, false));
     this.#hold.hidden = actions.way !== Way.HOLD;
     part("composer", HTMLFormElement).before(this.root);
   }
@@ -319,23 +329,6 @@ class VoiceBar {
   /** Focuses the button to hold, if there is one. */
   focus() {
     if (!this.#hold.hidden) this.#hold.focus();
-  }
-
-  #choose() {
-    this.#hold.hidden = this.#way.value !== Way.HOLD;
-    this.#actions.onWay(this.#way.value);
-  }
-
-  #listen() {
-    const held = (/** @type {boolean} */ now) => () => this.#setHeld(now);
-    this.#hold.addEventListener("pointerdown", (event) => {
-      this.#hold.setPointerCapture(event.pointerId);
-      this.#setHeld(true);
-    });
-    for (const type of ["pointerup", "pointercancel", "blur"]) this.#hold.addEventListener(type, held(false));
-    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
-    this.#hold.addEventListener("keydown", (event) => this.#onKey(event, true));
-    this.#hold.addEventListener("keyup", (event) => this.#onKey(event, false));
   }
 
   /** @param {KeyboardEvent} event @param {boolean} down */

@@ -57,11 +57,18 @@ export class Composer {
     this.#field.addEventListener("keydown", (event) => {
       if (isSubmit(event)) this.#submit(event);
     });
-    this.#field.addEventListener("input", (event) => this.#changed(event));
+    this.#field.addEventListener("input", (event) => {
+      if (!(/** @type {InputEvent} */ (event).isComposing)) this.#give({ all: false });
+      this.#fit();
+      this.#keepDraft();
+    });
     this.#stop.addEventListener("click", () => this.stop());
     this.#attach.append(icon("attach"));
     this.#attach.addEventListener("click", () => this.#chooser.click());
-    this.#chooser.addEventListener("change", () => void this.#onChosen());
+    this.#chooser.addEventListener("change", async () => {
+      await this.#add([...(this.#chooser.files ?? [])]);
+      this.#chooser.value = ""; // then the same file can be chosen again
+    });
     this.#field.addEventListener("paste", (event) => this.#onPaste(event));
     this.#form.addEventListener("dragover", (event) => event.preventDefault());
     this.#form.addEventListener("drop", (event) => this.#onDrop(event));
@@ -150,13 +157,6 @@ export class Composer {
     return this.#attached.flatMap((one) => (isPicture(one) && one.image !== null ? [one.image] : []));
   }
 
-  /** @param {Event} event */
-  #changed(event) {
-    if (!(/** @type {InputEvent} */ (event).isComposing)) this.#give({ all: false });
-    this.#fit();
-    this.#keepDraft();
-  }
-
   #keepDraft() {
     this.#actions.drafts.keepText(this.#actions.current(), this.#field.value);
   }
@@ -170,11 +170,6 @@ export class Composer {
     if (CSS.supports("field-sizing", "content")) return;
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight}px`;
-  }
-
-  async #onChosen() {
-    await this.#add([...(this.#chooser.files ?? [])]);
-    this.#chooser.value = ""; // then the same file can be chosen again
   }
 
   /** @param {DragEvent} event */

@@ -77,8 +77,6 @@ function sizeOf(text, limits) {
   return { near: true, over: share > 1, words };
 }
 
-/** Keys and texts of boxes for messages. */
-
 /** Whether a key sends the message: Enter, but not while an input method chooses words with it. @param {KeyboardEvent} event */
 export function isSubmit(event) {
   // Safari shows composing by the key code only.
