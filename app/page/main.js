@@ -2,7 +2,7 @@
 import { ChatClient } from "./client/chat-client.js";
 import { Credentials } from "./client/credentials.js";
 import { Chat } from "./ui/chat.js";
-import { preloadHighlighter } from "./ui/replies/highlighter.js";
+import { preloadHighlighter } from "./ui/markdown/code-view.js";
 import { lastingStorage, sessionStorage } from "./ui/settings/storage.js";
 import { notifications } from "./ui/settings/notifications.js";
 import { Theme } from "./ui/settings/theme.js";

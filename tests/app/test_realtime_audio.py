@@ -305,7 +305,7 @@ async def test_a_transcription_session_says_what_was_said_and_answers_nothing(
             ("Count from one to ten.", "count from 1 to 10"),
         ):
             phone.events.clear()
-            await phone.send_audio(SILENCE[:24000] + await synthesize(spoken) + SILENCE)
+            await phone.send_audio(SILENCE[:24000] + await synthesize(spoken, RATE) + SILENCE)
             completed = await phone.until("conversation.item.input_audio_transcription.completed")
             assert (completed["transcript"], completed["usage"]["type"]) == (words, "duration")
             kinds = [kind for kind in phone.types() if not kind.endswith(".delta")]

@@ -313,7 +313,7 @@ async def test_rows_hold_all_of_both_texts_in_order(
         [start, end, read] for start, end, read in zip(cuts, [*cuts[1:], len(text)], reads, strict=False)
     ]
     body = "return module.alignedRows(...argument);"
-    rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, [source, text, alignment])
+    rows = await run(chat, peer, "ui/replies/columns.js", body, [source, text, alignment])
     assert "".join(row["source"] for row in rows) == source
     assert "".join(row["text"] for row in rows) == text
 
@@ -321,7 +321,7 @@ async def test_rows_hold_all_of_both_texts_in_order(
 async def test_a_sentence_stands_beside_what_had_been_read_for_it(chat: ChatPage, peer: FakeServer) -> None:
     body = "return module.alignedRows(...argument);"
     argument = ["One. Two. Three", "Eins. Zwei. Drei", [[6, 12, 9], [12, 16, 15]]]
-    rows = await run(chat, peer, "ui/replies/aligned-rows.js", body, argument)
+    rows = await run(chat, peer, "ui/replies/columns.js", body, argument)
     assert [(row["source"], row["text"]) for row in rows] == [
         ("One. ", "Eins. "),
         ("Two. ", "Zwei. "),

@@ -125,7 +125,7 @@ export class MidstreamChatTransport {
    */
   async #exchange(chatId, ...names) {
     /** @type {Message[]} */ const messages = [];
-    for (let page = await this.#page(chatId); page !== null; page = await this.#pageBefore(chatId, page)) {
+    for (let page = await this.#page(chatId); page !== null; page = page.has_more ? await this.#page(chatId, page.messages[0].message_id) : null) {
       this.#note(); // a message may have been accepted while the page was on its way
       const ids = names.flatMap((name) => [name, this.#turns.get(name) ?? name]);
       messages.unshift(...page.messages);
@@ -154,11 +154,6 @@ export class MidstreamChatTransport {
       if (error instanceof ChatError && error.code === "not_found") return null;
       throw error;
     }
-  }
-
-  /** The page before another one; null if that was the first. @param {string} chatId @param {import("./frames.js").History} page */
-  async #pageBefore(chatId, { has_more: hasMore, messages }) {
-    return hasMore ? this.#page(chatId, messages[0].message_id) : null;
   }
 
   /**

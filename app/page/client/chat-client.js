@@ -11,8 +11,7 @@
  * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
  * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
  * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
- * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
- * reply.js).
+ * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (follower.js, reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent
@@ -47,10 +46,8 @@ import { LiveReplies } from "./live-replies.js";
 import { Outgoing } from "./outgoing.js";
 import { PendingRequests } from "./pending-requests.js";
 import { Reply, ReplyState } from "./reply.js";
-import { Sequences } from "./sequences.js";
 import { frameOfSound, soundOfFrame } from "./sound.js";
 import { Stops, stopOf } from "./stops.js";
-import { TurnEvents } from "./turn-events.js";
 import { Unanswered } from "./unanswered.js";
 
 export { Call, ChatError, LinkState, Reply, ReplyState };
@@ -65,19 +62,11 @@ export class ChatClient extends EventTarget {
   #clientId;
   #link;
   #requests = new PendingRequests();
-  #sequences = new Sequences();
   #live = new LiveReplies((reply) => this.#emit("reply", { reply }));
   #stops = new Stops({ live: this.#live, ask: (frame) => this.#ask(frame) });
   #follower = new Follower({
-    sequences: this.#sequences,
     live: this.#live,
     ask: (frame) => this.#ask(frame),
-    emit: (type, detail) => this.#emit(type, detail),
-  });
-  #turns = new TurnEvents({
-    live: this.#live,
-    sequences: this.#sequences,
-    follower: this.#follower,
     emit: (type, detail) => this.#emit(type, detail),
   });
   #outgoing;
@@ -88,22 +77,25 @@ export class ChatClient extends EventTarget {
   /** @type {Map<string, (frame: any) => void>} */
   #handlers = new Map([
     ["ready", (frame) => this.#onReady(frame)],
-    ["accepted", (frame) => this.#turns.accepted(frame)],
-    ["delta", (frame) => this.#turns.delta(frame)],
-    ["reasoning", (frame) => this.#turns.reasoning(frame)],
-    ["source", (frame) => this.#turns.source(frame)],
-    ["tool_call", (frame) => this.#turns.toolCall(frame)],
-    ["tool_state", (frame) => this.#turns.toolState(frame)],
-    ["done", (frame) => this.#turns.done(frame)],
-    ["removed", (frame) => this.#turns.removed(frame)],
-    ["status", (frame) => this.#turns.status(frame)],
+    ["accepted", (frame) => this.#follower.accepted(frame)],
+    ["delta", (frame) => this.#follower.delta(frame)],
+    ["reasoning", (frame) => this.#follower.reasoning(frame)],
+    ["source", (frame) => this.#follower.source(frame)],
+    ["tool_call", (frame) => this.#follower.toolCall(frame)],
+    ["tool_state", (frame) => this.#follower.toolState(frame)],
+    ["done", (frame) => this.#follower.done(frame)],
+    ["removed", (frame) => this.#follower.removed(frame)],
+    ["status", (frame) => this.#follower.status(frame)],
     ["history", (frame) => this.#follower.take(frame)],
     ["gap", (frame) => void this.#follower.refresh(frame.conversation_id)],
     ["title", ({ conversation_id: conversationId, title }) => this.#emit("title", { conversationId, title })],
     ["deleted", (frame) => this.#onDeleted(frame)],
     ["limits", (frame) => this.#emit("limits", frame)],
     ["goaway", (frame) => this.#emit("goaway", frame)],
-    ["transcript", (frame) => this.#onTranscript(frame)],
+    ["transcript", (frame) => {
+      if (frame.final) this.#live.transcribe(frame);
+      this.#emit("speech", frame);
+    }],
     ...["audio.reply", "audio.stopped", "speech", "marks"].map(
       (type) => /** @type {[string, (frame: any) => void]} */ ([type, (frame) => this.#emit("speech", frame)]),
     ),
@@ -497,12 +489,6 @@ export class ChatClient extends EventTarget {
     return true;
   }
 
-  /** @param {import("./frames.js").Transcript} frame */
-  #onTranscript(frame) {
-    if (frame.final) this.#live.transcribe(frame);
-    this.#emit("speech", frame);
-  }
-
   #onConnection() {
     const { state, code, reason } = this.#link.status;
     if (state !== LinkState.CONNECTED) this.#live.pause();
@@ -516,9 +502,8 @@ export class ChatClient extends EventTarget {
   /** @param {import("./frames.js").Deleted} frame */
   #onDeleted({ conversation_id: conversationId }) {
     for (const reply of this.#live.openIn(conversationId)) this.#live.withdraw(reply);
-    this.#follower.leave(conversationId);
+    this.#follower.forget(conversationId);
     this.#stops.forget(conversationId);
-    this.#sequences.forget(conversationId);
     this.#emit("deleted", { conversationId });
   }
 

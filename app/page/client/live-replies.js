@@ -89,16 +89,13 @@ export class LiveReplies {
     const sent = this.ownOf(clientMsgId);
     if (follows === undefined) return sent;
     const before = this.#byTurn.get(follows);
-    if (before?.state === ReplyState.CALLING) this.#conclude(before);
+    if (before?.state === ReplyState.CALLING) {
+      before.conclude();
+      this.#settle(before);
+    }
     // It ended while this client was away; the history has it.
     if (sent !== undefined && sent !== before) this.withdraw(sent);
     return undefined;
-  }
-
-  /** @param {Reply} reply */
-  #conclude(reply) {
-    reply.conclude();
-    this.#settle(reply);
   }
 
   /**

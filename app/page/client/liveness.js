@@ -77,15 +77,13 @@ export class Liveness {
   #due() {
     this.#dueAt = Infinity;
     if (this.#quiet) return this.#options.onSilent();
-    if (this.#pinged) return this.#reportQuiet();
+    if (this.#pinged) {
+      this.#quiet = true;
+      this.#arm(Math.min(GIVE_UP_MS, this.#beatMs));
+      return this.#options.onQuiet(true);
+    }
     const leftMs = this.#heardAt + this.#patienceMs - performance.now();
     return leftMs > 0 ? this.#arm(leftMs) : this.doubt();
-  }
-
-  #reportQuiet() {
-    this.#quiet = true;
-    this.#arm(Math.min(GIVE_UP_MS, this.#beatMs));
-    this.#options.onQuiet(true);
   }
 
   /** @param {number} ms */

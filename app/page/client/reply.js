@@ -283,7 +283,9 @@ export class Reply {
     this.done = frame;
     this.reasoning.rest(performance.now());
     this.#finishCalls(frame);
-    this.#finishReasoning(frame.reasoning_chars ?? 0);
+    const thought = frame.reasoning_chars ?? 0;
+    if (this.reasoning.chars < thought) this.holed = true;
+    else this.reasoning.cut(thought);
     if (this.state !== ReplyState.CALLING) this.#heldAt = null;
     if (this.chars < frame.chars) this.holed = true;
     else this.text = takeCodePoints(this.text, frame.chars);
@@ -298,12 +300,6 @@ export class Reply {
     this.calls = this.calls.filter((call) => call.off <= chars);
     if (!calls) for (const call of this.calls) call.cancel();
     else this.holed ||= open.some((callId) => this.callOf(callId) === undefined);
-  }
-
-  /** @param {number} chars */
-  #finishReasoning(chars) {
-    if (this.reasoning.chars < chars) this.holed = true;
-    else this.reasoning.cut(chars);
   }
 
   /** Ends it: its calls are settled, and the reply that follows has begun. */

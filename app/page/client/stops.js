@@ -67,7 +67,9 @@ export class Stops {
     try {
       const answer = await this.#ask(stop.frame);
       this.#unanswered.delete(stop);
-      this.#taken(stop.reply, answer);
+      const { reply } = stop;
+      // A message that the server does not have was lost on its way. It is not sent again.
+      if (answer.turn_id === null && reply.turnId === null && reply.open) this.#live.withdraw(reply);
       return answer;
     } catch (error) {
       if (error instanceof ChatError && !error.lost) {
@@ -97,10 +99,5 @@ export class Stops {
   /** Forgets the stops of a conversation: it is gone, or all its replies are stopped. @param {string} conversationId */
   forget(conversationId) {
     for (const stop of this.#unanswered) if (stop.frame.conversation_id === conversationId) this.#unanswered.delete(stop);
-  }
-
-  /** A message that the server does not have was lost on its way. It is not sent again. @param {Reply} reply @param {import("./frames.js").Cancelled} answer */
-  #taken(reply, { turn_id: turnId }) {
-    if (turnId === null && reply.turnId === null && reply.open) this.#live.withdraw(reply);
   }
 }

@@ -31,7 +31,7 @@ export function approvalId({ callId, argsSha256 }) {
 }
 
 /** A result for a front end: a JSON object or list as such, all else as text. @param {string} content */
-export function outputOf(content) {
+function outputOf(content) {
   if (!/^[[{]/.test(content)) return content;
   try {
     return JSON.parse(content);
@@ -64,7 +64,7 @@ export class UIMessageStream {
   /** @type {{type: string, id: string} | null} The open part. */ #part = null;
   /** @type {Map<string, {ended: boolean, settled: boolean}>} The calls that were streamed: whether their ends were, and whether the client settles them. */
   #calls = new Map();
-  #over = false;
+  /** Whether it has ended. */ over = false;
   #begun = false;
   #inStep = false;
   #parts = 0;
@@ -82,19 +82,9 @@ export class UIMessageStream {
     });
   }
 
-  /** Whether it has ended. */
-  get over() {
-    return this.#over;
-  }
-
   /** Code points of the reply's text that were streamed. */
   get streamedChars() {
     return countCodePoints(this.#sent.text);
-  }
-
-  /** Whether its reader got anything. */
-  get begun() {
-    return this.#begun;
   }
 
   /** @param {() => void} then  called once it is over */
@@ -124,7 +114,7 @@ export class UIMessageStream {
 
   /** Tells what is new of a reply: the current one, or the one that follows its calls. @param {Reply} reply */
   take(reply) {
-    if (this.#over) return;
+    if (this.over) return;
     if (reply !== this.reply) {
       if (this.reply !== null && this.#inStep) this.#leave();
       this.reply = reply;
@@ -134,7 +124,11 @@ export class UIMessageStream {
     if (reply.state === ReplyState.WITHDRAWN) return this.fail(new ChatError(ChatError.DISCONNECTED, GONE));
     if (reply.turnId === null) return;
     this.#grow(reply);
-    if (reply.done !== null && reply.chars < reply.done.chars) return this.#lose();
+    if (reply.done !== null && reply.chars < reply.done.chars) {
+      // A part of the text is missing: what was streamed must not look like the whole.
+      this.#leave();
+      return this.#finish({ type: "error", errorText: LOST });
+    }
     if (reply.state === ReplyState.ENDED && reply.done !== null) this.#conclude(reply.done);
     else this.pause();
   }
@@ -159,14 +153,14 @@ export class UIMessageStream {
 
   /** Ends with an error, which the reader gets. @param {Error} error */
   fail(error) {
-    if (this.#over) return;
+    if (this.over) return;
     this.#controller.error(error);
     this.#end();
   }
 
   /** Ends at once: the reader wants no more. */
   close() {
-    if (this.#over) return;
+    if (this.over) return;
     this.#controller.close();
     this.#end();
   }
@@ -177,18 +171,16 @@ export class UIMessageStream {
     if (!stepEnded) {
       this.#begin(/** @type {string} */ (reply.turnId));
       this.#step();
-      if (!reply.text.startsWith(this.#sent.text) || !reply.reasoning.text.startsWith(this.#sent.thought)) this.#again();
+      if (!reply.text.startsWith(this.#sent.text) || !reply.reasoning.text.startsWith(this.#sent.thought)) {
+        // Less of the reply is kept than was streamed.
+        this.#close();
+        this.#put({ type: "reset-step" });
+        this.#forget();
+      }
       this.#writeReply(reply.reasoning.text, reply.text, reply.calls);
     }
     this.#writeOutcomes(reply.calls);
     if (reply.state === ReplyState.CALLING && this.#inStep) this.#leave();
-  }
-
-  /** Takes that less of the reply is kept than was streamed. */
-  #again() {
-    this.#close();
-    this.#put({ type: "reset-step" });
-    this.#forget();
   }
 
   /** Begins with another reply, or with the same one from its start. */
@@ -237,12 +229,6 @@ export class UIMessageStream {
       this.#put(outcome);
       entry.ended = true;
     }
-  }
-
-  /** Ends since a part of the text is missing: what was streamed must not look like the whole. */
-  #lose() {
-    this.#leave();
-    this.#finish({ type: "error", errorText: LOST });
   }
 
   /** @param {import("./frames.js").Done} done */
@@ -299,7 +285,7 @@ export class UIMessageStream {
 
   /** @param {UIMessageChunk} chunk */
   #put(chunk) {
-    if (!this.#over) this.#controller.enqueue(chunk);
+    if (!this.over) this.#controller.enqueue(chunk);
   }
 
   /** @param {UIMessageChunk} last */
@@ -309,7 +295,7 @@ export class UIMessageStream {
   }
 
   #end() {
-    this.#over = true;
+    this.over = true;
     for (const then of this.#whenOver) then();
   }
 }

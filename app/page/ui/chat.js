@@ -1,6 +1,7 @@
 import { LinkState, ReplyState } from "../client/chat-client.js";
 import { Composer } from "./writing/composer.js";
 import { ConnectionView } from "./connection-view.js";
+import { addressOf, conversationAt } from "./conversations/address.js";
 import { ConversationActions } from "./conversations/conversation-actions.js";
 import { Images } from "../client/images.js";
 import { Sidebar } from "./conversations/sidebar.js";
@@ -9,7 +10,6 @@ import { part } from "./elements/dom.js";
 import { Notices } from "./elements/notices.js";
 import { wordsForLimit } from "./elements/words.js";
 import { MessageActions } from "./message-actions.js";
-import { Navigation, shownLast } from "./navigation.js";
 import { Pictures } from "./pictures/pictures.js";
 import { ReplyAlerts } from "./reply-alerts.js";
 import { Screen } from "./screen.js";
@@ -17,17 +17,25 @@ import { ConversationSettings } from "./settings/conversation-settings.js";
 import { sessionStorage } from "./settings/storage.js";
 import { Talking } from "./talking.js";
 import { Translating } from "./translating.js";
-import { MessageJump } from "./transcript/message-jump.js";
-import { Transcripts } from "./transcript/transcripts.js";
-import { MOST_IMAGES } from "./writing/attached-images.js";
+import { PAGE, Transcripts } from "./transcript/transcript.js";
+import { t } from "./words/translate.js";
+import { MOST_IMAGES } from "./writing/attachments.js";
 import { Drafts } from "./writing/drafts.js";
 
 /** @typedef {import("../client/chat-client.js").ChatClient} ChatClient */
 /** @typedef {import("../client/reply.js").Reply} Reply */
 
+/** The browser's storage has the conversation that was shown last. */
+const LAST_KEY = "midstream.conversation";
+/** The most pages of older messages that are read to find a message. */
+const MOST_PAGES = 50;
+
 /** The page: takes events of the client and of the user, and shows what follows from them. */
 export class Chat {
   #client;
+  #storage;
+  #drafts;
+  #pictures;
   #transcripts = new Transcripts();
   #notices = new Notices();
   #sidebar;
@@ -35,7 +43,6 @@ export class Chat {
   #modes;
   #composer;
   #screen;
-  #navigation;
   #alerts;
   #authentication;
 
@@ -48,20 +55,21 @@ export class Chat {
    */
   constructor(client, { credentials, storage, theme }) {
     this.#client = client;
+    this.#storage = storage;
     const places = { lasting: storage, session: sessionStorage(), forTab: () => credentials.key !== null && !credentials.keptForGood };
-    const drafts = new Drafts(places);
+    const drafts = (this.#drafts = new Drafts(places));
     const notices = this.#notices;
     const current = () => this.#screen.current;
     const clientId = () => client.ready?.client_id ?? null;
-    const pictures = new Pictures({
+    const pictures = (this.#pictures = new Pictures({
       images: new Images({ url: "v1/attachments", clientId, credentials }),
       current: () => current().conversationId,
-    });
+    }));
     this.#sidebar = new Sidebar({
       client,
       notices,
-      onNew: () => this.#navigation.startAnew(),
-      onHit: (hit) => void jump.to(hit),
+      onNew: () => this.#startAnew(),
+      onHit: (hit) => void this.#showHit(hit),
       onChange: () => this.#screen.ask(),
     });
     this.#settings = new ConversationSettings({ client, places, theme, current, onChange: () => this.#renew() });
@@ -85,7 +93,11 @@ export class Chat {
     const actions = new MessageActions({
       ...{ client, notices, settings: this.#settings, talking, pictures },
       screen: () => this.#screen,
-      onSent: () => this.#onSent(),
+      onSent: () => {
+        this.#composer.focus();
+        // A user who gave no key is asked again, since the message waits for it.
+        if (client.connection.state === LinkState.REFUSED) client.connect();
+      },
     });
     this.#composer = new Composer({
       onSend: (text, images) => actions.send(text, images),
@@ -103,7 +115,7 @@ export class Chat {
       current: () => current().conversationId,
       onRename: (conversationId, title) => void this.#sidebar.rename(conversationId, title),
     });
-    const known = shownLast(storage);
+    const known = conversationAt(location.hash) ?? storage?.getItem(LAST_KEY) ?? null;
     this.#screen = new Screen({
       client,
       notices,
@@ -116,12 +128,6 @@ export class Chat {
         this.#sidebar.show(current().conversationId, title);
       },
     });
-    this.#navigation = new Navigation({
-      ...{ client, storage, drafts, pictures },
-      ...{ transcripts: this.#transcripts, screen: this.#screen, composer: this.#composer },
-      onTurn: () => this.#onTurn(),
-    });
-    const jump = new MessageJump({ client, notices, navigation: this.#navigation, screen: this.#screen });
     this.#alerts = new ReplyAlerts({
       title: this.#screen.title,
       titleOf: (conversationId) => this.#sidebar.titleOf(conversationId) ?? "",
@@ -131,12 +137,17 @@ export class Chat {
     this.#authentication = new Authentication({ client, credentials, notices, onLeave: () => this.#forgetAll() });
     new ConnectionView({ client, onLook: () => void this.#sidebar.refresh() });
     this.#listenToClient();
-    this.#listenToUser();
+    addEventListener("hashchange", () => this.#onAddress());
+    document.addEventListener("keydown", (event) => this.#onKey(event));
+    part("skip", HTMLAnchorElement).addEventListener("click", (event) => {
+      event.preventDefault(); // following the link would replace the conversation's address by its own fragment
+      this.#composer.focus();
+    });
   }
 
   /** Connects, and shows the conversation in the address, else the last one. */
   start() {
-    this.#navigation.open(this.#screen.current.conversationId);
+    this.#open(this.#screen.current.conversationId);
     this.#client.connect();
     this.#composer.focus();
   }
@@ -164,11 +175,6 @@ export class Chat {
     }
   }
 
-  #listenToUser() {
-    part("skip", HTMLAnchorElement).addEventListener("click", (event) => this.#skip(event));
-    document.addEventListener("keydown", (event) => this.#onKey(event));
-  }
-
   /** @param {import("../client/frames.js").Ready} frame */
   #onReady(frame) {
     this.#settings.show();
@@ -194,10 +200,88 @@ export class Chat {
   #onDeleted(conversationId) {
     this.#sidebar.remove(conversationId);
     this.#settings.forget(conversationId);
-    this.#navigation.forget(conversationId);
+    this.#transcripts.forget(conversationId);
+    this.#drafts.forget(conversationId);
+    if (conversationId === this.#screen.current.conversationId) this.#startAnew();
   }
 
-  /** The user turned to a conversation. */
+  /** Shows a conversation. @param {string} conversationId */
+  #open(conversationId) {
+    const screen = this.#screen;
+    if (screen.running.length === 0) this.#client.leave(screen.current.conversationId);
+    const transcript = (screen.current = this.#transcripts.of(conversationId));
+    this.#storage?.setItem(LAST_KEY, conversationId);
+    if (location.hash !== addressOf(conversationId)) history.pushState(null, "", addressOf(conversationId));
+    if (!transcript.loaded || transcript.items().length > 0) this.#client.open(conversationId);
+    this.#composer.turnTo(this.#drafts.of(conversationId));
+    screen.toEnd();
+    screen.ask();
+    this.#onTurn();
+  }
+
+  /** Shows an empty conversation, where the user can write at once. */
+  #startAnew() {
+    this.#open(this.#transcripts.fresh().conversationId);
+    this.#composer.focus();
+  }
+
+  #onAddress() {
+    const conversationId = conversationAt(location.hash);
+    if (conversationId === null || conversationId === this.#screen.current.conversationId) this.#onTurn();
+    else this.#open(conversationId);
+  }
+
+  /**
+   * Shows the conversation of a hit, and the found message in it. The search changes nothing: another branch is only offered.
+   * @param {import("../client/frames.js").Hit} hit
+   */
+  async #showHit({ conversation_id: conversationId, message_id: messageId }) {
+    this.#open(conversationId);
+    if (messageId === undefined) return;
+    const transcript = this.#screen.current;
+    const read = await this.#readUntil(transcript, messageId);
+    if (this.#screen.current !== transcript) return; // the user went on
+    if (transcript.has(messageId)) this.#screen.showMessage(messageId);
+    else if (read) this.#offerBranch(conversationId, messageId);
+  }
+
+  /**
+   * Reads messages until the found one is among them. It begins with the newest, since messages of this visit may have no
+   * place in the history yet.
+   * @param {import("./transcript/transcript.js").Transcript} transcript
+   * @param {string} messageId
+   * @returns {Promise<boolean>} whether all messages were read; the found one may still be elsewhere
+   */
+  async #readUntil(transcript, messageId) {
+    if (transcript.has(messageId)) return true;
+    let left = MOST_PAGES;
+    const enough = () => (left -= 1) <= 0 || transcript.has(messageId);
+    const read = async () => {
+      transcript.refresh(await this.#client.history({ conversationId: transcript.conversationId, limit: PAGE }));
+      // If scrolling loaded a page meanwhile, there may be more before it.
+      for (let before; !enough() && before !== transcript.oldest;) {
+        before = transcript.oldest;
+        await transcript.readOlder(this.#client, enough);
+      }
+      return !transcript.hasMore || transcript.has(messageId);
+    };
+    return (await this.#notices.answer(read())) ?? false;
+  }
+
+  /**
+   * Offers to show a message of another branch. That makes its branch the active one on every device.
+   * @param {string} conversationId
+   * @param {string} messageId
+   */
+  #offerBranch(conversationId, messageId) {
+    this.#notices.offer(t("This result is in another version of the conversation."), t("Open it"), async () => {
+      if (this.#screen.current.conversationId !== conversationId) this.#open(conversationId);
+      const shown = await this.#notices.answer(this.#client.showBranch({ conversationId, messageId }).then(() => true));
+      if (shown && this.#screen.current.has(messageId)) this.#screen.showMessage(messageId);
+    });
+  }
+
+  /** The user turned to a conversation, perhaps the shown one. */
   #onTurn() {
     this.#sidebar.close();
     this.#settings.show();
@@ -212,23 +296,10 @@ export class Chat {
     if (this.#screen.running.length > 0) this.#composer.stop();
   }
 
-  /** @param {Event} event */
-  #skip(event) {
-    // Following the link would replace the conversation's address by its own fragment.
-    event.preventDefault();
-    this.#composer.focus();
-  }
-
   /** Takes that another model may be asked now, which has other features. */
   #renew() {
     this.#composer.offer();
     this.#screen.renew();
-  }
-
-  #onSent() {
-    this.#composer.focus();
-    // A user who gave no key is asked again, since the message waits for it.
-    if (this.#client.connection.state === LinkState.REFUSED) this.#client.connect();
   }
 
   /**
@@ -238,7 +309,9 @@ export class Chat {
   #forgetAll() {
     for (const mode of this.#modes) mode.stop();
     this.#client.forgetUnanswered();
-    this.#navigation.clear();
+    this.#storage?.removeItem(LAST_KEY);
+    this.#drafts.clear();
+    this.#pictures.clear();
     this.#settings.clear();
     this.#screen.title.show("", "");
     document.body.replaceChildren();

@@ -10,7 +10,10 @@ export class PageTitle {
   #marked = false;
 
   constructor() {
-    document.addEventListener("visibilitychange", () => this.#seen());
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) this.#marked = false;
+      this.#write();
+    });
   }
 
   /**
@@ -26,11 +29,6 @@ export class PageTitle {
   /** Takes that a reply has ended. If nobody looks at the page, its title says so until somebody does. */
   mark() {
     this.#marked = document.hidden;
-    this.#write();
-  }
-
-  #seen() {
-    if (!document.hidden) this.#marked = false;
     this.#write();
   }
 

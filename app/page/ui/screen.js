@@ -1,8 +1,8 @@
+import { LinkState } from "../client/link.js";
 import { element, part } from "./elements/dom.js";
 import { NEW_TITLE } from "./conversations/sidebar.js";
 import { PageTitle } from "./page-title.js";
 import { Follow } from "./scrolling/follow.js";
-import { OlderPages } from "./transcript/older-pages.js";
 import { TranscriptView } from "./transcript/transcript-view.js";
 import { t } from "./words/translate.js";
 
@@ -28,7 +28,10 @@ export class Screen {
   #view;
   #welcome = part("welcome", HTMLElement);
   #follow = new Follow(this.#scroller, (following) => (this.#jump.hidden = following));
-  #older;
+  /** Asks for older messages. It is for the keyboard, and after failures: they are loaded when the reader comes near the first one. */
+  #older = part("older", HTMLButtonElement);
+  /** @type {Set<Transcript>} Transcripts whose page of older messages is awaited. */ #loading = new Set();
+  /** @type {Set<Transcript>} Transcripts whose last page failed: the user asks for it again. */ #failed = new Set();
 
   /**
    * @param {object} parts
@@ -40,10 +43,10 @@ export class Screen {
    * @param {(title: string | null) => void} parts.onShown  the conversation's title; null if nothing was said in it
    */
   constructor(parts) {
-    const { client, notices, actions } = (this.#parts = parts);
+    const { actions } = (this.#parts = parts);
     this.current = parts.current;
     this.#view = new TranscriptView({ scroller: this.#scroller, root: part("messages", HTMLElement), follow: this.#follow, actions });
-    this.#older = new OlderPages({ client, notices, current: () => this.current, onCame: () => this.show() });
+    this.#older.addEventListener("click", () => void this.#loadOlder(this.current));
     this.#jump.addEventListener("click", () => this.toEnd());
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
   }
@@ -87,7 +90,7 @@ export class Screen {
     list.hidden = suggestions.length === 0;
     const button = (/** @type {string} */ text) => element("button", { type: "button", text, dir: "auto", onclick: () => this.#parts.actions.send(text) });
     list.replaceChildren(...suggestions.map((text) => element("li", {}, button(text))));
-    this.#older.again();
+    this.#failed.clear(); // on a new connection they may be asked for again
     this.renew();
   }
 
@@ -115,11 +118,13 @@ export class Screen {
   show() {
     const items = this.current.items();
     this.#welcome.hidden = items.length > 0 || !this.current.loaded;
-    const title = this.#wordsFor(this.current, items.length);
+    const { conversationId, beginning } = this.current;
+    // From the list, else its beginning, if that is here.
+    const title = this.#parts.titleOf(conversationId) || beginning || (items.length > 0 ? UNKNOWN_TITLE : NEW_TITLE);
     this.title.show(title === NEW_TITLE || title === UNKNOWN_TITLE ? "" : title, title);
     // What takes up room around the messages comes first; they are placed in the rest.
     this.#parts.onShown(items.length > 0 ? title : null);
-    this.#older.show();
+    this.#showOlder();
     this.#view.show(items, this.current);
     this.#look();
   }
@@ -130,16 +135,33 @@ export class Screen {
     this.#look();
   }
 
+  /** Loads older messages if the reader is near the first one. */
   #look() {
-    if (this.#scroller.scrollTop < NEAR_VIEWS * this.#scroller.clientHeight) this.#older.near();
+    if (this.#scroller.scrollTop >= NEAR_VIEWS * this.#scroller.clientHeight) return;
+    const connected = this.#parts.client.connection.state === LinkState.CONNECTED;
+    if (connected && this.current.hasMore && !this.#failed.has(this.current)) void this.#loadOlder(this.current);
   }
 
-  /**
-   * The conversation's title in words: from the list, else its beginning, if that is here.
-   * @param {Transcript} transcript
-   * @param {number} count
-   */
-  #wordsFor({ conversationId, beginning }, count) {
-    return this.#parts.titleOf(conversationId) || beginning || (count > 0 ? UNKNOWN_TITLE : NEW_TITLE);
+  /** Shows whether there are older messages. */
+  #showOlder() {
+    const loading = this.#loading.has(this.current);
+    if (!this.current.hasMore && document.activeElement === this.#older) this.#scroller.focus();
+    this.#older.hidden = !this.current.hasMore;
+    this.#older.setAttribute("aria-disabled", String(loading));
+    const word = loading ? t("Loading earlier messages") : t("Show earlier messages");
+    if (this.#older.textContent !== word) this.#older.textContent = word;
+  }
+
+  /** @param {Transcript} transcript */
+  async #loadOlder(transcript) {
+    if (this.#loading.has(transcript)) return;
+    this.#loading.add(transcript);
+    this.#showOlder();
+    const { oldest } = transcript;
+    await this.#parts.notices.answer(transcript.readOlder(this.#parts.client, () => true));
+    this.#loading.delete(transcript);
+    if (transcript.hasMore && transcript.oldest === oldest) this.#failed.add(transcript);
+    else this.#failed.delete(transcript);
+    this.show();
   }
 }

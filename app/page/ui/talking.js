@@ -61,7 +61,7 @@ export class Talking extends InputMode {
     if (why === "elsewhere") return notices.show(t("You are talking in this conversation in another tab or on another device now."));
     if (why === "lost") return notices.show(t("The microphone was disconnected. Press the button to continue talking."));
     if (!(why instanceof DOMException)) throw why;
-    const { wordsForTrouble } = await import("./spoken/troubles.js");
+    const { wordsForTrouble } = await import("./spoken/microphone.js");
     return notices.show(wordsForTrouble(why));
   }
 }

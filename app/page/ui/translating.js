@@ -6,7 +6,7 @@ import { language } from "./words/translate.js";
 const OPTIONS_KEY = "midstream.interpreting";
 
 /** @typedef {import("./interpreting/interpreter.js").Interpreter} Interpreter */
-/** @typedef {import("./interpreting/interpreting-bar.js").InterpretOptions} InterpretOptions */
+/** @typedef {import("./interpreting/interpreter.js").InterpretOptions} InterpretOptions */
 /**
  * @typedef {import("./input-mode.js").ModeParts & {
  *   credentials: import("../client/credentials.js").Credentials,

@@ -1,4 +1,4 @@
-"""What the terminal says of replies, conversations and a start that fails, and which lines are commands."""
+"""What the terminal says of replies, conversations and a start that fails."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ import ssl
 import pytest
 
 from midstream import Disconnected, NotConnected, Status
-from midstream.terminal.session import (
-    HELP,
-    NAMES,
-    Command,
-    Message,
-    UnknownCommand,
-    error_message,
-    help_lines,
-    read,
-)
+from midstream.terminal.session import error_message
 from midstream.terminal.texts import (
     ago,
     end_text,
@@ -94,41 +85,6 @@ def test_tools_are_offered_to_the_model_that_is_asked_next_by_whatever_name() ->
     requested = requested_model({"model": "small", "requested_model": "big"})
     names = (requested, requested_model({"model": "small"}), "best", None)
     assert [bool(offered_tools(ready, name)) for name in names] == [True, False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("line", "meaning"),
-    [
-        ("Hello.\n", Message("Hello.")),
-        ("  two\nlines ", Message("two\nlines")),
-        (" \n", None),
-        ("/new", Command("new", "")),
-        ("/rename  A good title \n", Command("rename", "A good title")),
-        ("/regenerate", Command("retry", "")),
-        ("/again", Command("retry", "")),
-        ("/exit", Command("quit", "")),
-        ("//etc/hosts has what?", Message("/etc/hosts has what?")),
-        ("/hlep me", UnknownCommand("hlep")),
-        ("/", UnknownCommand("")),
-    ],
-)
-def test_a_line_is_a_message_or_a_command(line: str, meaning: object) -> None:
-    assert read(line) == meaning
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("hlep", "did you mean /help?"), ("LIST", "did you mean /list?"), ("xyzzy", "/help lists")],
-)
-def test_a_command_that_there_is_not_is_answered_with_what_was_meant(name: str, hint: str) -> None:
-    assert hint in str(UnknownCommand(name))
-    assert "type two" in str(UnknownCommand(name))
-
-
-def test_the_help_names_every_command_and_fits_a_terminal() -> None:
-    assert [usage for usage in HELP if not any(line.startswith(usage) for line in help_lines())] == []
-    assert max(map(len, help_lines())) <= 100
-    assert all(isinstance(read(f"/{name}"), Command) for name in NAMES)
 
 
 REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")

@@ -11,8 +11,7 @@
  * It keeps a connection, notices its silence (liveness.js), and reconnects after growing, random pauses (link.js). It gets
  * missed events by `resume`, else reads the history (follower.js). It sends a message under one id until it is
  * accepted, so the server makes one reply to it (outgoing.js). It checks every event's number, every delta's offset, and the
- * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (turn-events.js,
- * reply.js).
+ * length and hash of every reply. So what is shown never differs unnoticed from what the server keeps (follower.js, reply.js).
  *
  * Events (each a CustomEvent; `detail` as written):
  *  - `connection` LinkStatus           the state of the connection changed, or the server fell silent

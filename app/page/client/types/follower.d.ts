@@ -1,25 +1,34 @@
 export type History = import("./frames.js").History;
-export type LiveReplies = import("./live-replies.js").LiveReplies;
-export type Sequences = import("./sequences.js").Sequences;
+export type Accepted = import("./frames.js").Accepted;
+export type Delta = import("./frames.js").Delta;
+export type Done = import("./frames.js").Done;
+export type ToolCall = import("./frames.js").ToolCall;
+export type ToolState = import("./frames.js").ToolState;
+export type Call = import("./call.js").Call;
+export type Reply = import("./reply.js").Reply;
 /** @typedef {import("./frames.js").History} History */
-/** @typedef {import("./live-replies.js").LiveReplies} LiveReplies */
-/** @typedef {import("./sequences.js").Sequences} Sequences */
+/** @typedef {import("./frames.js").Accepted} Accepted */
+/** @typedef {import("./frames.js").Delta} Delta */
+/** @typedef {import("./frames.js").Done} Done */
+/** @typedef {import("./frames.js").ToolCall} ToolCall */
+/** @typedef {import("./frames.js").ToolState} ToolState */
+/** @typedef {import("./call.js").Call} Call */
+/** @typedef {import("./reply.js").Reply} Reply */
 /**
- * Keeps followed conversations complete. It reads the history at first and after missed events, and resumes after a
+ * Keeps followed conversations complete: it applies the journalled events of turns to their replies, and counts them. It reads
+ * the history at first, after missed events, and if a reply's text differs from what the server keeps; and it resumes after a
  * reconnect. It knows no sockets: it asks, and reports the answers.
  */
 export declare class Follower {
     #private;
     /**
      * @param {object} parts
-     * @param {Sequences} parts.sequences
-     * @param {LiveReplies} parts.live
+     * @param {import("./live-replies.js").LiveReplies} parts.live
      * @param {(frame: Record<string, unknown>) => Promise<any>} parts.ask   rejects with ChatError
      * @param {(type: string, detail: unknown) => void} parts.emit
      */
-    constructor({ sequences, live, ask, emit }: {
-        sequences: Sequences;
-        live: LiveReplies;
+    constructor({ live, ask, emit }: {
+        live: import("./live-replies.js").LiveReplies;
         ask: (frame: Record<string, unknown>) => Promise<any>;
         emit: (type: string, detail: unknown) => void;
     });
@@ -29,6 +38,8 @@ export declare class Follower {
     follow(conversationId: string): void;
     /** @param {string} conversationId */
     leave(conversationId: string): void;
+    /** Takes that a conversation is gone. @param {string} conversationId */
+    forget(conversationId: string): void;
     /** Takes the newest history, and returns it. Raises ChatError. @param {string} conversationId @returns {Promise<History>} */
     reread(conversationId: string): Promise<History>;
     /** Asks for the newest history, which has everything. @param {string} conversationId */
@@ -42,4 +53,27 @@ export declare class Follower {
     comeBack(conversationId: string): Promise<boolean | null>;
     /** Takes a page of the branch that is active now. @param {History} page */
     take(page: History): void;
+    /** @param {Accepted} frame */
+    accepted(frame: Accepted): void;
+    /** @param {Delta} frame */
+    delta(frame: Delta): void;
+    /** @param {import("./frames.js").Reasoning} frame */
+    reasoning(frame: import("./frames.js").Reasoning): void;
+    /** @param {import("./frames.js").SourceText} frame */
+    source(frame: import("./frames.js").SourceText): void;
+    /** @param {ToolCall} frame */
+    toolCall(frame: ToolCall): void;
+    /** @param {ToolState} frame */
+    toolState(frame: ToolState): undefined;
+    /** @param {Done} frame */
+    done(frame: Done): void;
+    /** @param {{conversation_id: string, turn_id: string, first_seq?: number, seq: number}} frame */
+    removed(frame: {
+        conversation_id: string;
+        turn_id: string;
+        first_seq?: number;
+        seq: number;
+    }): void;
+    /** @param {import("./frames.js").Status} frame */
+    status(frame: import("./frames.js").Status): void;
 }

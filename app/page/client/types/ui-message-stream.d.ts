@@ -8,8 +8,6 @@ export type UIMessageChunk = {
 export declare function waitsForClient(call: Call): boolean;
 /** The id of an approval. It names the arguments that are shown, so no others can be meant. @param {Call} call */
 export declare function approvalId({ callId, argsSha256 }: Call): string;
-/** A result for a front end: a JSON object or list as such, all else as text. @param {string} content */
-export declare function outputOf(content: string): any;
 /** The chunk for the end of a call; null if it goes on. @param {Call} call @returns {UIMessageChunk | null} */
 export declare function outcomeOf(call: Call): UIMessageChunk | null;
 /**
@@ -20,16 +18,13 @@ export declare class UIMessageStream {
     #private;
     /** @type {ReadableStream<UIMessageChunk>} */ readable: ReadableStream<UIMessageChunk>;
     /** @type {Reply | null} The reply that is streamed now. */ reply: Reply | null;
+    /** Whether it has ended. */ over: boolean;
     /** @param {{messageId?: string}} [options]  `messageId`: of a message that goes on */
     constructor({ messageId }?: {
         messageId?: string;
     });
-    /** Whether it has ended. */
-    get over(): boolean;
     /** Code points of the reply's text that were streamed. */
     get streamedChars(): number;
-    /** Whether its reader got anything. */
-    get begun(): boolean;
     /** @param {() => void} then  called once it is over */
     whenOver(then: () => void): void;
     /** Tells a reply of the history that has ended: a step before those to come. @param {Message} message @param {Call[]} calls */

@@ -37,12 +37,6 @@ export class SearchBox {
     this.#more.addEventListener("click", () => void this.#look(this.#next));
   }
 
-  /** Shows the list of conversations again. */
-  #clear() {
-    this.#field.value = "";
-    this.#onInput();
-  }
-
   get #query() {
     return this.#field.value.trim();
   }
@@ -60,7 +54,8 @@ export class SearchBox {
     if (event.key !== "Escape" || event.isComposing || this.#field.value === "") return;
     // Esc stops a running reply if there is nothing else to close.
     event.preventDefault();
-    this.#clear();
+    this.#field.value = "";
+    this.#onInput();
   }
 
   /** @param {string} [before]  where the last answer ended; without it, from the newest conversation on */

@@ -1,18 +1,26 @@
-import { part } from "../elements/dom.js";
-import { Drawer } from "../elements/drawer.js";
-import { ConversationList } from "./conversation-list.js";
+import { part, element } from "../elements/dom.js";
 import { SearchBox } from "./search-box.js";
 import { titleInWords } from "../words/languages.js";
 import { t } from "../words/translate.js";
+import { iconButton, icon } from "../elements/icons.js";
+import { addressOf } from "./address.js";
+import { editTitle } from "./title-field.js";
 
 /** @typedef {import("../../client/frames.js").ConversationSummary} ConversationSummary */
+
+/** @typedef {{id: string, title: string, running: boolean}} Entry */
 
 /** The name of a conversation without a title. */
 export const NEW_TITLE = t("New conversation");
 
 const PAGE = 100;
+const narrow = matchMedia("(max-width: 52rem)");
 
-/** The owner's conversations, newest first, those of other devices too: lists, searches, begins, renames and deletes them. */
+/**
+ * The owner's conversations, newest first, those of other devices too: lists, searches, begins, renames and deletes them. The
+ * list has links (so the browser's history works). On narrow screens the sidebar is a drawer, hidden and out of the tab order
+ * until it is opened.
+ */
 export class Sidebar {
   /** @type {ConversationSummary[]} As the server lists them. */ #entries = [];
   /** Whether there are older ones than these. */
@@ -20,8 +28,15 @@ export class Sidebar {
   #refreshing = false;
   #stale = false;
   #parts;
-  #list;
-  #drawer = new Drawer();
+  #sidebar = part("sidebar", HTMLElement);
+  #chat = part("chat", HTMLElement);
+  #opener = part("open-sidebar", HTMLButtonElement);
+  #closer = part("close-sidebar", HTMLButtonElement);
+  #open = false;
+  #list = part("conversations", HTMLUListElement);
+  #more = part("more", HTMLButtonElement);
+  /** What the list shows. */ #shown = "";
+  /** Whether a title is being edited in the list, which does not change meanwhile. */ #renaming = false;
 
   /**
    * @param {object} parts
@@ -33,13 +48,14 @@ export class Sidebar {
    */
   constructor(parts) {
     const { client, notices, onNew, onHit } = (this.#parts = parts);
-    this.#list = new ConversationList({
-      onRename: ({ id }, title) => void this.rename(id, title),
-      onDelete: (entry) => this.#delete(entry),
-      onMore: () => void this.#answered(this.#more()),
-    });
+    this.#more.addEventListener("click", () => void this.#answered(this.#readMore()));
     new SearchBox({ find: (request) => notices.answer(client.search(request)), onOpen: onHit });
     part("new", HTMLButtonElement).addEventListener("click", onNew);
+    this.#closer.append(icon("close"));
+    this.#opener.addEventListener("click", () => this.#setOpen(true));
+    for (const closer of [this.#closer, part("scrim", HTMLElement)]) closer.addEventListener("click", () => this.#setOpen(false));
+    narrow.addEventListener("change", () => this.#showOpen());
+    this.#showOpen();
   }
 
   /** Whether a conversation is listed. @param {string} conversationId */
@@ -61,7 +77,13 @@ export class Sidebar {
   show(current, title) {
     const entries = this.#entries.map((listed) => this.#entry(listed.conversation_id, titleInWords(listed)));
     if (title !== null && !this.has(current)) entries.unshift(this.#entry(current, title));
-    this.#list.show(entries, { current, hasMore: this.#hasMore });
+    this.#more.hidden = !this.#hasMore;
+    const key = JSON.stringify([entries, current]);
+    if (key === this.#shown || this.#renaming) return;
+    this.#shown = key;
+    const focused = document.activeElement instanceof HTMLAnchorElement ? document.activeElement.getAttribute("href") : null;
+    this.#list.replaceChildren(...entries.map((entry) => this.#row(entry, entry.id === current)));
+    if (focused !== null) [...this.#list.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   }
 
   /** Asks for the newest conversations. */
@@ -87,7 +109,25 @@ export class Sidebar {
 
   /** Closes the sidebar if it lies over the conversation. False if it doesn't. */
   close() {
-    return this.#drawer.close();
+    if (!this.#open) return false;
+    this.#setOpen(false);
+    return true;
+  }
+
+  /** @param {boolean} open */
+  #setOpen(open) {
+    this.#open = open;
+    this.#showOpen();
+    (open ? this.#closer : this.#opener).focus();
+  }
+
+  #showOpen() {
+    const shown = narrow.matches && this.#open;
+    this.#open = shown;
+    document.documentElement.classList.toggle("drawer-open", shown);
+    this.#opener.setAttribute("aria-expanded", String(shown));
+    this.#sidebar.inert = narrow.matches && !shown;
+    this.#chat.inert = shown;
   }
 
   /** @param {string} conversationId @param {(entry: ConversationSummary) => ConversationSummary} change */
@@ -119,7 +159,7 @@ export class Sidebar {
   }
 
   /** Asks for older ones. Raises ChatError. */
-  async #more() {
+  async #readMore() {
     const before = this.#entries.at(-1)?.conversation_id;
     const page = await this.#parts.client.conversations({ limit: PAGE, before });
     this.#entries = [...this.#entries, ...page.conversations];
@@ -131,7 +171,38 @@ export class Sidebar {
     return { id, title: title || NEW_TITLE, running: this.#parts.client.repliesOf(id).length > 0 };
   }
 
-  /** Deletes a conversation, if the user says so once more. @param {import("./conversation-list.js").Entry} entry */
+  /**
+   * @param {Entry} entry
+   * @param {boolean} current
+   */
+  #row(entry, current) {
+    const link = element("a", { href: addressOf(entry.id), "aria-current": current ? "page" : null, dir: "auto" });
+    link.append(element("span", { class: "name", text: entry.title }));
+    if (entry.running) link.append(element("span", { class: "running", role: "img", "aria-label": t("A reply is running") }));
+    const row = element("li", {}, link);
+    const { title } = entry;
+    const rename = iconButton("edit", t("Rename “{title}”", { title }), { onclick: () => this.#editTitle(entry, link) });
+    const remove = iconButton("trash", t("Delete “{title}”", { title }), { onclick: () => this.#delete(entry) });
+    row.append(element("span", { class: "row-tools" }, rename, remove));
+    return row;
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {HTMLElement} link
+   */
+  #editTitle(entry, link) {
+    if (this.#renaming) return;
+    this.#renaming = true;
+    const onClose = (/** @type {string | null} */ title) => {
+      this.#renaming = false;
+      this.#shown = ""; // the next `show` shows what came meanwhile
+      if (title !== null) void this.rename(entry.id, title);
+    };
+    editTitle(link, entry.title, { focus: link, onClose });
+  }
+
+  /** Deletes a conversation, if the user says so once more. @param {Entry} entry */
   #delete({ id, title }) {
     const dialog = part("confirm", HTMLDialogElement);
     part("confirm-text", HTMLElement).textContent = t("“{title}” and all of its messages will be deleted permanently.", { title });

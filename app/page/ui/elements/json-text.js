@@ -42,10 +42,6 @@ function newLine(depth) {
 
 /** @param {string} piece */
 function seen(piece) {
+  const spelled = (/** @type {string} */ unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return piece.replaceAll(UNSEEN, (char) => char.replaceAll(/[^]/g, spelled));
-}
-
-/** The escape of a unit of UTF-16 in JSON. @param {string} unit */
-function spelled(unit) {
-  return `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 }

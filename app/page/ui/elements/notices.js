@@ -1,8 +1,7 @@
 import { ChatError } from "../../client/chat-client.js";
 import { element, part } from "./dom.js";
 import { icon, iconButton } from "./icons.js";
-import { failureView } from "./failure-view.js";
-import { wordsFor } from "./words.js";
+import { failureView, wordsFor } from "./words.js";
 import { t } from "../words/translate.js";
 
 /** Notices that belong to no message, shown over the composer until they are closed. */

@@ -1,6 +1,7 @@
-/** Plain words for refusals, failures and limits. Pure: errors and limits in, text out. */
-
 import { t } from "../words/translate.js";
+import { element } from "./dom.js";
+
+/** Plain words for refusals, failures and limits. Pure: errors and limits in, text out. */
 
 /** @typedef {{code: string, message: string, retryAfterMs?: number | null, retry_after_ms?: number | null}} Failure */
 
@@ -47,11 +48,6 @@ export function wordsFor({ code, retryAfterMs, retry_after_ms: ms }) {
   return LATER.has(code) ? `${words} ${again(retryAfterMs ?? ms ?? null)}` : words;
 }
 
-/** The service's own words and the code, for users who report them. @param {Failure} failure */
-export function detailOf({ code, message }) {
-  return `${message} (${code})`;
-}
-
 /** Whether the message has to be changed to succeed. @param {Failure} failure */
 export function isHopeless({ code }) {
   return HOPELESS.has(code);
@@ -78,4 +74,15 @@ function again(ms) {
   if (seconds < 120) return seconds === 1 ? t("Try again in a second.") : t("Try again in {seconds} seconds.", { seconds });
   const minutes = Math.ceil(seconds / 60);
   return minutes < 120 ? t("Try again in {minutes} minutes.", { minutes }) : t("Try again in {hours} hours.", { hours: Math.ceil(minutes / 60) });
+}
+
+/** A failure in plain words, with the service's own words and its code behind them. @param {Failure} failure */
+export function failureView(failure) {
+  return element("div", { class: "failure" }, element("span", { text: wordsFor(failure) }), " ", detailView(failure));
+}
+
+/** The service's own words and the code, for users who report them. @param {Failure} failure */
+export function detailView(failure) {
+  const detail = element("span", { class: "detail-text", text: `${failure.message} (${failure.code})` });
+  return element("details", { class: "detail" }, element("summary", { text: t("Details") }), detail);
 }

@@ -1,6 +1,8 @@
 import { ChatError } from "../../client/chat-client.js";
 import { countCodePoints, dropCodePoints, takeCodePoints } from "../../client/code-points.js";
-import { InterpretingBar } from "./interpreting-bar.js";
+import { element, part } from "../elements/dom.js";
+import { COMMON, languageName } from "../words/languages.js";
+import { t } from "../words/translate.js";
 
 /** The most code points of one growth. A frame takes more; a long pasted text is sent in parts. */
 const MOST_AT_ONCE = 8_000;
@@ -10,7 +12,6 @@ const AGAIN_MS = 1_000;
 const WHOLE = /^[^]*(?:\s|[。！？，、；：])/u;
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
-/** @typedef {import("./interpreting-bar.js").InterpretOptions} InterpretOptions */
 
 /** The live translation in one conversation: takes words as they are written, and extends the source by them. */
 export class Interpreter {
@@ -67,8 +68,11 @@ export class Interpreter {
     if (words.trim() === "" && this.#reply === null) return 0;
     if (words === "") return 0;
     this.#held = false;
-    if (this.#reply === null) this.#begin();
-    else this.#updateBar();
+    if (this.#reply !== null) this.#updateBar();
+    else {
+      const { client, conversationId, model } = this.#parts;
+      this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
+    }
     this.#source += all ? `${words}\n` : words;
     void this.#grow();
     return words.length;
@@ -78,11 +82,6 @@ export class Interpreter {
     this.#listeners.abort();
     if (!this.#growing) this.#giveBack(); // else all of it is on its way
     this.#bar.remove();
-  }
-
-  #begin() {
-    const { client, conversationId, model } = this.#parts;
-    this.#follow(client.interpret({ conversationId, onBusy: "interrupt", model: model(), ...this.#bar.options }));
   }
 
   #finish() {
@@ -144,16 +143,13 @@ export class Interpreter {
   /** @param {Reply} reply */
   #look(reply) {
     if (reply.conversationId !== this.conversationId || reply.interprets === null) return;
-    if (reply.open && !reply.stopping && this.#reply === null) this.#attach(reply);
+    if (reply.open && !reply.stopping && this.#reply === null) {
+      // One that runs already: after a reload, or begun by another device. Of one that is continued, the history brings the source.
+      if (reply.content !== null || reply.continues === null) this.#follow(reply);
+    }
     if (reply !== this.#reply) return;
     if (!reply.open) this.#detach(reply);
     else void this.#grow();
-  }
-
-  /** Takes a translation that runs already: after a reload, or begun by another device, or continued. @param {Reply} reply */
-  #attach(reply) {
-    if (reply.content === null && reply.continues !== null) return; // the history brings what it continues
-    this.#follow(reply);
   }
 
   /** @param {Reply | null} reply */
@@ -176,4 +172,84 @@ export class Interpreter {
     const waiting = this.#final ? "end" : this.#held ? "user" : null;
     this.#bar.update(this.#reply?.interprets ?? null, waiting);
   }
+}
+
+/** @typedef {{source: string, target: string, publishPolicy: "segment" | "agreement"}} InterpretOptions */
+
+/** The bar over the box: the languages, and when words are shown. */
+class InterpretingBar {
+  #source = element("select", { "aria-label": t("From") });
+  #target = element("select", { "aria-label": t("Into") });
+  #granularity = element("select", { "aria-label": t("Shown") });
+  #state = element("p", { class: "voice-state", role: "status" });
+  #done = element("button", { class: "link", type: "button", text: t("Finish"), hidden: true });
+
+  /**
+   * @param {object} parts
+   * @param {InterpretOptions} parts.options
+   * @param {(options: InterpretOptions) => void} parts.onOptions
+   * @param {() => void} parts.onDone
+   */
+  constructor({ options, onOptions, onDone }) {
+    this.offer({ sources: [...COMMON], targets: [...COMMON] }, options);
+    this.#granularity.append(
+      element("option", { value: "segment", text: t("Sentence by sentence") }),
+      element("option", { value: "agreement", text: t("Word by word") }),
+    );
+    this.#granularity.value = options.publishPolicy;
+    for (const choice of [this.#source, this.#target, this.#granularity]) choice.addEventListener("change", () => onOptions(this.options));
+    this.#done.addEventListener("click", onDone);
+    const arrow = element("span", { "aria-hidden": "true", text: "→" });
+    this.root = element("section", { class: "voice interpreting", "aria-label": t("Live translation") });
+    this.root.append(this.#source, arrow, this.#target, this.#granularity, this.#state, this.#done);
+    part("composer", HTMLFormElement).before(this.root);
+  }
+
+  /** @returns {InterpretOptions} */
+  get options() {
+    const publishPolicy = this.#granularity.value === "agreement" ? "agreement" : "segment";
+    return { source: this.#source.value, target: this.#target.value, publishPolicy };
+  }
+
+  /** Offers these languages. @param {{sources: string[], targets: string[]}} languages @param {{source: string, target: string}} chosen */
+  offer({ sources, targets }, chosen) {
+    const options = (/** @type {string[]} */ tags) => tags.map((tag) => element("option", { value: tag, text: languageName(tag) }));
+    this.#source.replaceChildren(...options(["auto", ...sources]));
+    this.#target.replaceChildren(...options(targets));
+    choose(this.#source, chosen.source);
+    choose(this.#target, chosen.target);
+  }
+
+  /**
+   * @param {import("../../client/frames.js").Languages | null} running  the languages of the running translation
+   * @param {"end" | "user" | null} waiting  what the text in the box waits for: the end of the translation, or the user
+   */
+  update(running, waiting) {
+    for (const choice of [this.#source, this.#target, this.#granularity]) choice.disabled = running !== null;
+    this.#done.hidden = running === null || waiting === "end";
+    if (running !== null) {
+      choose(this.#source, running.source);
+      choose(this.#target, running.target);
+    }
+    const words = wordsFor(running !== null, waiting);
+    if (this.#state.textContent !== words) this.#state.textContent = words;
+  }
+
+  remove() {
+    this.root.remove();
+  }
+}
+
+/** @param {boolean} running @param {"end" | "user" | null} waiting */
+function wordsFor(running, waiting) {
+  if (waiting === "end") return t("Translating the rest; what you write waits");
+  if (waiting === "user") return t("The refused text is in the box again; Enter sends it");
+  return running ? t("Translating as you type") : t("Type: a word is translated once you begin the next");
+}
+
+/** @param {HTMLSelectElement} choice @param {string} value */
+function choose(choice, value) {
+  choice.value = value;
+  if (choice.value === value) return;
+  if (choice.options.length > 0) choice.selectedIndex = 0;
 }

@@ -1,5 +1,5 @@
 import { part } from "../elements/dom.js";
-import { detailView } from "../elements/failure-view.js";
+import { detailView } from "../elements/words.js";
 import { t } from "../words/translate.js";
 
 /** Why a key is asked for: none was given, or the key was accepted before. */

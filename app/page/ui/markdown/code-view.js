@@ -1,7 +1,5 @@
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
-import { highlighter, loadHighlighter } from "../replies/highlighter.js";
-import { highlighted, languageOf } from "./highlighting.js";
 import { hasLongLine, pieceEnd } from "./pieces.js";
 import { later } from "./slices.js";
 import { t } from "../words/translate.js";
@@ -119,10 +117,10 @@ export class CodeView {
       if (root.firstElementChild !== null) root.replaceChildren(code); // it was short when it was coloured
       return false;
     }
-    const hljs = /** @type {import("../replies/highlighter.js").Highlighter} */ (highlighter());
-    const { nodes, open } = highlighted(hljs, this.#text.slice(context, start), code, this.#language);
-    root.replaceChildren(nodes);
-    return open;
+    const hljs = /** @type {Highlighter} */ (highlighter());
+    const { value, _top: top } = hljs.highlight(this.#text.slice(context, end), { language: this.#language, ignoreIllegals: true });
+    root.replaceChildren(painted(value, start - context));
+    return top !== undefined && top !== hljs.getLanguage(this.#language);
   }
 }
 
@@ -137,4 +135,68 @@ function write(root, text) {
   const last = root.lastChild;
   if (last instanceof Text && last.length < MAX_NODE_UNITS) last.appendData(text);
   else root.append(text);
+}
+
+/** Colours code by highlight.js, as elements that have only classes and text, whatever the code says. */
+const PART = /<span class="([^"]*)">|(<\/span>)|&(amp|lt|gt|quot|#x27);|[^<&]+/g;
+/** @type {Record<string, string>} */
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
+
+/** The name of the language behind a code block's fence; empty if there is none. @param {string} info */
+function languageOf(info) {
+  return info.trim().split(/\s/)[0].toLowerCase().replaceAll(/[^a-z0-9+#.-]/g, "");
+}
+
+/** Code in colours. @param {string} html @param {number} skipped  characters at the beginning that are left out */
+function painted(html, skipped) {
+  const root = document.createDocumentFragment();
+  /** @type {{name: string, node: Node | null}[]} */ const open = [];
+  let left = skipped;
+  for (const [all, name, close, entity] of html.matchAll(PART)) {
+    if (name !== undefined) open.push({ name, node: null });
+    else if (close !== undefined) open.pop();
+    else {
+      const text = entity === undefined ? all : ENTITIES[entity];
+      if (text.length > left) nodeIn(root, open).appendChild(document.createTextNode(text.slice(left)));
+      left = Math.max(0, left - text.length);
+    }
+  }
+  return root;
+}
+
+/** The innermost open element. Open elements that had no text yet are made. @param {Node} root @param {{name: string, node: Node | null}[]} open */
+function nodeIn(root, open) {
+  let node = root;
+  for (const part of open) node = part.node ??= node.appendChild(element("span", { class: part.name }));
+  return node;
+}
+
+/**
+ * The highlighter is a quarter of all that the page loads, and a first visit does not need it. It is loaded when code is
+ * first shown, or when the browser is idle.
+ */
+
+/** @typedef {typeof import("../../vendor/highlight.js").hljs} Highlighter */
+
+/** @type {Highlighter | null} */ let here = null;
+/** @type {Promise<void> | null} */ let coming = null;
+
+/** The highlighter; null if it is not loaded yet. */
+function highlighter() {
+  return here;
+}
+
+/** Loads the highlighter, once. Rejects if the network fails; the next call tries again. */
+function loadHighlighter() {
+  coming ??= import("../../vendor/highlight.js").then(({ hljs }) => void (here = hljs)).catch((error) => {
+    coming = null;
+    throw error;
+  });
+  return coming;
+}
+
+/** Loads it when the browser is idle. If that fails, the first code that is shown tries again. */
+export function preloadHighlighter() {
+  const whenIdle = globalThis.requestIdleCallback ?? ((/** @type {() => void} */ act) => setTimeout(act));
+  whenIdle(() => void loadHighlighter().catch(() => {}));
 }

@@ -57,7 +57,10 @@ const FORMULA_LIKE = /[\\^_={}<>+*/|]|^\s*[\p{L}\d]\s*$/u;
  */
 export function formulaAt(text) {
   if (text.startsWith("$$")) return found(DOLLARS.exec(text), true);
-  if (text.startsWith("$")) return priced(found(DOLLAR.exec(text), false));
+  if (text.startsWith("$")) {
+    const formula = found(DOLLAR.exec(text), false);
+    return formula !== null && PRICE.test(formula.text) ? null : formula;
+  }
   if (text.startsWith("\\[")) return likely(found(BRACKETS.exec(text), true));
   if (text.startsWith("\\(")) return likely(found(PARENTHESES.exec(text), false));
   return null;
@@ -66,11 +69,6 @@ export function formulaAt(text) {
 /** @param {RegExpExecArray | null} match @param {boolean} display @returns {Found | null} */
 function found(match, display) {
   return match === null || match[1].trim() === "" ? null : { raw: match[0], text: match[1].trim(), display };
-}
-
-/** @param {Found | null} formula */
-function priced(formula) {
-  return formula !== null && PRICE.test(formula.text) ? null : formula;
 }
 
 /** @param {Found | null} formula */

@@ -1,6 +1,5 @@
-import { blocksOf, within } from "./blocks.js";
+import { blocksOf, within, definitionsIn, linksOf } from "./blocks.js";
 import { wordsIn } from "./inline.js";
-import { definitionsIn, linksOf } from "./links.js";
 import { piecesOf } from "./pieces.js";
 import { later } from "./slices.js";
 

@@ -32,16 +32,12 @@ export class TableView {
   show({ header, rows }, links) {
     const differs = this.#shown.findIndex((row, index) => !same(row, rows[index]));
     [this.#rows, this.#links] = [rows, links];
-    if (!same(this.#head, header)) this.#begin(header);
-    else if (differs !== -1) this.#truncate(differs);
+    if (!same(this.#head, header)) {
+      this.#head = header;
+      this.#truncate(0);
+      this.#fillRow(this.#parts[0].head, "th", header);
+    } else if (differs !== -1) this.#truncate(differs);
     if (!this.#waits) this.#grow();
-  }
-
-  /** @param {Cell[]} head */
-  #begin(head) {
-    this.#head = head;
-    this.#truncate(0);
-    this.#fillRow(this.#parts[0].head, "th", head);
   }
 
   /** @param {number} length */

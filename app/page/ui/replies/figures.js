@@ -35,7 +35,8 @@ const CAUSES = {
 export function waitOf(status) {
   switch (status?.state) {
     case "queued":
-      return queuedAt(status.queue_position ?? null);
+      if (status.queue_position === undefined) return t("Waiting");
+      return status.queue_position > 1 ? t("{count} ahead of you", { count: status.queue_position - 1 }) : t("Waiting, you are next");
     case "prefill":
       return status.progress === undefined ? t("Reading") : t("Reading, {percent} %", { percent: Math.floor(status.progress * 100) });
     case "retrying":
@@ -45,12 +46,6 @@ export function waitOf(status) {
     default:
       return t("Thinking");
   }
-}
-
-/** @param {number | null} position  1 is the next to start */
-function queuedAt(position) {
-  if (position === null) return t("Waiting");
-  return position > 1 ? t("{count} ahead of you", { count: position - 1 }) : t("Waiting, you are next");
 }
 
 /**

@@ -6,7 +6,7 @@ import { Columns } from "./columns.js";
 import { copyButton } from "../elements/copy-button.js";
 import { element } from "../elements/dom.js";
 import { icon, iconButton } from "../elements/icons.js";
-import { failureView } from "../elements/failure-view.js";
+import { failureView } from "../elements/words.js";
 import { badgeOf, endOf, figuresOf, serverFigures, waitOf } from "./figures.js";
 import { MarkdownView } from "./markdown.js";
 import { ThoughtFold, splitThought } from "./thoughts.js";
@@ -118,7 +118,9 @@ export class ReplyView {
     this.#footKey = key;
     this.#foot.hidden = open;
     this.#foot.replaceChildren(...this.#footParts(item, figures));
-    if (goesOn) this.#foot.append(this.#onward(item));
+    if (!goesOn) return;
+    const onclick = () => this.#actions.continueReply(item); // the counterpart of Stop
+    this.#foot.append(element("button", { class: "onward", type: "button", onclick }, icon("onward"), t("Continue")));
   }
 
   /**
@@ -130,41 +132,21 @@ export class ReplyView {
     const why = endOf(item.reply);
     /** @type {HTMLElement[]} */ const parts = [this.arrows.root];
     if (badge !== null) parts.push(element("span", { class: `badge ${badge.kind}`, text: badge.label, title: why || null }));
-    if (badge?.kind === "failed" && why !== "") parts.push(whyFailed(item, why));
-    if (figures.length > 0) parts.push(figureList(figures, serverFigures(item.reply)));
+    if (badge?.kind === "failed" && why !== "") {
+      const failure = item.reply?.done?.error;
+      parts.push(element("div", { class: "why" }, failure ? failureView(failure) : why));
+    }
+    if (figures.length > 0) {
+      const title = serverFigures(item.reply) || null;
+      parts.push(element("span", { class: "figures", title }, ...figures.map((text) => element("span", { text }))));
+    }
     if (this.#shown.answer !== "") parts.push(copyButton(t("Copy the reply"), () => this.#shown.answer));
-    if (item.messageId !== null) parts.push(this.#again(item));
+    if (item.messageId !== null) {
+      const title = t("Regenerate this reply");
+      parts.push(iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) }));
+    }
     return parts;
   }
-
-  /** The counterpart of Stop. @param {Item} item */
-  #onward(item) {
-    return element("button", { class: "onward", type: "button", onclick: () => this.#actions.continueReply(item) }, icon("onward"), t("Continue"));
-  }
-
-  /** @param {Item} item */
-  #again(item) {
-    const title = t("Regenerate this reply");
-    return iconButton("again", title, { class: "quiet again", title, onclick: () => this.#actions.regenerate(item) });
-  }
-}
-
-/**
- * @param {string[]} figures
- * @param {string} more
- */
-function figureList(figures, more) {
-  const parts = figures.map((figure) => element("span", { text: figure }));
-  return element("span", { class: "figures", title: more || null }, ...parts);
-}
-
-/**
- * @param {Item} item
- * @param {string} why
- */
-function whyFailed({ reply }, why) {
-  const failure = reply?.done?.error;
-  return element("div", { class: "why" }, failure ? failureView(failure) : why);
 }
 
 /** Words for what a reply without text waits for. @param {Item} item */

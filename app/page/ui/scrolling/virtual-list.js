@@ -1,14 +1,10 @@
-import { Anchor } from "./anchor.js";
-import { Sizes } from "./sizes.js";
-import { Spaced } from "./spaced.js";
-import { nextSpan, runsOf, spanAround } from "./span.js";
+import { element } from "../elements/dom.js";
 
-/** @typedef {import("./span.js").Span} Span */
 /**
  * @typedef {object} Source
  * @property {(index: number) => HTMLElement} element         makes the element of an item that comes into the document
  * @property {(key: string) => void} dropped                  the element of an item has left it
- * @property {(index: number) => import("./sizes.js").Size} guess  the size of an item that was never in the document
+ * @property {(index: number) => Size} guess  the size of an item that was never in the document
  */
 
 /** What is always in the document: the view, and half of one on each side, within a number of nodes. */
@@ -158,7 +154,7 @@ export class VirtualList {
    * @param {Span} main    the one with what is read
    */
   #parts(runs, main) {
-    /** @type {(HTMLElement | import("./spaced.js").Space)[]} */ const parts = [];
+    /** @type {(HTMLElement | Space)[]} */ const parts = [];
     let end = 0;
     for (const run of runs) {
       if (run === main) this.#lead = { from: end, to: run.from, drift: this.#follow.following ? 0 : this.#lead.drift };
@@ -317,4 +313,254 @@ export class VirtualList {
 /** @param {Span} one @param {Span} other */
 function isSame(one, other) {
   return one.from === other.from && one.to === other.to;
+}
+
+/** @typedef {{element: Element, top: number}} Mark  `top`: px below the top of the view */
+
+/** Elements that are not searched for an anchor: code and tables contain no blocks, but maybe thousands of nodes. */
+const WHOLE = "p, pre, table, svg, math, form";
+const DEEPEST = 8;
+
+/** Remembers the positions of what is in view. It tells later how far changes have moved it. */
+class Anchor {
+  #scroller;
+  /** @type {(Mark & {key: string})[]} The items in view, from the top. */ #items = [];
+  /** @type {Mark | null} The part of the first item at the top of the view: what is read in a long item. */ #part = null;
+
+  /** @param {HTMLElement} scroller */
+  constructor(scroller) {
+    this.#scroller = scroller;
+  }
+
+  /** The first item in view; undefined if there is none. @returns {{key: string, top: number} | undefined} */
+  get first() {
+    return this.#items[0];
+  }
+
+  /** Takes what is in view. @param {Iterable<[string, Element]>} elements  items in order, with their keys */
+  hold(elements) {
+    const { top, bottom } = this.#scroller.getBoundingClientRect();
+    this.#items = [];
+    for (const [key, element] of elements) {
+      const box = element.getBoundingClientRect();
+      if (box.bottom <= top) continue;
+      if (box.top >= bottom) break;
+      this.#items.push({ key, element, top: box.top - top });
+    }
+    const [first] = this.#items;
+    const part = first === undefined ? null : partAt(first.element, top);
+    this.#part = part && { element: part, top: part.getBoundingClientRect().top - top };
+  }
+
+  /** Forgets items that are gone. @param {(key: string) => boolean} isThere */
+  keep(isThere) {
+    this.#items = this.#items.filter(({ key }) => isThere(key));
+  }
+
+  /** How far down things have moved since, in px; null if none of them is in the document. */
+  moved() {
+    const marks = this.#part === null ? this.#items : [this.#part, ...this.#items];
+    const mark = marks.find(({ element }) => element.isConnected && element.getClientRects().length > 0);
+    if (mark === undefined) return null;
+    return mark.element.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top - mark.top;
+  }
+}
+
+/**
+ * The block of an element at the top of the view: it is cut by the top, or begins right below it.
+ * @param {Element} element
+ * @param {number} top  of the view
+ */
+function partAt(element, top) {
+  let part = element;
+  for (let depth = 0; depth < DEEPEST && part.getBoundingClientRect().top < top && !part.matches(WHOLE); depth += 1) {
+    const inner = [...part.children].find((child) => child.getBoundingClientRect().bottom > top);
+    if (inner === undefined) break;
+    part = inner;
+  }
+  return part;
+}
+
+/** @typedef {{name: string, height: number}} Space  `height`: in px, with one gap; `name`: the same as long as the space exists */
+
+/** Lays out elements in order, with empty space for missing ones. Elements that stay are not moved, so they keep focus and selection. */
+class Spaced {
+  #root;
+  /** @type {Map<string, HTMLElement>} */ #spacers = new Map();
+  /** The px between two elements. */
+  gap = 0;
+
+  /** @param {HTMLElement} root */
+  constructor(root) {
+    this.#root = root;
+    this.measure();
+  }
+
+  /** Call when the layout may have changed. */
+  measure() {
+    this.gap = Number.parseFloat(getComputedStyle(this.#root).rowGap) || 0;
+  }
+
+  /** @param {(HTMLElement | Space)[]} parts */
+  lay(parts) {
+    const nodes = parts.map((one) => (one instanceof HTMLElement ? one : this.#spacer(one)));
+    const staying = new Set(nodes);
+    for (const child of [...this.#root.children]) if (!staying.has(/** @type {HTMLElement} */ (child))) child.remove();
+    for (const [name, spacer] of this.#spacers) if (!staying.has(spacer)) this.#spacers.delete(name);
+    let there = this.#root.firstElementChild;
+    for (const node of nodes) {
+      if (node === there) there = there.nextElementSibling;
+      else this.#root.insertBefore(node, there);
+    }
+  }
+
+  /** Changes the height of a space. @param {Space} space */
+  resize({ name, height }) {
+    const spacer = this.#spacers.get(name);
+    if (spacer !== undefined) spacer.style.height = `${Math.max(0, height - this.gap)}px`;
+  }
+
+  /** @param {Space} space */
+  #spacer(space) {
+    let spacer = this.#spacers.get(space.name);
+    if (spacer === undefined) {
+      spacer = element("div", { class: "space", "aria-hidden": "true" });
+      this.#spacers.set(space.name, spacer);
+    }
+    this.resize(space);
+    return spacer;
+  }
+}
+
+/** @typedef {{height: number, nodes: number}} Size  `height`: in px, with the gap below; `nodes`: in the document */
+
+/** The sizes of a list's items: measured if they were in the document, else guessed. */
+class Sizes {
+  /** @type {Map<string, Size>} */ #measured = new Map();
+  /** @type {string[]} */ #keys = [];
+  /** @type {Size[]} */ #sizes = [];
+
+  get count() {
+    return this.#sizes.length;
+  }
+
+  /**
+   * Takes the current items. Sizes of others are forgotten.
+   * @param {string[]} keys
+   * @param {(index: number) => Size} guess
+   */
+  arrange(keys, guess) {
+    /** @type {Map<string, Size>} */ const measured = new Map();
+    this.#keys = keys;
+    this.#sizes = keys.map((key, index) => {
+      const size = this.#measured.get(key);
+      if (size !== undefined) measured.set(key, size);
+      return size ?? guess(index);
+    });
+    this.#measured = measured;
+  }
+
+  /** @param {number} index @param {Size} size */
+  measure(index, size) {
+    this.#sizes[index] = size;
+    this.#measured.set(this.#keys[index], size);
+  }
+
+  /** @param {number} index */
+  of(index) {
+    return this.#sizes[index];
+  }
+
+  /** The height of the items from `from` to before `to`, in px. @param {number} from @param {number} to */
+  between(from, to) {
+    let height = 0;
+    for (let index = from; index < to; index += 1) height += this.#sizes[index].height;
+    return height;
+  }
+
+  /** The number of nodes of the items from `from` to before `to`. @param {number} from @param {number} to */
+  nodesBetween(from, to) {
+    let nodes = 0;
+    for (let index = from; index < to; index += 1) nodes += this.#sizes[index].nodes;
+    return nodes;
+  }
+
+  /**
+   * The item at a share of the whole height.
+   * @param {number} share  from 0 to 1
+   * @returns {{index: number, within: number}} `within`: px below the beginning of the item
+   */
+  at(share) {
+    let within = Math.min(Math.max(share, 0), 1) * this.between(0, this.count);
+    for (const [index, { height }] of this.#sizes.entries()) {
+      if (within < height) return { index, within };
+      within -= height;
+    }
+    return { index: Math.max(0, this.count - 1), within: 0 };
+  }
+}
+
+/** Decides which items of a long list are in the document. Pure: sizes and a place in, spans out. */
+
+/** @typedef {{from: number, to: number}} Span  the items from `from` to before `to` */
+/**
+ * The place that is read: an item, and its beginning below the top of the view, in px (negative if it begins above).
+ * @typedef {{index: number, top: number}} Place
+ */
+
+/**
+ * The items that cover the view around a place, and the wanted ones above and below it, the nearest first.
+ * @param {Place} place
+ * @param {number} view      the height of the view, in px
+ * @param {Sizes} sizes
+ * @param {{margin: number, nodes: number}} wanted  `margin`: px on each side of the view; `nodes`: from this number on no item is added
+ * @returns {Span}
+ */
+function spanAround({ index, top }, view, sizes, { margin, nodes }) {
+  const span = { from: index, to: index };
+  let [above, below, held] = [-top, top - view, 0];
+  for (;;) {
+    const [up, down] = [span.from > 0 ? above : Infinity, span.to < sizes.count ? below : Infinity];
+    const least = Math.min(up, down);
+    if (least === Infinity || least >= margin || (least > 0 && held >= nodes)) return span;
+    const next = up < down ? span.from - 1 : span.to;
+    const size = sizes.of(next);
+    held += size.nodes;
+    if (up < down) [span.from, above] = [next, above + size.height];
+    else [span.to, below] = [next + 1, below + size.height];
+  }
+}
+
+/**
+ * The next span on the way to the wanted one: what is needed at once, and a few more items on each side, so that no frame
+ * makes many items.
+ * @param {Span} current
+ * @param {{needed: Span, wanted: Span, step: number}} aim  `wanted` includes `needed`
+ * @returns {Span}
+ */
+function nextSpan(current, { needed, wanted, step }) {
+  const apart = current.to < needed.from || current.from > needed.to || current.from === current.to;
+  const { from, to } = apart ? needed : current;
+  return {
+    from: Math.min(needed.from, Math.max(wanted.from, from - step)),
+    to: Math.max(needed.to, Math.min(wanted.to, to + step)),
+  };
+}
+
+/**
+ * A span and single items beside it, as separate spans in order.
+ * @param {Span} span
+ * @param {number[]} pinned
+ * @returns {Span[]}
+ */
+function runsOf(span, pinned) {
+  const outside = pinned.filter((index) => index < span.from || index >= span.to);
+  const spans = [span, ...outside.map((index) => ({ from: index, to: index + 1 }))].sort((one, other) => one.from - other.from);
+  /** @type {Span[]} */ const runs = [];
+  for (const { from, to } of spans) {
+    const last = runs.at(-1);
+    if (last !== undefined && last.to >= from) last.to = Math.max(last.to, to);
+    else runs.push({ from, to });
+  }
+  return runs;
 }

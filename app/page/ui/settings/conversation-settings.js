@@ -47,7 +47,11 @@ export class ConversationSettings {
     for (const [tag, name] of Object.entries(LANGUAGES)) this.#language.append(element("option", { value: tag, text: name, lang: tag }));
     part("settings-form", HTMLFormElement).addEventListener("submit", (event) => this.#submit(event));
     this.#model.addEventListener("change", () => this.#fitToModel());
-    this.#notify.addEventListener("change", () => void this.#switchNotifications());
+    this.#notify.addEventListener("change", async () => {
+      // At once, since the browser may ask the user.
+      if (this.#notify.checked) this.#notify.checked = await notifications.enable();
+      else notifications.disable();
+    });
     part("settings-close", HTMLButtonElement).addEventListener("click", () => this.#dialog.close());
     part("settings-reset", HTMLButtonElement).addEventListener("click", () => this.#fill({}));
     for (const opener of document.querySelectorAll("[data-opens=settings]")) opener.addEventListener("click", () => this.#open());
@@ -145,12 +149,6 @@ export class ConversationSettings {
     if (this.#language.value === chosenLanguage()) return;
     chooseLanguage(this.#language.value);
     location.reload(); // drafts stay, and a running reply is resumed
-  }
-
-  /** Switches notifications at once, since the browser may ask the user. */
-  async #switchNotifications() {
-    if (this.#notify.checked) this.#notify.checked = await notifications.enable();
-    else notifications.disable();
   }
 
   /** @returns {Choice} */

@@ -37,25 +37,16 @@ export class Theme {
 
   #show() {
     this.#button.replaceChildren(icon(other() === "dark" ? "moon" : "sun"));
-    this.#button.setAttribute("aria-label", label());
-    this.#button.title = label();
-    showAround();
+    this.#button.title = other() === "dark" ? t("Switch to the dark theme") : t("Switch to the light theme"); // what it does
+    this.#button.setAttribute("aria-label", this.#button.title);
+    // Gives the theme's colour to what is around the page, such as the bar of an installed one.
+    const colours = /** @type {NodeListOf<HTMLMetaElement>} */ (document.querySelectorAll("meta[name=theme-color]"));
+    for (const colour of colours) colour.content = getComputedStyle(document.documentElement).backgroundColor;
   }
-}
-
-/** The button's label: what it does. */
-function label() {
-  return other() === "dark" ? t("Switch to the dark theme") : t("Switch to the light theme");
 }
 
 /** The theme that is not shown. */
 function other() {
   const shown = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
   return shown === "dark" ? "light" : "dark";
-}
-
-/** Gives the theme's colour to what is around the page, such as the bar of an installed one. */
-function showAround() {
-  const colours = /** @type {NodeListOf<HTMLMetaElement>} */ (document.querySelectorAll("meta[name=theme-color]"));
-  for (const colour of colours) colour.content = getComputedStyle(document.documentElement).backgroundColor;
 }

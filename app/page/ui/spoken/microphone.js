@@ -1,3 +1,5 @@
+import { t } from "../words/translate.js";
+
 /** One channel, without the reply's echo from the loudspeaker. */
 const WANTED = { channelCount: 1, echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 /** A level this many decibels below the loudest is shown as silence. */
@@ -36,7 +38,7 @@ export class Microphone {
       throw error;
     }
     const capture = new AudioWorkletNode(context, "midstream-capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
-    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(means(data, step), pcm), levelOf(data));
+    capture.port.onmessage = ({ data }) => onSound(Int16Array.from(means(data, step), (sample) => Math.max(-1, Math.min(1, sample)) * 32_767), levelOf(data));
     source.connect(capture);
     for (const track of stream.getAudioTracks()) track.addEventListener("ended", onLost);
     return microphone;
@@ -85,13 +87,23 @@ function means(samples, step) {
   });
 }
 
-/** @param {number} sample  -1 to 1 */
-function pcm(sample) {
-  return Math.max(-1, Math.min(1, sample)) * 32_767;
-}
-
 /** @param {Float32Array} samples */
 function levelOf(samples) {
   const power = samples.reduce((sum, sample) => sum + sample * sample, 0) / samples.length;
   return Math.max(0, Math.min(1, 1 + (10 * Math.log10(power + 1e-12)) / QUIET_DB));
+}
+
+/** Words for why there is no microphone, by the name of the browser's exception. @type {Record<string, string>} */
+const WORDS = {
+  NotAllowedError: t("This page may not use the microphone. Allow it beside the address of the page, then press the button again."),
+  NotFoundError: t("No microphone was found. Connect one, then press the button again."),
+  NotReadableError: t("The microphone can't be opened. Another program may be using it."),
+  InsecureContextError: t("Browsers give the microphone only to pages that come over HTTPS, or from this device."),
+};
+/** Names that mean the same. @type {Record<string, string>} */
+const SAME = { SecurityError: "NotAllowedError", OverconstrainedError: "NotFoundError", AbortError: "NotReadableError" };
+
+/** Words for why there is no microphone. @param {DOMException} error */
+export function wordsForTrouble({ name }) {
+  return WORDS[SAME[name] ?? name] ?? WORDS.NotReadableError;
 }

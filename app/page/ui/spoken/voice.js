@@ -1,8 +1,8 @@
 import { ChatError } from "../../client/chat-client.js";
 import { Microphone } from "./microphone.js";
-import { Playback } from "./playback.js";
-import { RATE } from "./player.js";
-import { VoiceBar, Way } from "./voice-bar.js";
+import { Playback, RATE } from "./playback.js";
+import { element, part } from "../elements/dom.js";
+import { t } from "../words/translate.js";
 
 /** The wanted samples a second of the microphone: recognizers use no more. */
 const HEARD_RATE = 16_000;
@@ -52,7 +52,7 @@ export class Voice {
 
   /** Whether it can begin without a click of the user, as after a reload. */
   canPlay() {
-    return this.#playback.player.canPlay();
+    return this.#playback.canPlay();
   }
 
   /** Asks for the microphone, and begins. `onEnd` is called with what went wrong. */
@@ -60,7 +60,7 @@ export class Voice {
     const { client } = this.#parts;
     const { signal } = this.#listeners;
     client.addEventListener("speech", (event) => this.#take(/** @type {CustomEvent} */ (event).detail), { signal });
-    client.addEventListener("sound", (event) => this.#playback.player.take(/** @type {CustomEvent} */ (event).detail), { signal });
+    client.addEventListener("sound", (event) => this.#playback.take(/** @type {CustomEvent} */ (event).detail), { signal });
     client.addEventListener("reply", (event) => this.#look(/** @type {CustomEvent} */ (event).detail.reply), { signal });
     client.addEventListener("connection", () => this.#onConnection(), { signal });
     client.addEventListener("ready", () => void this.#begin(), { signal });
@@ -91,7 +91,7 @@ export class Voice {
    * @returns {{seenOff: number | undefined} | null}
    */
   cut(reply) {
-    if (reply.turnId === null || reply.turnId !== this.#playback.player.turnId) return null;
+    if (reply.turnId === null || reply.turnId !== this.#playback.turnId) return null;
     return this.#cut();
   }
 
@@ -161,7 +161,7 @@ export class Voice {
     this.#left = Infinity;
     this.#bar.hear("", false);
     this.#bar.showState("hearing");
-    if (this.#playback.player.turnId === null) return;
+    if (this.#playback.turnId === null) return;
     this.#parts.client.cancel({ conversationId: this.conversationId, ...this.#cut() }).catch(lostIsWell);
     this.#bar.showState("hearing");
   }
@@ -190,15 +190,15 @@ export class Voice {
       case "marks":
         return this.#playback.mark(frame);
       case "speech":
-        this.#playback.player.duck(frame.state === "started");
+        this.#playback.duck(frame.state === "started");
         if (frame.state === "started") {
-          this.#over = this.#playback.player.turnId !== null;
+          this.#over = this.#playback.turnId !== null;
           this.#bar.hear("", false);
         }
         return this.#bar.showState(frame.state === "started" ? "hearing" : "understanding");
       case "transcript":
         this.#bar.hear(frame.text, frame.final);
-        if (frame.final && (frame.text === "" || this.#playback.player.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
+        if (frame.final && (frame.text === "" || this.#playback.turnId !== null)) this.#rest(this.#over ? undefined : "nothing");
         return;
       case "audio.stopped":
         if (frame.reason === "elsewhere") this.#fail("elsewhere");
@@ -208,8 +208,8 @@ export class Voice {
   /** Takes a change of a reply. @param {import("../../client/reply.js").Reply} reply */
   #look(reply) {
     if (reply.conversationId !== this.conversationId || reply.open || reply.done?.removed === true) return;
-    if (reply.turnId !== null && reply.turnId === this.#playback.player.turnId) this.#silence();
-    else if (this.#playback.player.turnId === null && reply.own === false) this.#rest();
+    if (reply.turnId !== null && reply.turnId === this.#playback.turnId) this.#silence();
+    else if (this.#playback.turnId === null && reply.own === false) this.#rest();
   }
 
   #silence() {
@@ -220,7 +220,7 @@ export class Voice {
   /** @param {"nothing"} [why] */
   #rest(why) {
     if (this.#stream === 0) return;
-    if (this.#playback.player.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
+    if (this.#playback.turnId !== null) return this.#bar.showState(this.#way === Way.FREE ? "replying" : "replyingAlone");
     this.#bar.showState(why ?? (this.#way === Way.FREE ? "listening" : "waiting"));
   }
 
@@ -250,4 +250,98 @@ export class Voice {
 /** Ignores that a request failed, as on a lost connection: then the server ends by itself what was asked. @param {unknown} error */
 function lostIsWell(error) {
   if (!(error instanceof ChatError)) throw error;
+}
+
+/** Words for the state of the conversation. */
+const STATES = Object.freeze({
+  starting: t("Starting the microphone"),
+  listening: t("Listening"),
+  waiting: t("Hold the button while you speak"),
+  hearing: t("You are being heard"),
+  understanding: t("One moment"),
+  replying: t("Replying. Speak to interrupt"),
+  replyingAlone: t("Replying"),
+  away: t("Waiting for the connection"),
+  nothing: t("Nothing was understood. Say it again"),
+});
+
+/** Ways to talk, as stored. */
+const Way = Object.freeze({ FREE: "free", HOLD: "hold" });
+
+/** The bar over the box: the microphone's level, the state, the words as they are heard, and the way to talk. */
+class VoiceBar {
+  #level = element("span", {});
+  #state = element("p", { class: "voice-state", role: "status" });
+  #heard = element("p", { class: "voice-heard", dir: "auto" });
+  #way = element("select", { "aria-label": t("Way of talking") });
+  #hold = element("button", { class: "hold", type: "button", "aria-pressed": "false", text: t("Hold to talk") });
+  #actions;
+
+  /**
+   * @param {object} actions
+   * @param {string} actions.way
+   * @param {(way: string) => void} actions.onWay
+   * @param {(held: boolean) => void} actions.onHold
+   */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#way.append(element("option", { value: Way.FREE, text: t("Hands-free") }), element("option", { value: Way.HOLD, text: t("Hold to talk") }));
+    this.#way.value = actions.way;
+    this.#way.addEventListener("change", () => {
+      this.#hold.hidden = this.#way.value !== Way.HOLD;
+      actions.onWay(this.#way.value);
+    });
+    const meter = element("span", { class: "voice-level", "aria-hidden": "true" }, this.#level);
+    this.root = element("section", { class: "voice", "aria-label": t("Voice chat") }, meter, this.#state, this.#heard, this.#way, this.#hold);
+    this.#hold.addEventListener("pointerdown", (event) => {
+      this.#hold.setPointerCapture(event.pointerId);
+      this.#setHeld(true);
+    });
+    for (const type of ["pointerup", "pointercancel", "blur"]) this.#hold.addEventListener(type, () => this.#setHeld(false));
+    this.#hold.addEventListener("contextmenu", (event) => event.preventDefault()); // a long press must not open a menu
+    this.#hold.addEventListener("keydown", (event) => this.#onKey(event, true));
+    this.#hold.addEventListener("keyup", (event) => this.#onKey(event, false));
+    this.#hold.hidden = actions.way !== Way.HOLD;
+    part("composer", HTMLFormElement).before(this.root);
+  }
+
+  /** @param {keyof typeof STATES} state */
+  showState(state) {
+    this.root.dataset.state = state;
+    if (this.#state.textContent !== STATES[state]) this.#state.textContent = STATES[state];
+  }
+
+  /** Shows the words so far, and whether they are final. @param {string} text @param {boolean} final */
+  hear(text, final) {
+    this.#heard.textContent = text;
+    this.#heard.classList.toggle("final", final);
+  }
+
+  /** @param {number} level  0 to 1 */
+  level(level) {
+    this.#level.style.transform = `scaleX(${level.toFixed(2)})`;
+  }
+
+  remove() {
+    this.root.remove();
+  }
+
+  /** Focuses the button to hold, if there is one. */
+  focus() {
+    if (!this.#hold.hidden) this.#hold.focus();
+  }
+
+  /** @param {KeyboardEvent} event @param {boolean} down */
+  #onKey(event, down) {
+    if (event.key !== " " && event.key !== "Enter") return;
+    event.preventDefault();
+    if (!event.repeat) this.#setHeld(down);
+  }
+
+  /** @param {boolean} held */
+  #setHeld(held) {
+    if ((this.#hold.getAttribute("aria-pressed") === "true") === held) return;
+    this.#hold.setAttribute("aria-pressed", String(held));
+    this.#actions.onHold(held);
+  }
 }

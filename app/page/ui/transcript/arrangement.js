@@ -74,7 +74,7 @@ export class Arrangement {
    */
   of(messages, replies) {
     if (this.#moved(messages, replies)) this.#arrange(messages, replies);
-    else for (const [reply, place] of this.#open) this.#renew(reply, place);
+    else for (const [reply, { index, message }] of this.#open) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
     return this.#items;
   }
 
@@ -100,11 +100,6 @@ export class Arrangement {
     const key = answerKey(reply);
     const isIts = (/** @type {Message} */ { role, turn_id: turn }) => role === "assistant" && turn === reply.turnId;
     return { index: this.#items.findLastIndex((item) => item.key === key), message: messages.findLast(isIts) };
-  }
-
-  /** @param {Reply} reply @param {{index: number, message: Message | undefined}} place */
-  #renew(reply, { index, message }) {
-    if (index !== -1) this.#items[index] = message === undefined ? liveAnswer(reply) : kept(message, reply);
   }
 }
 
@@ -138,7 +133,9 @@ function isCut({ role, status, messageId, text, thought, calls }) {
 function place(items, reply, named) {
   if (reply.continues !== null) return goOn(items, reply);
   if (isUnsent(reply.state, reply.turnId)) return items.push(...liveQuestion(reply));
-  const questionIndex = named.has(reply.messageId ?? "") ? questionIndexOf(items, reply) : -1;
+  // The message that it answers, or the reply whose calls it follows.
+  const isQuestion = (/** @type {Item} */ { role, messageId }) => messageId === reply.messageId && (role === "user" || reply.follows !== null);
+  const questionIndex = named.has(reply.messageId ?? "") ? items.findLastIndex(isQuestion) : -1;
   // Messages that were sent meanwhile may wait behind the calls that it follows.
   if (questionIndex !== -1 && reply.follows !== null && !reply.branches) return items.splice(questionIndex + 1, 0, liveAnswer(reply));
   const from = questionIndex === -1 ? start(items, reply, named) : questionIndex + 1;
@@ -161,15 +158,6 @@ function goOn(items, reply) {
   const thought = live.thought.text === "" ? before.thought : live.thought;
   const source = live.source.length < before.source.length ? before.source : live.source;
   items[index] = { ...before, status: live.status, reply, text, thought, source, alignment: live.alignment, calls: live.calls };
-}
-
-/**
- * The place of the message that a reply answers, or of the reply whose calls it follows; -1 if that is not shown.
- * @param {Item[]} items
- * @param {Reply} reply
- */
-function questionIndexOf(items, { messageId: questionId, follows }) {
-  return items.findLastIndex(({ role, messageId }) => messageId !== null && messageId === questionId && (role === "user" || follows !== null));
 }
 
 /**
@@ -281,7 +269,7 @@ function liveQuestion(reply) {
 
 /** @param {Reply} reply @returns {Item} */
 function liveAnswer(reply) {
-  const status = reply.state === ReplyState.WITHDRAWN ? "lost" : liveStatus(reply);
+  const status = liveStatus(reply);
   const messageId = reply.done?.message_id ?? null;
   const usage = reply.done?.usage ?? null;
   const thought = { text: reply.reasoning.text, growing: reply.reasoning.growing, ms: thinkingMs(reply, usage) };
@@ -292,5 +280,6 @@ function liveAnswer(reply) {
 
 /** @param {Reply} reply */
 function liveStatus({ state, done }) {
+  if (state === ReplyState.WITHDRAWN) return "lost";
   return state === ReplyState.CALLING ? state : (done?.reason ?? state);
 }

@@ -132,7 +132,8 @@ export class TranscriptView {
   #rest(key) {
     const shown = this.#shown.get(key);
     this.#shown.delete(key);
-    if (shown === undefined || !isOpened(shown.view.root)) return;
+    // Whether the reader has opened a part of the message, or writes in it.
+    if (shown === undefined || shown.view.root.querySelector("details[open], form") === null) return;
     this.#resting.set(key, shown);
     if (this.#resting.size <= RESTING) return;
     const [oldest] = this.#resting.keys();
@@ -149,11 +150,6 @@ export class TranscriptView {
     if (event.key === "Home") this.#list.toStart();
     else this.#scroller.scrollTop = this.#scroller.scrollHeight;
   }
-}
-
-/** Whether the reader has opened a part of a message, or writes in it. @param {HTMLElement} root */
-function isOpened(root) {
-  return root.querySelector("details[open], form") !== null;
 }
 
 /** @param {Item} item @param {number} width  of the view, in px */

@@ -1,5 +1,6 @@
 import { ReplyState } from "../../client/reply.js";
 import { Arrangement } from "./arrangement.js";
+import { randomId } from "../../client/identity.js";
 
 /** @typedef {import("../../client/reply.js").Reply} Reply */
 /** @typedef {import("../../client/frames.js").Message} Message */
@@ -88,6 +89,22 @@ export class Transcript {
     this.#messages = [...messages, ...this.#messages];
   }
 
+  /**
+   * Reads older messages until `enough`, or until there are no more. Raises ChatError.
+   * @param {import("../../client/chat-client.js").ChatClient} client
+   * @param {() => boolean} enough  asked before each further page
+   */
+  async readOlder(client, enough) {
+    let { oldest: before } = this;
+    if (!this.hasMore) return;
+    for await (const page of pagesOf(client, { conversationId: this.conversationId, before })) {
+      if (this.oldest !== before) return; // Another branch may be shown by now.
+      this.prepend(page);
+      if (enough()) return;
+      before = this.oldest;
+    }
+  }
+
   /** Removes an exchange that was rolled back. @param {string} turnId */
   remove(turnId) {
     this.#messages = this.#messages.filter((message) => message.turn_id !== turnId);
@@ -126,4 +143,56 @@ export class Transcript {
 /** @param {Reply | undefined} reply @returns {string | null} */
 function requestedModel(reply) {
   return reply?.done?.requested_model ?? reply?.done?.model ?? null;
+}
+
+/** Messages of a page: the most that the service gives. */
+export const PAGE = 200;
+
+/**
+ * Pages of a conversation's history, newest first, until there are no older ones. Raises ChatError.
+ * @param {import("../../client/chat-client.js").ChatClient} client
+ * @param {object} options
+ * @param {string} options.conversationId
+ * @param {string} [options.before]  a message, for the pages before it; without it, from the end of the active branch
+ * @returns {AsyncGenerator<History, void, void>}
+ */
+export async function* pagesOf(client, { conversationId, before }) {
+  for (;;) {
+    const page = await client.history({ conversationId, before, limit: PAGE });
+    yield page;
+    if (!page.has_more || page.messages.length === 0) return;
+    before = page.messages[0].message_id;
+  }
+}
+
+/** The transcripts of the conversations of this visit. */
+export class Transcripts {
+  /** @type {Map<string, Transcript>} */
+  #byConversation = new Map();
+  /** @type {Transcript | null} The newest conversation that was begun here. */ #fresh = null;
+
+  /** @param {string} conversationId */
+  of(conversationId) {
+    let transcript = this.#byConversation.get(conversationId);
+    if (transcript === undefined) {
+      transcript = new Transcript(conversationId);
+      this.#byConversation.set(conversationId, transcript);
+    }
+    return transcript;
+  }
+
+  /** The transcript of an empty conversation: the last one, with its draft, if it is still empty. */
+  fresh() {
+    if (this.#fresh === null || this.#fresh.items().length > 0) {
+      this.#fresh = this.of(randomId());
+      this.#fresh.empty();
+    }
+    return this.#fresh;
+  }
+
+  /** @param {string} conversationId */
+  forget(conversationId) {
+    this.#byConversation.delete(conversationId);
+    if (this.#fresh?.conversationId === conversationId) this.#fresh = null;
+  }
 }

@@ -1,7 +1,7 @@
 import { Kept } from "../settings/kept.js";
-import { isUploading } from "./attached-images.js";
+import { isUploading } from "./attachments.js";
 
-/** @typedef {import("./attached-images.js").Attached} Attached */
+/** @typedef {import("./attachments.js").Attached} Attached */
 /** @typedef {{text: string, attachments: Attached[]}} Draft */
 
 /** The most UTF-16 units of attachments that are kept: thirty of the longest messages. Of an image its name and a small copy count. */
