@@ -6,6 +6,7 @@ echoed, so that they do not appear in its text.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import termios
@@ -45,6 +46,8 @@ class Screen(UserInterface):
 
     def __init__(self, *, history: Path | None, is_plain: bool, commands: Sequence[str]) -> None:
         """`commands`: the names that are completed."""
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)  # rich would prefer an exported size, which no resize changes
         self._rows = LiveRows(Console())
         self._is_plain = is_plain or self._rows.console.is_dumb_terminal
         self._prompts: PromptSession[str] = PromptSession(

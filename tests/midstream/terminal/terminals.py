@@ -26,7 +26,7 @@ CTRL_C, CTRL_D, ENTER, UP = "\x03", "\x04", "\r", "\x1b[A"
 
 def environment(home: Path) -> dict[str, str]:
     own = {"XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home), "TERM": "xterm-256color"}
-    return {**os.environ, **own}
+    return {**os.environ, **own, "COLUMNS": "80", "LINES": "24"}  # some programs export what is not true
 
 
 def client_id_of(home: Path, url: str) -> str:
