@@ -125,7 +125,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class CancelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a cancel. `steps_after`: engine steps after the cancel; None if the engine did not confirm in time.
 
-    `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several words.
+    `precision`, for a spoken reply: whether its end is exact to a word, or to a chunk of several words.
     """
 
     cause: Cause
@@ -282,7 +282,8 @@ class Done(Event, frozen=True, kw_only=True, tag="done"):
 
     `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
     `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
-    `follows`: the turn whose calls this turn continues from.
+    `follows`: the turn whose calls this turn continues from. `saved`: the end is stored; `removed`: the message and its
+    reply were removed from the history.
     """
 
     turn_id: str

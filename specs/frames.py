@@ -211,7 +211,7 @@ class _Page:
         tag, (common, own) = _tag(frame), side.parted(frame)
         is_request = issubclass(frame, ClientFrame)
         is_answer = not is_request and tag in REQUEST_EXAMPLES
-        yield f"### {tag} (answer)\n" if is_answer else f"### {tag}\n"
+        yield f"### {tag} (from the server)\n" if is_answer else f"### {tag}\n"
         yield from _paragraphs(side.frames[frame]["description"])
         facts = [_request_heading(frame) if is_request else _event_heading(frame)]
         if common:

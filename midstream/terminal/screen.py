@@ -1,7 +1,7 @@
 """A chat at a terminal: lines are edited with prompt-toolkit, replies are Markdown that is rewritten in place.
 
-A block of Markdown is final once it is finished. Keys that are typed during a reply are kept for the next prompt and not
-echoed, so that they do not appear in its text.
+A block of Markdown is final once it is finished. Keys that are typed during a reply are not echoed, so that they do not
+appear in its text. The next prompt has them, but no question: they were not meant for it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,13 @@ class Screen(UserInterface):
         except EOFError:
             return None
 
-    async def ask(self, question: str) -> str:
-        """Return the line that was typed for a question; what was typed before is dropped. Raises EOFError if the user left."""
+    def drop_typed(self) -> None:
+        """Drop what was typed before a question."""
         clear_typeahead(self._prompts.input)
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+    async def ask(self, question: str) -> str:
+        """Return the line that was typed for a question. Raises EOFError if the user left."""
         return await self._questions.prompt_async(question, handle_sigint=False)
 
     def clear_input(self) -> bool:
@@ -153,7 +156,10 @@ def _question_keys() -> KeyBindings:
 
 
 class LiveRows:
-    """Rows at the cursor that may still change, below those that do not; on a dumb terminal there are none."""
+    """Rows at the cursor that may still change, below those that do not; on a dumb terminal there are none.
+
+    If the terminal becomes narrower, what it wraps of the live rows stays.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -172,7 +178,7 @@ class LiveRows:
                 console.print(content)
             if not console.is_dumb_terminal:
                 rows = (live or Text()).wrap(console, console.width)
-                self._live.set_renderable(Text("\n").join(rows[-(console.height - 1) :]))
+                self._live.set_renderable(Text("\n").join(rows[-max(1, console.height - 1) :]))
                 console.print(self._live, end="")
 
 

@@ -244,7 +244,7 @@ class ChatSession:
         await self._show_open()
         while (line := await self._ui.line()) is not None:
             content = line.strip()
-            if content == "/quit":
+            if content.split(maxsplit=1)[:1] == ["/quit"]:
                 return
             if content.startswith("/") and not content.startswith("//"):
                 await self._carry_out(content)
@@ -308,6 +308,7 @@ class ChatSession:
             return True
         row = await self._row(conversation_id)
         title = conversation_id if row is None else quoted(row["title"])
+        self._ui.drop_typed()
         try:
             answer = await self._ui.ask(f"Delete {title} for good? [y/n] ")
         except EOFError:

@@ -44,6 +44,9 @@ class UserInterface:
         """Return the next line; None once the user has left."""
         return await self._lines.get() or None
 
+    def drop_typed(self) -> None:
+        """Drop what was typed before a question."""
+
     async def ask(self, question: str) -> str:
         """Return the line that was typed for a question. Raises EOFError if nobody can be asked, or the user left."""
         raise EOFError(question)
@@ -92,7 +95,10 @@ def typed_lines(source: int) -> asyncio.Queue[str]:
 
     def read() -> None:
         with suppress(RuntimeError):  # the loop is closed: the user left
-            with suppress(OSError), open(source, encoding="utf-8", errors="replace", closefd=False) as file:
+            with (
+                suppress(OSError),
+                open(source, encoding="utf-8", errors="replace", newline="\n", closefd=False) as file,
+            ):
                 for line in file:  # a terminal that is gone ends its input
                     loop.call_soon_threadsafe(lines.put_nowait, line)
             loop.call_soon_threadsafe(lines.put_nowait, "")
@@ -293,6 +299,7 @@ class ReplyView:
         self._settle()
         if self._ui.why_unasked:
             print_error(f"{call.name} needs approval, but {self._ui.why_unasked}: denied.")
+        self._ui.drop_typed()
         try:
             if call.question is not None:
                 return await _filled_in(call.name, call.question, self._ui.ask)

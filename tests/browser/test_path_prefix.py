@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 def shipped(kind: str) -> str:
     """The lines for a path in deploy/README.md."""
-    section = (DEPLOY / "README.md").read_text().partition("### Below a path")[2]
+    section = (DEPLOY / "README.md").read_text().partition("### Path prefix")[2]
     found = re.search(rf"```{kind}\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return found[1]

@@ -607,7 +607,8 @@ export interface SourceAck {
  *
  * `reasoning_chars`: length of the stored reasoning; `open`: ids of the reply's unsettled calls.
  * `model`: the model that wrote the reply; `requested_model`: the requested model, if a fallback wrote the reply.
- * `follows`: the turn whose calls this turn continues from.
+ * `follows`: the turn whose calls this turn continues from. `saved`: the end is stored; `removed`: the message and its
+ * reply were removed from the history.
  */
 export interface Done {
   type: "done";
@@ -665,7 +666,7 @@ export interface Timing {
 /**
  * The outcome of a cancel. `steps_after`: engine steps after the cancel; null if the engine did not confirm in time.
  *
- * `precision`, for a spoken reply: whether the cut is exact to a word, or to a chunk of several words.
+ * `precision`, for a spoken reply: whether its end is exact to a word, or to a chunk of several words.
  */
 export interface CancelFacts {
   cause: Cause;

@@ -404,13 +404,7 @@ async def test_what_a_tool_asks_is_filled_in_at_the_terminal(
         terminal.enters("milk, lemon")
         await terminal.shows("cups must be 1 or more")  # what the server knows better
         await terminal.shows_question("Size (small / large): ")
-        terminal.enters("small")
-        await terminal.shows_question("cups: ")
-        terminal.enters("2")
-        await terminal.shows_question("sugar [y/n]: ")
-        terminal.enters("y")
-        await terminal.shows_question("with (milk / lemon, several with commas): ")
-        terminal.enters("")
+        terminal.types(f"small{ENTER}2{ENTER}y{ENTER}{ENTER}")  # ahead of the form's further questions
         await terminal.shows("It comes.")
         await leaves(terminal)
     result = tooled.engine.requests[-1].messages[-1].content

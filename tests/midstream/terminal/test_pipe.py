@@ -33,9 +33,9 @@ async def test_the_output_has_the_reply_alone(running: InProcessService, tmp_pat
 async def test_each_line_is_a_message(running: InProcessService, tmp_path: Path) -> None:
     running.engine.script("First answer.")
     running.engine.script("Zweite Antwört.\n")
-    result = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite? ü")
+    result = await piped(running.ws_url, tmp_path, "First?\n\n  \nZweite?\rü")
     assert result == (0, "First answer.\nZweite Antwört.\n", "")
-    assert running.engine.requests[1].messages[-1].content == "Zweite? ü"
+    assert running.engine.requests[1].messages[-1].content == "Zweite?\rü"
 
 
 async def test_a_pipe_begins_a_conversation_of_its_own_unless_one_is_named(

@@ -1,7 +1,7 @@
 import { t } from "../words/translate.js";
 import { element } from "./dom.js";
 
-/** Plain words for refusals, failures and limits. Pure: errors and limits in, text out. */
+/** Plain words for refusals, failures and limits, and how the page shows them. */
 
 /** @typedef {{code: string, message: string, retryAfterMs?: number | null, retry_after_ms?: number | null}} Failure */
 
