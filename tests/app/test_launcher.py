@@ -64,7 +64,7 @@ def test_the_option_may_be_given_again_and_again(monkeypatch: pytest.MonkeyPatch
         ({"engine": "midstream", "engine_arg": ("x",)}, "is for --engine vllm"),
         (
             {"engine": "sglang"},
-            r"\(--engine\): 'sglang' can't be used. It takes one of these: midstream: the built-in engine; vllm",
+            r"\(--engine\): 'sglang' can't be used. It takes one of these: midstream: the built-in engine",
         ),
     ],
 )

@@ -99,7 +99,7 @@ class Device:
     async def put(self, **frame: Any) -> None:
         """Send a frame. Raises Lost."""
         try:
-            await self._connected().notify(frame)
+            await self._connected().send(frame)
         except Disconnected as error:
             raise Lost(str(error)) from error
 
