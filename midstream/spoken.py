@@ -157,9 +157,8 @@ class SpokenConversation:
         self._sounding: SpokenReply | None = None
         self.is_active = False
         """Whether it has begun, and continues over each new connection."""
-        self._events: asyncio.Queue[SpokenEvent | ClientError | None] = (
-            asyncio.Queue()
-        )  # an error, or None, ends them
+        self._events: asyncio.Queue[SpokenEvent | None] = asyncio.Queue()  # None ends them
+        self._failure: ClientError | None = None
 
     @property
     def conversation_id(self) -> str:
@@ -195,9 +194,9 @@ class SpokenConversation:
     async def __aiter__(self) -> AsyncIterator[SpokenEvent]:
         """Yield its events. Raises Refused, Disconnected if it can't continue."""
         while (event := await self._events.get()) is not None:
-            if isinstance(event, ClientError):
-                raise event
             yield event
+        if self._failure is not None:
+            raise self._failure
 
     async def begin(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
         """Begin to speak, or continue over a new connection. Raises Refused, Disconnected."""
@@ -225,7 +224,8 @@ class SpokenConversation:
 
     def fail(self, error: ClientError) -> None:
         """End the iteration with an error."""
-        self._events.put_nowait(error)
+        self._failure = error
+        self._events.put_nowait(None)
 
     def take_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Take a frame of the server. `reply`: the one that it is about, if known."""
