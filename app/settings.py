@@ -118,7 +118,7 @@ class Settings(Fixed, frozen=True, kw_only=True):
 
     config: Annotated[
         str | None,
-        Meta(description="TOML file with settings and tables."),
+        Meta(description="TOML file with settings, and tables such as [limits]."),
     ] = None
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000

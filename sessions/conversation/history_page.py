@@ -133,7 +133,7 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryPage(Event, frozen=True, kw_only=True, tag="history"):
     """Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
 
-    Without `ref`, it is no answer: another branch became active.
+    Without `ref`, another branch became active.
     """
 
     epoch: str

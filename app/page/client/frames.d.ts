@@ -767,7 +767,7 @@ export interface ShownCall {
 /**
  * Messages of the active branch, oldest first. `seq`: the last event that they include. Not journalled.
  *
- * Without `ref`, it is no answer: another branch became active.
+ * Without `ref`, another branch became active.
  */
 export interface History {
   type: "history";
