@@ -118,7 +118,7 @@ bench-gpu: ## the same on a CUDA device, offline: models of 1.5 and 8 billion ra
 check-gpu: ## the engine and the service on one CUDA device, offline, in eight minutes: right or wrong, and how fast
 	@bash tests/gpu/check.sh
 
-chaos: $(DEV) ## fault injection: kills, failovers, broken links, nonsense; an hour, a table and docs/bench/chaos.json
+chaos: $(DEV) ## fault injection: kills, failovers, broken links, nonsense; up to two hours, a table and docs/bench/chaos.json
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
 
 attack: $(DEV) ## attacks by one client and by twenty, and what the others notice; three quarters of an hour, a table in docs/attack.md
