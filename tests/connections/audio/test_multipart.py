@@ -60,13 +60,13 @@ def test_what_is_no_form_is_refused(body: bytes, kind: str, why: str) -> None:
 
 
 def test_a_header_that_is_made_to_be_read_for_long_is_not_read() -> None:
-    """What the library would take is a second for each of these, and all others wait."""
+    """What the library would take is minutes for these, and all others wait."""
     started = time.process_time()
     with pytest.raises(Problem, match="multipart/form-data"):
-        parse_form(END, f'{TYPE}; a="{";" * 60_000}')
+        parse_form(END, f'{TYPE}; a="{";" * 600_000}')
     with pytest.raises(Problem, match="malformed"):
         parse_form(part("file", b"x", f'; a="{";" * 3_900}') * MAX_FIELDS + END, TYPE)
-    assert time.process_time() - started < 0.1
+    assert time.process_time() - started < 5
 
 
 @given(st.binary(max_size=300), st.text(max_size=60))

@@ -143,10 +143,10 @@ async def test_a_list_that_is_too_long_or_has_no_end_is_given_up() -> None:
         return {"tools": [], "nextCursor": "on"}
 
     large, long = Rogue(), Rogue()
-    large.tools = [tool_of(f"t{number}") for number in range(10_000)]
-    long.tools = [tool_of(f"t{number}") for number in range(1000)]
+    large.tools = [tool_of(f"t{number}") for number in range(2_049)]
+    long.tools = [tool_of(f"t{number}") for number in range(150)]
     with structlog.testing.capture_logs() as lines:
-        async with calling(large, Rogue(tools_list=page), long) as box:
+        async with calling(large, Rogue(tools_list=page), long, connect_s=60.0) as box:
             await assert_others_unaffected(box)
             assert len([tool for tool in box.offered() if tool.name.startswith("r")]) == 128
     assert "its list has more than 2048 tools or 32 pages" in reasons(lines)
