@@ -29,7 +29,6 @@ from connections.api.audio import Audio, audio_routes
 from connections.api.endpoint import OwnerDataService, PageRoutes, RequestContext
 from connections.api.openai_chat import openai_routes
 from connections.api.realtime.endpoint import RealtimeEndpoint
-from connections.api.realtime.translation.endpoint import TranslationEndpoint
 from connections.api.responses.creator import ResponseCreator
 from connections.api.responses.endpoint import ResponsesWebSocketEndpoint, responses_routes
 from connections.authentication.access import AccessControl
@@ -263,14 +262,6 @@ def api_routes(
         limiters=limiters,
         spoken=spoken,
     )
-    translations = TranslationEndpoint(
-        sessions=sessions,
-        request_context=request_context,
-        access=access,
-        lifecycle=lifecycle,
-        limiters=limiters,
-        spoken=spoken,
-    )
     creator = ResponseCreator(sessions, request_context)
     responses = ResponsesWebSocketEndpoint(
         creator=creator,
@@ -305,8 +296,7 @@ def api_routes(
         *account_routes(
             sessions=sessions, owners=owners, access=access, lifecycle=lifecycle, limiters=limiters
         ),
-        realtime.route(),
-        translations.route(),
+        WebSocketRoute("/v1/realtime", realtime.handle),
         *admin.routes(),
         *aisdk_routes(ChatEndpoint(host), ChatSocketEndpoint(host), pages),
     ]

@@ -359,7 +359,6 @@ class EndpointName(StrEnum):
 
     NATIVE = "native"
     REALTIME = "realtime"
-    TRANSLATIONS = "translations"
     CHAT = "chat"
     COMPLETIONS = "completions"
     RESPONSES = "responses"

@@ -27,7 +27,7 @@ EXCEPTIONS = {
 }
 # What is behind a seam: only its endpoints, and what registers it, may import it. The rest knows a source and a player.
 SEAMS = {
-    "sessions.translation": ("sessions.composition", "connections.api.realtime.translation"),
+    "sessions.translation": ("sessions.composition",),
     "connections.voice": (
         *("connections.native.endpoint", "connections.native.handler", "connections.api.realtime"),
         *("app.routes", "app.speech"),

@@ -76,15 +76,6 @@ def _realtime(model: str, content: Any) -> list[Frame]:
     return [{"type": "conversation.item.create", "item": item}, {"type": "response.create"}]
 
 
-def _translation(model: str, content: Any) -> list[Frame]:
-    config = {"audio": {"output": {"language": "de"}}, "publish_policy": "segment"}
-    return [
-        {"type": "session.update", "session": config},
-        {"type": "session.input_text_buffer.append", "text": content},
-        {"type": "session.close"},
-    ]
-
-
 def _response(model: str, content: Any) -> list[Frame]:
     named = {"model": model or "midstream-demo", "conversation": CHAT_ID}
     return [{"input": [_message(content)], "stream": True} | named]
@@ -185,15 +176,6 @@ ENDPOINTS = (
         is_socket=True,
         stop={"type": "response.cancel"},
         stores_history=True,
-    ),
-    Endpoint(
-        name="translations",
-        path="/v1/realtime/translations?client_id=ann",
-        frames_for=_translation,
-        image_content=INPUT_IMAGE,
-        text=_of("session.output_transcript.delta"),
-        refused=_error,
-        is_socket=True,
     ),
     Endpoint(
         name="responses",

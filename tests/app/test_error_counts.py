@@ -88,7 +88,6 @@ PATHS = {
 SOCKETS = {
     EndpointName.NATIVE: "/v1/ws",
     EndpointName.REALTIME: "/v1/realtime",
-    EndpointName.TRANSLATIONS: "/v1/realtime/translations",
 }
 """The endpoints that are WebSockets only."""
 
@@ -107,9 +106,6 @@ async def test_who_is_not_known_is_counted(tmp_path: Path, keys: Path) -> None:
                 assert (await Socket(opened).closed())[0] == 4401
         with pytest.raises(InvalidStatus):
             async with connect(url + SOCKETS[EndpointName.REALTIME]):
-                pass
-        with pytest.raises(InvalidStatus):
-            async with connect(url + SOCKETS[EndpointName.TRANSLATIONS]):
                 pass
         for method, path in PATHS.values():
             assert (await running.get(path, method=method, Authorization="Bearer x"))[0] == 401, path

@@ -19,7 +19,7 @@ from sessions.limits.rates import LocalRateLimits
 from tests.app.in_process_service import serving
 from tests.chaos.memory import resident_bytes
 from tests.chaos.minimal_websocket import MinimalWebSocket
-from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES, TRANSLATIONS, WebSocketEndpoint
+from tests.chaos.odd_input import AI_SDK, REALTIME, RESPONSES, WebSocketEndpoint
 from tests.sessions.chat_driver import eventually
 
 MB = 1024 * 1024
@@ -116,9 +116,7 @@ async def test_what_a_connection_took_is_freed_without_the_collector(tmp_path: P
             gc.enable()
 
 
-@pytest.mark.parametrize(
-    "endpoint", [AI_SDK, REALTIME, RESPONSES, TRANSLATIONS], ids=lambda endpoint: endpoint.part
-)
+@pytest.mark.parametrize("endpoint", [AI_SDK, REALTIME, RESPONSES], ids=lambda endpoint: endpoint.part)
 async def test_so_is_what_a_socket_of_another_door_took(tmp_path: Path, endpoint: WebSocketEndpoint) -> None:
     async with serving(tmp_path) as running:
         before = len(connections())

@@ -40,12 +40,9 @@ class WebSocketEndpoint(msgspec.Struct, frozen=True):
 
 
 REALTIME = WebSocketEndpoint("fuzz-realtime", "/v1/realtime?client_id=fuzz", "realtime")
-TRANSLATIONS = WebSocketEndpoint(
-    "fuzz-translations", "/v1/realtime/translations?client_id=fuzz", "translations"
-)
 RESPONSES = WebSocketEndpoint("fuzz-responses", "/v1/responses", "responses-websocket")
 AI_SDK = WebSocketEndpoint("fuzz-ai-sdk", "/v1/ai-sdk/chat?client_id=fuzz", "ai-sdk")
-WEBSOCKETS = (REALTIME, TRANSLATIONS, RESPONSES, AI_SDK)
+WEBSOCKETS = (REALTIME, RESPONSES, AI_SDK)
 
 
 @cache

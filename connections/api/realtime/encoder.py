@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Literal
@@ -557,30 +557,13 @@ def _usage(done: Done) -> Usage:
     )
 
 
-class EventLines:
-    """Numbers the events of one session, and makes a line of each. `events`: those of a frame."""
-
-    def __init__(self, events: Callable[[Frame], Iterable[ServerEvent]]) -> None:
-        self.event_ids = f"event_{secrets.token_hex(8)}"
-        self.sent_count = 0
-        self._events = events
-
-    def encode(self, frame: Frame) -> bytes:
-        """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
-        return b"\n".join(map(self._line, self._events(frame)))
-
-    def _line(self, event: ServerEvent) -> bytes:
-        self.sent_count += 1
-        return _encode(msgspec.structs.replace(event, event_id=f"{self.event_ids}_{self.sent_count}"))
-
-
-class RealtimeCodec(EventLines):
-    """The codec of one session. Events that stop a turn become native frames, and take effect as early."""
+class RealtimeCodec:
+    """The codec of one session, which numbers its events. Events that stop a turn become native frames, and take effect as early."""
 
     def __init__(self, encoder: RealtimeEventEncoder) -> None:
-        super().__init__(encoder.encode)
         self._encoder = encoder
-        self._delta = b'%b"%b_' % (_DELTA, self.event_ids.encode())
+        self._event_ids = f"event_{secrets.token_hex(8)}"
+        self._sent_count = 0
 
     def decode(self, message: str | bytes) -> AnyClientEvent | frames.Cancel:
         """Return one client event. Raises TooManyValues; BadFrame, which names the wrong field.
@@ -605,9 +588,15 @@ class RealtimeCodec(EventLines):
     def encode(self, frame: Frame) -> bytes:
         """Return the lines of a frame: none, one or several. JSON contains no line breaks."""
         if isinstance(frame, Delta) and (rest := self._encoder.delta(frame)) is not None:
-            self.sent_count += 1
-            return b'%b%d"%b' % (self._delta, self.sent_count, rest)
-        return super().encode(frame)
+            return b'%b"%b"%b' % (_DELTA, self._next_event_id().encode(), rest)
+        return b"\n".join(
+            _encode(msgspec.structs.replace(event, event_id=self._next_event_id()))
+            for event in self._encoder.encode(frame)
+        )
+
+    def _next_event_id(self) -> str:
+        self._sent_count += 1
+        return f"{self._event_ids}_{self._sent_count}"
 
 
 class Speculation(ServerFrame, frozen=True, kw_only=True, tag="realtime.guess"):

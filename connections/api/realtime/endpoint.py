@@ -7,10 +7,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
-from typing import ClassVar
 
 import msgspec
-from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from connections.api.endpoint import ApiWebSocketEndpoint, RequestContext
@@ -55,10 +53,10 @@ from connections.manager import ConnectionLifecycle
 from connections.native.handler import ClientMessage, FrameHandler
 from connections.outbox import Outbox
 from connections.protocol import frames
-from connections.protocol.base import AUDIO, TOOLS, Grant, KeyScope, Limits
+from connections.protocol.base import AUDIO, TOOLS, KeyScope, Limits
 from connections.protocol.errors import BadParams, Close, CloseCode
-from connections.voice import VoiceConnection, VoiceService
 from connections.voice import VoiceMessage as Message
+from connections.voice import VoiceService
 from connections.websocket_endpoint import MultilineTransport, WebSocketTransport
 from connections.websocket_protocol import LargeMessageLease
 from engine.served_models import ServedModel
@@ -135,12 +133,8 @@ class SessionContext(msgspec.Struct, frozen=True, kw_only=True):
     model: ServedModel
 
 
-class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
-    """Serves connections like native ones, with other frames."""
-
-    KIND: ClassVar[EndpointName]
-    """The endpoint under which its refusals are counted."""
-    PATH: ClassVar[str]
+class RealtimeEndpoint(ApiWebSocketEndpoint[SessionContext]):
+    """Serves Realtime clients: connections like native ones, with other frames."""
 
     def __init__(
         self,
@@ -153,14 +147,14 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         spoken: VoiceService | None,
     ) -> None:
         """`spoken`: None if this server takes no sound."""
-        super().__init__(self.KIND, access=access, limiters=limiters)
+        super().__init__(EndpointName.REALTIME, access=access, limiters=limiters)
         self.sessions = sessions
         self.request_context = request_context
         self.lifecycle = lifecycle
         self.spoken = spoken
 
     async def handshake_info(self, websocket: WebSocket) -> SessionContext:
-        """Return the client and its request. Raises Refused."""
+        """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
         try:
             request = parse_handshake(websocket.query_params, websocket.scope.get("subprotocols", ()))
         except BadParams as error:
@@ -168,49 +162,22 @@ class SessionEndpoint(ApiWebSocketEndpoint[SessionContext]):
         authorization = websocket.headers.get("authorization")
         identity = await self.request_context.identity(authorization, request.key)
         identity.grant.check(KeyScope.CHAT)
-        if request.transcribes and (self.spoken is None or self.KIND is not EndpointName.REALTIME):
+        if request.transcribes and self.spoken is None:
             raise invalid("intent", _NO_TRANSCRIPTION_SESSIONS, code="unsupported_parameter")
-        model = self.model_of(request, identity.grant)
+        # the model that a transcription session names is a recognizer
+        model = self.request_context.model(None if request.transcribes else request.model, identity.grant)
         limits = await self.request_context.limits(model)
         name = request.client_id
         if name is None:  # each session has an id of its own, so a key may have many sessions
             name = f"{client_id_of(identity, bearer(authorization) or request.key)}/{request.conversation_id}"
         caller = caller_of(identity, name, websocket.scope)
+        if request.has_conversation:
+            identity.grant.check(KeyScope.READ)
         return SessionContext(request=request, caller=caller, limits=limits, model=model)
-
-    def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
-        """Return the model of a session: the named one, or the default. Raises Refused."""
-        return self.request_context.model(request.model, grant)
-
-    def route(self) -> WebSocketRoute:
-        """Return the route of its sessions."""
-        return WebSocketRoute(self.PATH, self.handle)
 
     def subprotocol(self, handshake_info: SessionContext) -> str | None:
         """Return the subprotocol to select, if the client offers it."""
         return handshake_info.request.subprotocol
-
-    def frames(self, limits: Limits, spoken: VoiceConnection | None = None) -> Handler[ClientMessage]:
-        """Return the handler of the frames that events become."""
-        return RateLimiter(FrameHandler(self.sessions, limits, spoken=spoken), self.limiters)
-
-
-class RealtimeEndpoint(SessionEndpoint):
-    """Serves Realtime clients: connections like native ones, with other frames."""
-
-    KIND = EndpointName.REALTIME
-    PATH = "/v1/realtime"
-
-    async def handshake_info(self, websocket: WebSocket) -> SessionContext:
-        """Return the client and its request; a client that names a conversation gets its history. Raises Refused."""
-        handshake_info = await super().handshake_info(websocket)
-        if handshake_info.request.has_conversation:
-            handshake_info.caller.grant.check(KeyScope.READ)
-        return handshake_info
-
-    def model_of(self, request: HandshakeRequest, grant: Grant) -> ServedModel:
-        """Return the model of a session; for transcriptions, which name a recognizer, the default. Raises Refused."""
-        return self.request_context.model(None if request.transcribes else request.model, grant)
 
     async def serve(self, socket: WebSocketTransport, handshake_info: SessionContext) -> None:
         """Serve one session. Raises Close, Disconnected."""
@@ -240,7 +207,9 @@ class RealtimeEndpoint(SessionEndpoint):
         voice_connection = None
         if self.spoken is not None:
             voice_connection = RealtimeVoiceConnection(self.spoken, connection, encoder)
-        inner = self.frames(handshake_info.limits, voice_connection)
+        inner = RateLimiter(
+            FrameHandler(self.sessions, handshake_info.limits, spoken=voice_connection), self.limiters
+        )
         handler = RealtimeHandler(
             encoder=encoder,
             inner=inner,

@@ -6,7 +6,6 @@ Unknown fields of clients' events are ignored. `event_id` is set when a server's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -724,11 +723,11 @@ def complete_item(previous: str | None, item: Item) -> tuple[ServerEvent, ...]:
     return ItemAdded(previous_item_id=previous, item=item), ItemDone(previous_item_id=previous, item=item)
 
 
-def error_event(error: Error, names: Mapping[str, str] = _FIELDS) -> ErrorEvent:
-    """Return a refusal as an event. `names`: the endpoint's names of a turn's fields."""
+def error_event(error: Error) -> ErrorEvent:
+    """Return a refusal as an event."""
     message, param = error.message, None
     if (found := _FIELD.match(message)) is not None:
-        param, rest = names.get(found[1], found[1]), message[found.end() :]
+        param, rest = _FIELDS.get(found[1], found[1]), message[found.end() :]
         message = rest if found[2] else f"`{param}`{rest}"
     return ErrorEvent(
         error=ErrorDetails(

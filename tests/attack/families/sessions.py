@@ -1,8 +1,9 @@
-"""Sessions over a socket, of the Realtime API and of translations, with messages of any size; and sound that no speaker makes."""
+"""Realtime sessions, with messages of any size; live translations; and sound that no speaker makes."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from base64 import b64encode
 from functools import cache
 from random import Random
@@ -21,9 +22,9 @@ CREATE = "conversation.item.create"
 DATA = "data:image/png;base64,"
 
 
-async def realtime(attacker: Attacker, kind: str = "", *, small: bool = False) -> Socket:
+async def realtime(attacker: Attacker, *, small: bool = False) -> Socket:
     """Open a session. Where something is read from its socket, it has begun."""
-    one = await attacker.handshake(f"/v1/realtime{kind}?client_id={attacker.socket_id}", small=small)
+    one = await attacker.handshake(f"/v1/realtime?client_id={attacker.socket_id}", small=small)
     if not small:
         await attacker.answered(one)
     return one
@@ -35,18 +36,17 @@ async def realtime_unread(attacker: Attacker) -> Socket:
 
 
 async def translations(attacker: Attacker) -> Socket:
-    """Open a session that translates into German."""
-    one = await realtime(attacker, "/translations")
-    await one.write(_language("de"))
-    return one
+    """Open a native connection that may translate."""
+    return await attacker.send_hello(features=("interpret",))
 
 
-def _language(language: str) -> bytes:
-    return frame("session.update", session={"audio": {"output": {"language": language}}})
-
-
-def _text(text: str) -> bytes:
-    return frame("session.input_text_buffer.append", text=text)
+def _translation(attacker: Attacker, target: str, text: str) -> bytes:
+    """Start a translation, which replaces the one before it, and append a text."""
+    place = f"translations-{attacker.place}"
+    start = {"client_msg_id": uuid.uuid4().hex, "target": target, "on_busy": "interrupt"}
+    return frame("interpret.start", conversation_id=place, **start) + frame(
+        "source", conversation_id=place, off=0, text=text
+    )
 
 
 def _item(*parts: dict[str, str]) -> dict[str, object]:
@@ -98,12 +98,12 @@ family.flood(
 )  # fmt: skip
 family.flood(
     "appended-text", "Appends 30,000 characters to be translated.",
-    [_text(TEXT)], per_s=20, opens=translations, expect="error",
+    lambda me, _: _translation(me, "de", TEXT), per_s=20, opens=translations, expect="source_ack",
 )  # fmt: skip
 family.flood(
     "changed-languages", "Changes the target language with every word.",
-    [event for language in ("de", "zh", "en") for event in (_language(language), _text("word "))], per_s=100,
-    opens=translations, expect="session.updated",
+    lambda me, number: _translation(me, ("de", "zh", "en")[number % 3], "word "), per_s=50,
+    opens=translations, expect="source_ack",
 )  # fmt: skip
 
 

@@ -1,1 +1,0 @@
-"""`/v1/realtime/translations`: OpenAI's translation sessions, on top of live translations."""
