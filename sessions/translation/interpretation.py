@@ -26,12 +26,11 @@ MAX_SOURCE_CHARS = 32_000
 class GrowingText:
     """The source so far. Offsets and lengths count code points. `is_final`: it does not grow any more."""
 
-    __slots__ = ("_max_chars", "is_final", "text")
+    __slots__ = ("is_final", "text")
 
-    def __init__(self, text: str = "", *, is_final: bool = False, max_chars: int = MAX_SOURCE_CHARS) -> None:
+    def __init__(self, text: str = "", *, is_final: bool = False) -> None:
         self.text = text
         self.is_final = is_final
-        self._max_chars = max_chars
 
     def news(self, growth: Growth) -> str | None:
         """Return what a growth adds; None if all of it was known before. Changes nothing.
@@ -50,9 +49,9 @@ class GrowingText:
             raise Conflict(
                 f"The source has {here} characters by now, and can't end at {end}: it does not shrink."
             )
-        if end > self._max_chars:
+        if end > MAX_SOURCE_CHARS:
             raise ContentTooLong(
-                f"The source would have {end} characters; {self._max_chars} are allowed. Begin another interpretation."
+                f"The source would have {end} characters; {MAX_SOURCE_CHARS} are allowed. Begin another interpretation."
             )
         if self.is_final and end > here:
             raise Conflict("The source is final; nothing can follow.")

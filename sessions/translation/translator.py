@@ -20,7 +20,6 @@ from engine.messages import (
     Languages,
     Message,
     ModelFacts,
-    Params,
     Prefilling,
     Queued,
     Reasoning,
@@ -43,8 +42,7 @@ from sessions.turn.message_request import GenerationConfig
 from sessions.turn.turn import Turn, first_of
 from sessions.turn.turn_state import EngineCount
 
-PROMPT = "Translate into {target}: {text}"
-"""`{target}` and `{source}` are names of languages."""
+PROMPT = "Translate into {language}: {text}"
 TOKENS_A_CHAR = 3
 SPARE_TOKENS = 32
 """Tokens that any target may have: a model that does not end is stopped."""
@@ -52,7 +50,6 @@ THOUGHT_TOKENS = 1024
 """Tokens for reasoning, or a quarter of the window if that is less; chat models are requested to reason as little as possible."""
 MOST_LISTED = 20
 """Languages that an error lists."""
-_ANY = "any language"
 
 
 def segment_request(
@@ -60,7 +57,6 @@ def segment_request(
     interpreting: SourceState,
     ask: SegmentDecode,
     *,
-    prompt: str,
     number: int,
     facts: ModelFacts | None,
 ) -> Request:
@@ -68,7 +64,8 @@ def segment_request(
     languages = None if facts is None else facts.languages
     thinks = facts is not None and "reasoning" in facts.features
     if languages is None:
-        messages = _messages(interpreting, ask.text, ask.prefix, prompt)
+        prompt = PROMPT.format(language=language_name(interpreting.target), text=ask.text)
+        messages = (Message("user", prompt), *((Message("assistant", ask.prefix),) if ask.prefix else ()))
         reasoning = "least" if thinks and base.spec.reasoning == "auto" else base.spec.reasoning
         spec = ReplySpec(continues=bool(ask.prefix), reasoning=reasoning)
     else:
@@ -78,11 +75,13 @@ def segment_request(
         )
         spec = ReplySpec(translation=translation)
     spare = 0 if facts is None or not thinks else min(THOUGHT_TOKENS, facts.context_tokens // 4)
+    # a segment is one line, and so is its translation
+    params = msgspec.structs.replace(base.params, max_new_tokens=most_tokens(ask.text) + spare, stop=("\n",))
     return msgspec.structs.replace(
         base,
         request_id=f"{base.request_id}.{number}",
         messages=messages,
-        params=_params(base.params, ask.text, spare),
+        params=params,
         spec=spec,
         shares_system=False,
         fallbacks=(),
@@ -98,22 +97,6 @@ def _translation(interpreting: SourceState, known: Languages, prefix: str = "") 
 def _listed(known: Sequence[str]) -> str:
     names = ", ".join(known[:MOST_LISTED])
     return f"{names}, …" if len(known) > MOST_LISTED else names
-
-
-def _messages(interpreting: SourceState, text: str, prefix: str, prompt: str) -> tuple[Message, ...]:
-    source = _ANY if interpreting.source == AUTO else language_name(interpreting.source)
-    filled = (
-        prompt.replace("{source}", source)
-        .replace("{target}", language_name(interpreting.target))
-        .replace("{text}", text)
-    )
-    messages = (Message("user", filled),)
-    return (*messages, Message("assistant", prefix)) if prefix else messages
-
-
-def _params(params: Params, text: str, spare: int) -> Params:
-    """Return the parameters: a segment is one line, and so is its translation. `spare`: tokens for reasoning."""
-    return msgspec.structs.replace(params, max_new_tokens=most_tokens(text) + spare, stop=("\n",))
 
 
 def most_tokens(text: str) -> int:
@@ -177,10 +160,6 @@ class Interpretation:
         """Note that a segment is being decoded."""
         self.translation.begin(ask)
         self._decode = decode
-
-    def extend(self, text: str) -> str:
-        """Take more decoded text; return the part that is published."""
-        return self.translation.extend(text, self.source)
 
     def end(self, *, finished: bool, enough: bool = False) -> str:
         """End the current decode; return what is published after it. See `Target.end`."""
@@ -271,20 +250,18 @@ class _TurnUsage:
 
 
 class Translator:
-    """The `SourceReplies` of live translation. `prompt`: asks a chat model for a translation."""
+    """The `SourceReplies` of live translation."""
 
     def __init__(
         self,
         engine: Engine,
         filters: Filters = NO_FILTERS,
         *,
-        prompt: str = PROMPT,
         pause_s: float = PAUSE_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        self._engine = served_models(engine)
+        self._engine = engine
         self._filters = filters
-        self._prompt = prompt
         self._pause_s = pause_s
         self._idle_s = idle_s
 
@@ -335,31 +312,40 @@ class Translator:
         return await guarded_outcome(run, self._in_time(run, request))
 
     async def _in_time(self, run: Generation, request: Request) -> Outcome:
-        usage = _TurnUsage()
+        if (interpretation := interpretation_of(run.live)) is None:
+            raise RuntimeError("The turn translates nothing.")
+        pieces = FilteredReplyStream(run, self._filters)
+        decoder = _TurnDecoder(self._engine, run, request, interpretation, pieces)
         try:
-            ended = await run.engine.in_time(self._interpret(run, request, usage))
+            ended = await run.engine.in_time(self._interpret(run, interpretation, pieces, decoder))
             if ended is None:  # the engine does not confirm that it has stopped
-                usage.steps_after = None
+                decoder.usage.steps_after = None
         finally:
-            run.turn.count = usage.count()
+            run.turn.count = decoder.usage.count()
         return ended or Outcome(Reason.CANCELLED)
 
-    async def _interpret(self, run: Generation, request: Request, usage: _TurnUsage) -> Outcome:
-        interpretation, losses = _interpretation(run), 0
-        pieces = FilteredReplyStream(run, self._filters)
+    async def _interpret(
+        self,
+        run: Generation,
+        interpretation: Interpretation,
+        pieces: FilteredReplyStream,
+        decoder: _TurnDecoder,
+    ) -> Outcome:
+        losses, stopping = 0, run.engine.stopping
         await pieces.begin()
-        while not run.engine.stopping.is_set():
-            if (ask := await self._next(run)) is None:
-                if run.engine.stopping.is_set():
-                    break
+        while not stopping.is_set():
+            ask = await self._next(interpretation, stopping)
+            if stopping.is_set():
+                break
+            if ask is None:
                 await pieces.finish()
                 done = Reason.STOP if interpretation.is_done else Reason.TIMEOUT
                 return Outcome(Reason.FILTERED if pieces.filtered else done)
             try:
-                ended = await self._decode(run, request, ask, pieces, usage)
+                ended = await decoder.decode(ask)
             except EngineLost:
                 losses += 1
-                if losses == TRIES or run.engine.stopping.is_set():
+                if losses == TRIES or stopping.is_set():
                     raise
                 run.retry()
                 continue
@@ -368,9 +354,8 @@ class Translator:
                 return ended
         return Outcome(Reason.FILTERED if pieces.filtered else Reason.CANCELLED)
 
-    async def _next(self, run: Generation) -> SegmentDecode | None:
+    async def _next(self, interpretation: Interpretation, stopping: asyncio.Event) -> SegmentDecode | None:
         """Wait for something to decode; None if all is translated, or the source does not grow for too long."""
-        interpretation, stopping = _interpretation(run), run.engine.stopping
         paused = False
         while not stopping.is_set():
             interpretation.news.clear()
@@ -386,41 +371,53 @@ class Translator:
                 paused = True
         return None
 
-    async def _decode(
+
+class _TurnDecoder:
+    """Decodes the segments of one turn, and publishes their translations."""
+
+    def __init__(
         self,
+        engine: Engine,
         run: Generation,
         request: Request,
-        ask: SegmentDecode,
+        interpretation: Interpretation,
         pieces: FilteredReplyStream,
-        usage: _TurnUsage,
-    ) -> Outcome | None:
-        """Decode a segment until its end or until the source grows; return an outcome only if it ends the turn."""
-        interpretation = _interpretation(run)
-        if run.engine.stopping.is_set():
-            return None
-        usage.begin(len(ask.prefix), most=most_tokens(ask.text))
+    ) -> None:
+        self.usage = _TurnUsage()
+        self._engine = served_models(engine)
+        self._run = run
+        self._request = request
+        self._interpretation = interpretation
+        self._pieces = pieces
+
+    async def decode(self, ask: SegmentDecode) -> Outcome | None:
+        """Decode a segment until its end or until the source grows; return an outcome only if it ends the turn.
+
+        Raises EngineLost.
+        """
+        run, interpretation = self._run, self._interpretation
+        self.usage.begin(len(ask.prefix), most=most_tokens(ask.text))
         engine_request = segment_request(
-            request,
+            self._request,
             interpretation.options,
             ask,
-            prompt=self._prompt,
-            number=usage.number,
-            facts=self._engine.named(request.model).engine.facts,
+            number=self.usage.number,
+            facts=self._engine.named(self._request.model).engine.facts,
         )
         stream = run.engine.stream = self._engine.generate(engine_request)
         interpretation.begin(ask, stream)
         whole = has_end = False
         try:
-            finished = await self._read_outputs(run, stream, pieces, usage)
-            whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH) or usage.is_overlong
+            finished = await self._read_outputs(stream)
+            whole = finished.reason in (FinishReason.STOP, FinishReason.LENGTH) or self.usage.is_overlong
             has_end = whole and (ask.is_closed or finished.reason is FinishReason.STOP)
         finally:
             rest = interpretation.end(finished=has_end, enough=whole)
         is_translator = engine_request.spec.translation is not None
         repeated = interpretation.translation.repeated_chars if is_translator else 0
-        usage.add(finished, stopping=run.engine.stopping.is_set(), repeated_chars=repeated)
+        self.usage.add(finished, stopping=run.engine.stopping.is_set(), repeated_chars=repeated)
         if whole:
-            await self._publish(run, pieces, rest, usage)
+            await self._publish(rest)
         is_long = finished.reason is FinishReason.LENGTH and ask.is_closed
         if is_long and not interpretation.translation.committed_in_segment:  # the model only reasoned
             return outcome_of(run.turn, finished)
@@ -430,55 +427,40 @@ class Translator:
             return None
         return outcome_of(run.turn, finished)
 
-    async def _read_outputs(
-        self,
-        run: Generation,
-        stream: Streamer,
-        pieces: FilteredReplyStream,
-        usage: _TurnUsage,
-    ) -> Finished:
+    async def _read_outputs(self, stream: Streamer) -> Finished:
         """Take all of the engine's outputs. Raises EngineLost."""
         async for output in stream:
             match output:
                 case Chunk():
-                    await self._take_chunk(run, pieces, output, usage)
+                    await self._take_chunk(output, stream)
                 case Finished():
                     return output
                 case Queued() | Retried() | Prefilling() | Started():
-                    self._report(run, output)
+                    self._report(output)
                 case Reasoning() | ToolCallOutput():  # not a part of a translation
                     pass
                 case _:
                     assert_never(output)
         raise EngineLost("The engine's stream has no end.")
 
-    async def _take_chunk(
-        self, run: Generation, pieces: FilteredReplyStream, chunk: Chunk, usage: _TurnUsage
-    ) -> None:
-        translation = _interpretation(run).translation
-        committed = _interpretation(run).extend(chunk.text)
-        usage.extend(translation.hypothesis_chars, chunk.tokens)
-        await self._publish(run, pieces, committed, usage)
-        if (translation.is_enough or usage.is_overlong) and run.engine.stream is not None:
-            run.engine.stream.cancel()
+    async def _take_chunk(self, chunk: Chunk, stream: Streamer) -> None:
+        translation = self._interpretation.translation
+        committed = translation.extend(chunk.text, self._interpretation.source)
+        self.usage.extend(translation.hypothesis_chars, chunk.tokens)
+        await self._publish(committed)
+        if translation.is_enough or self.usage.is_overlong:
+            stream.cancel()
 
-    @staticmethod
-    async def _publish(run: Generation, pieces: FilteredReplyStream, text: str, usage: _TurnUsage) -> None:
+    async def _publish(self, text: str) -> None:
         if text:
-            tokens = usage.commit(_interpretation(run).translation.committed_in_segment)
-            await pieces.take(Chunk(run.turn.ids.turn_id, text, tokens))
+            tokens = self.usage.commit(self._interpretation.translation.committed_in_segment)
+            await self._pieces.take(Chunk(self._run.turn.ids.turn_id, text, tokens))
 
-    @staticmethod
-    def _report(run: Generation, report: Queued | Retried | Prefilling | Started) -> None:
-        if not run.turn.has_begun:
-            run.report(report)
+    def _report(self, report: Queued | Retried | Prefilling | Started) -> None:
+        turn = self._run.turn
+        if not turn.has_begun:
+            self._run.report(report)
         if isinstance(report, Started):
-            run.turn.start(
+            turn.start(
                 prompt_tokens=report.prompt_tokens, cached_tokens=report.cached_tokens, now=monotonic()
             )
-
-
-def _interpretation(run: Generation) -> Interpretation:
-    if (interpretation := interpretation_of(run.live)) is None:
-        raise RuntimeError("The turn translates nothing.")
-    return interpretation
