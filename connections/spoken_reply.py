@@ -17,7 +17,8 @@ from sessions.events import Delta
 from sessions.turn.interfaces import Precision
 from speech.clauses import Clause, Clauses
 from speech.errors import VoiceFailed
-from speech.interfaces import Coding, Mark, Voice
+from speech.espeak import Espeak
+from speech.interfaces import Coding, Mark
 
 FRAME_MS = 40
 """Milliseconds of sound in one binary frame."""
@@ -37,7 +38,7 @@ class SpokenReply:
 
     def __init__(
         self,
-        voice: Voice,
+        voice: Espeak,
         output: AudioOutput,
         *,
         conversation_id: str,

@@ -11,8 +11,9 @@ from itertools import count
 import msgspec
 import structlog
 
-from connections.connection import Connection, PendingWork, error_frame
+from connections.connection import Connection, Handler, PendingWork, error_frame
 from connections.limiters import slot
+from connections.protocol import frames
 from connections.protocol.audio import (
     AudioClear,
     AudioCommit,
@@ -47,7 +48,8 @@ from sessions.service import Sessions
 from sessions.turn.interfaces import Player
 from sessions.turn.turn import Cancel
 from speech.errors import RecognitionOverload, RecognizerLost, VoiceFailed
-from speech.interfaces import Coding, Heard, Listening, Stopped, Voice
+from speech.espeak import Espeak
+from speech.interfaces import Coding, Heard, Listening, Stopped
 from speech.listening import RecognitionStream, StreamingRecognizer
 
 PAUSE_MS = 30
@@ -82,9 +84,6 @@ class VoiceMessage(msgspec.Struct, frozen=True):
         return self.send.ref
 
 
-MessageHandler = Callable[[Connection, VoiceMessage], PendingWork | None]
-
-
 class VoiceConnection:
     """A connection that may speak, in one conversation at a time.
 
@@ -98,7 +97,7 @@ class VoiceConnection:
         """`voice_service`: None if this server has no speech recognition."""
         self.connection = connection
         self.start = AudioStart()
-        self.handle_message: MessageHandler | None = None
+        self.inner: Handler[VoiceMessage | AudioStart | frames.Cancel] | None = None  # answers its frames
         self._voice_service = voice_service
         self.conversation: VoiceConversation | None = None  # in which it is listened to
         self._hearing: RecognitionStream | None = None
@@ -179,9 +178,7 @@ class VoiceConnection:
 
     async def send_message(self, request: VoiceMessage) -> None:
         """Send a message for the connection; do nothing if the connection has ended. Raises Refused."""
-        if self.handle_message is None:
-            return
-        if (slow := self.handle_message(self.connection, request)) is not None:
+        if self.inner is not None and (slow := self.inner.handle(self.connection, request)) is not None:
             await slow
 
     def _begin(self, start: AudioStart) -> PendingWork:
@@ -319,7 +316,7 @@ class VoiceConversation:
         owner: Owner,
         conversation_id: str,
         sessions: Sessions,
-        voice: Voice | None,
+        voice: Espeak | None,
         tasks: asyncio.TaskGroup,
     ) -> None:
         """`tasks` runs the replies."""
@@ -560,7 +557,7 @@ class VoiceService:
     """The spoken conversations of this server. Use `running` around everything else."""
 
     def __init__(
-        self, *, sessions: Sessions, ear: StreamingRecognizer, voice: Voice | None, slots: int
+        self, *, sessions: Sessions, ear: StreamingRecognizer, voice: Espeak | None, slots: int
     ) -> None:
         """`voice`: None if replies are text only; `slots`: the most connections that are listened to at once."""
         self.ear = ear

@@ -34,9 +34,8 @@ class Clause(msgspec.Struct, frozen=True):
 class Clauses:
     """The clauses of one text."""
 
-    def __init__(self, off: int = 0) -> None:
-        """`off`: the offset at which the text begins."""
-        self._off = off
+    def __init__(self) -> None:
+        self._off = 0
         self._rest = ""
 
     def feed(self, text: str) -> Iterator[Clause]:

@@ -93,7 +93,7 @@ class Espeak:
         return speaking(plain(text), voice=voice, speed=speed)
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
-        """Return a clause as sound, with the times of its words. Raises VoiceFailed."""
+        """Return a clause as sound, with the times of its words; cancelling the caller ends the work. Raises VoiceFailed."""
         from speech.alignment import clause_of, texts_of, words_of  # noqa: PLC0415 - numpy, which the gateway has no other use for
 
         words = words_of(clause)

@@ -144,21 +144,13 @@ class SpokenClause(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...] | None
 
 
-class Voice(Protocol):
-    """Speaks clauses."""
+class Synthesizer(Protocol):
+    """Speaks whole texts."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the voices, the default first."""
         ...
-
-    async def speak(self, clause: str, *, voice: str) -> SpokenClause:
-        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
-        ...
-
-
-class Synthesizer(Voice, Protocol):
-    """Speaks whole texts, too."""
 
     @property
     def name(self) -> str:

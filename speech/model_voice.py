@@ -1,16 +1,16 @@
-"""A voice with a model of transformers, in a process that is kept alive: clauses to sound, with the times of words."""
+"""A voice with a model of transformers, in a process that is kept alive: clauses to sound."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 
 from speech.clauses import Clauses
 from speech.errors import VoiceFailed
-from speech.interfaces import SpokenClause
 from speech.model_families import Options
 from speech.process import (
     Cancel,
@@ -59,8 +59,8 @@ class ModelVoice(WorkerProcess["VoiceReady"]):
         """The slowest and the fastest speed, as multiples of the usual one."""
         return self.facts.slowest, self.facts.fastest
 
-    async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> SpokenClause:
-        """Return a clause as sound; cancelling the caller ends the work. Raises VoiceFailed."""
+    async def speak(self, clause: str, *, voice: str, speed: float = 1.0, owner: str = "") -> bytes:
+        """Return a clause as 16-bit PCM with one channel; cancelling the caller ends the work. Raises VoiceFailed."""
         request = self.request(
             lambda number: Speak(number, owner, clause, voice, speed),
             lost="The voice ended while it spoke. Send the request again.",
@@ -68,7 +68,7 @@ class ModelVoice(WorkerProcess["VoiceReady"]):
         async with request as pending:
             answer = await pending.next()
             assert isinstance(answer, Spoken)  # noqa: S101 - a voice sends nothing else about a clause
-            return answer.clause
+            return answer.pcm
 
     @asynccontextmanager
     async def speaking(
@@ -77,38 +77,32 @@ class ModelVoice(WorkerProcess["VoiceReady"]):
         """Speak a text while the context lasts: a clause is made while the one before is sent."""
         cutter = Clauses()
         clauses = [clause.text for clause in (*cutter.feed(text), *cutter.finish())]
-        yield _ModelAudioStream(self, clauses, rate=self.facts.rate, voice=voice, speed=speed, owner=owner)
+        speak = partial(self.speak, voice=voice, speed=speed, owner=owner)
+        yield _ModelAudioStream(self.facts.rate, clauses, speak)
 
 
 class _ModelAudioStream:
-    """A text that is being spoken."""
+    """A text that is being spoken. `speak`: makes a clause."""
 
     def __init__(
-        self, model: ModelVoice, clauses: Sequence[str], *, rate: int, voice: str, speed: float, owner: str
+        self, rate: int, clauses: Sequence[str], speak: Callable[[str], Coroutine[None, None, bytes]]
     ) -> None:
         self.rate = rate
-        self._model = model
         self._clauses = clauses
-        self._how = {"voice": voice, "owner": owner}
-        self._speed = speed
+        self._speak = speak
 
     async def parts(self) -> AsyncGenerator[bytes]:
         """Yield the clauses as they are made; a caller that stops reading ends the work. Raises VoiceFailed."""
-        ahead: asyncio.Task[SpokenClause] | None = None
+        ahead: asyncio.Task[bytes] | None = None
         try:
-            for clause in self._clauses:
-                made, ahead = ahead, asyncio.create_task(self._speak(clause))
-                if made is not None and (pcm := (await made).pcm):
+            for clause in [*self._clauses, None]:
+                made, ahead = ahead, None if clause is None else asyncio.create_task(self._speak(clause))
+                if made is not None and (pcm := await made):
                     yield pcm
-            if ahead is not None and (pcm := (await ahead).pcm):
-                yield pcm
         finally:
             if ahead is not None:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
-
-    async def _speak(self, clause: str) -> SpokenClause:
-        return await self._model.speak(clause, speed=self._speed, **self._how)
 
 
 class Speak(msgspec.Struct, frozen=True, tag=True):
@@ -134,7 +128,7 @@ class Spoken(msgspec.Struct, frozen=True, tag=True):
     """A clause as sound."""
 
     number: int
-    clause: SpokenClause
+    pcm: bytes
 
 
 ToVoice = Speak | Cancel
@@ -144,7 +138,7 @@ FromVoice = VoiceReady | Working | Spoken | Failed | Refused
 class VoiceWorker(Worker[Speak]):
     """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
 
-    def __init__(self, channel: Channel, facts: VoiceReady, speak: Callable[..., SpokenClause]) -> None:
+    def __init__(self, channel: Channel, facts: VoiceReady, speak: Callable[..., bytes]) -> None:
         """`speak`: `speech.voice_models.Vits.speak`."""
         super().__init__(channel, facts)
         self._speak = speak
@@ -153,7 +147,7 @@ class VoiceWorker(Worker[Speak]):
         """Speak the next clause."""
         number, request = self.queue.next()
         try:
-            spoken_clause = self._speak(
+            pcm = self._speak(
                 request.clause, voice=request.voice, speed=request.speed, watch=lambda: self._watch(number)
             )
         except SpeakCancelled:
@@ -163,7 +157,7 @@ class VoiceWorker(Worker[Speak]):
         except Exception as error:  # noqa: BLE001 - it affects only this clause
             self.fail(number, error, "This text could not be spoken")
         else:
-            self.end(number, Spoken(number, spoken_clause))
+            self.end(number, Spoken(number, pcm))
 
     def take(self, message: Speak) -> None:
         """Add a clause after its owner's others."""

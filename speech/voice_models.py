@@ -1,11 +1,8 @@
-"""Voices of transformers: VITS converts clauses to sound, with the times of words."""
+"""Voices of transformers: VITS converts clauses to sound."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,7 +10,6 @@ from transformers import VitsModel, VitsTokenizer
 from transformers.utils.import_utils import is_uroman_available
 
 from speech.errors import ModelLoadError
-from speech.interfaces import Mark, SpokenClause
 from speech.model_families import Options, check_voice
 from speech.model_loading import quiet, read_config, read_part, read_weights
 from speech.model_voice import CancelCheck, ClauseTooLong, VoiceReady
@@ -24,7 +20,6 @@ LONGEST_S = 60.0
 SEED = 0
 """The seed before each clause: the same text sounds the same each time."""
 
-_WORD = re.compile(r"\S+")
 SLOWEST, FASTEST = 0.5, 2.0
 
 
@@ -36,28 +31,8 @@ def pcm_of(wave: torch.Tensor) -> bytes:
     return bytes(whole.numpy().astype("<i2").tobytes())
 
 
-def words_of(clause: str) -> list[tuple[int, str]]:
-    """Return the words of a clause with their offsets."""
-    return [(found.start(), found[0]) for found in _WORD.finditer(clause)]
-
-
-def marks_of(
-    words: Sequence[tuple[int, str]], places: Sequence[tuple[int, int]], ends_ms: Sequence[float]
-) -> tuple[Mark, ...]:
-    """Return the times of the words. `places`: of each word, the first token and the end; a word without tokens has no mark.
-
-    `ends_ms`: the end of each token.
-    """
-    starts_ms = [0.0, *ends_ms]
-    return tuple(
-        Mark(off=off, len=len(word), start_ms=round(starts_ms[first]), end_ms=round(ends_ms[end - 1]))
-        for (off, word), (first, end) in zip(words, places, strict=True)
-        if end > first
-    )
-
-
 class Vits:
-    """A VITS model, such as those of MMS. It predicts how many frames each token lasts. Its speakers have numbers."""
+    """A VITS model, such as those of MMS. Its speakers have numbers."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model = model
@@ -65,8 +40,7 @@ class Vits:
         self._rate: int = model.config.sampling_rate
         self._frame = math.prod(model.config.upsample_rates)
         self._speed = 1.0
-        self._durations: list[int] = []
-        model.duration_predictor.register_forward_hook(self._on_durations)
+        model.duration_predictor.register_forward_hook(self._check_durations)
 
     @property
     def facts(self) -> VoiceReady:
@@ -76,50 +50,29 @@ class Vits:
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
-        """Return a clause as sound; empty if the model knows none of its letters.
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> bytes:
+        """Return a clause as 16-bit PCM; empty if the model knows none of its letters.
 
         Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model.
         """
         watch()
         letters, _ = self._tokenizer.prepare_for_tokenization(clause)
         if not letters.strip():
-            return SpokenClause(self._rate, b"", ())
+            return b""
         self._speed = self._model.config.speaking_rate * speed
         inputs = self._tokenizer(clause, return_tensors="pt").to(self._model.device)
         torch.manual_seed(SEED)
         speaker = int(voice) if self._model.config.num_speakers > 1 else None
         output = self._model(**inputs, speaker_id=speaker, speaking_rate=self._speed)
-        pcm, places = pcm_of(output.waveform[0]), self._places(clause, letters)
-        if places is None:
-            return SpokenClause(self._rate, pcm, None)
-        ends_ms = [end * self._frame / self._rate * 1000 for end in accumulate(self._durations)]
-        return SpokenClause(self._rate, pcm, marks_of(words_of(clause), places, ends_ms))
+        return pcm_of(output.waveform[0])
 
-    def _on_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
-        """Note the frames of each token. Raises ClauseTooLong, FloatingPointError."""
+    def _check_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
+        """Check the predicted length. Raises ClauseTooLong, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
         if frames.sum() * self._frame > LONGEST_S * self._rate:
             raise ClauseTooLong
-        self._durations = frames.flatten().int().tolist()
-
-    def _places(self, clause: str, letters: str) -> Sequence[tuple[int, int]] | None:
-        """Return the tokens of each word; None if words change each other's letters."""
-        at, places = 0, []
-        for _, word in words_of(clause):
-            its, _ = self._tokenizer.prepare_for_tokenization(word)
-            at += len(letters[at:]) - len(letters[at:].lstrip())
-            if not letters.startswith(its, at):
-                return None
-            places.append((self._token(at), self._token(at + len(its) - 1) + 1) if its else (0, 0))
-            at += len(its)
-        return places
-
-    def _token(self, letter: int) -> int:
-        """Return the position of a letter's token; some models put blanks between letters."""
-        return letter * 2 + 1 if self._tokenizer.add_blank else letter
 
 
 def load(options: Options) -> Vits:

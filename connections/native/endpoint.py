@@ -156,12 +156,12 @@ class NativeEndpoint(WebSocketEndpoint[WebSocket]):
                 refresh = partial(_refresh, validity, connection, ready)
                 handler = FrameHandler(self._sessions, ready_fields.limits, refresh, spoken)
                 limited = RateLimiter(handler, self.limiters)
-                spoken.handle_message = limited.handle
+                spoken.inner = limited
                 decode = codec.decode_with_sound if AUDIO in connection.features else codec.decode
                 try:
                     await connection.serve(limited, decode)
                 finally:
-                    spoken.handle_message = None  # breaks a cycle that only the collector would free
+                    spoken.inner = None  # breaks a cycle that only the collector would free
 
     def _features(self) -> tuple[str, ...]:
         """Return this server's features beyond the base."""

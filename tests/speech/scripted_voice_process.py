@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from speech.interfaces import SpokenClause
 from speech.model_voice import CancelCheck, ClauseTooLong, ToVoice, VoiceReady, VoiceWorker
 from speech.process import Channel
 
@@ -14,14 +13,14 @@ class Scripted:
 
     facts = VoiceReady(names=("default",), rate=16_000)
 
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> SpokenClause:
+    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> bytes:
         while "endless" in clause:
             watch()
         if "hours" in clause:
             raise ClauseTooLong
         if "defect" in clause:
             raise RuntimeError
-        return SpokenClause(16_000, bytes(2 * len(clause)), None)
+        return bytes(2 * len(clause))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,6 @@ class RealtimeVoiceConnection(VoiceConnection):
         self._utterance = _Utterance()
         self._guess: tuple[str, str] | None = None  # its `request_id`, and the words understood at a pause
         self._sent_ms = self._committed_ms = 0.0  # received sound, and that of the ended utterance
-        self._inner: Handler[ClientMessage] | None = None
         self._playing: list[SpokenReply] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._active: _ListeningSession | None = None
@@ -92,14 +91,14 @@ class RealtimeVoiceConnection(VoiceConnection):
     @asynccontextmanager
     async def running(self, inner: Handler[ClientMessage]) -> AsyncIterator[None]:
         """Listen and play while the context lasts. `inner`: answers frames."""
-        self._inner, self.handle_message = inner, inner.handle
+        self.inner = inner
         try:
             yield
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._inner = self.handle_message = None  # breaks a cycle that only the collector would free
+            self.inner = None  # breaks a cycle that only the collector would free
 
     async def ready(self) -> tuple[VoiceConversation, _ListeningSession]:
         """Return the conversation and the listening session once replies can be spoken. Raises InvalidEvent.
@@ -216,9 +215,9 @@ class RealtimeVoiceConnection(VoiceConnection):
             return None
         was_over = reply.is_over
         reply.stop_at(ms)
-        if was_over or self._inner is None:
+        if was_over or self.inner is None:
             return None
-        return self._inner.handle(
+        return self.inner.handle(
             self.connection, Cancel(turn_id=turn_id, conversation_id=self._session.conversation_id)
         )
 
@@ -356,7 +355,7 @@ class RealtimeVoiceConnection(VoiceConnection):
     async def _listen_until_stopped(self, start: AudioStart) -> None:
         """Listen until a stop or a refusal."""
         try:
-            if self._inner is not None and (slow := self._inner.handle(self.connection, start)) is not None:
+            if self.inner is not None and (slow := self.inner.handle(self.connection, start)) is not None:
                 await slow
         except Refused as why:
             self._retry_at = asyncio.get_running_loop().time() + RETRY_S

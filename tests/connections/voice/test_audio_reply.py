@@ -11,6 +11,7 @@ import pytest
 from connections.protocol.audio import AudioOutput, Sound
 from connections.protocol.frames import Frame
 from connections.spoken_reply import LISTENER_TIMEOUT_S, SpokenReply
+from speech.espeak import Espeak
 from speech.interfaces import Mark, SpokenClause
 from tests.connections.factory import delta
 
@@ -25,10 +26,11 @@ class Clock:
         return self.now
 
 
-class Beeps:
+class Beeps(Espeak):
     """A voice that needs a tenth of a second and half a sample for each clause."""
 
-    names = ("beep",)
+    def __init__(self) -> None:
+        super().__init__(("beep",))
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
         marks = (Mark(off=0, len=len(clause), start_ms=0, end_ms=100),)

@@ -20,6 +20,7 @@ from sessions.records import Owner
 from sessions.service import Sessions
 from sessions.turn.turn import Cancel, Cancelled
 from speech.errors import VoiceFailed
+from speech.espeak import Espeak
 from speech.interfaces import Heard, Partial, Paused, Resumed, SpokenClause, Started, Stopped
 from tests.connections.factory import delta, until
 
@@ -90,10 +91,8 @@ class Writing(Speaker):
         await until(lambda: reply_of(request).is_over)
 
 
-class Mute:
+class Mute(Espeak):
     """A voice that fails."""
-
-    names = ("nobody",)
 
     async def speak(self, clause: str, *, voice: str) -> SpokenClause:
         raise VoiceFailed("The voice ended.")
@@ -128,7 +127,7 @@ async def talking(
             owner=Owner("anna", ""),
             conversation_id="here",
             sessions=cast("Sessions", sessions),
-            voice=Mute(),
+            voice=Mute(("nobody",)),
             tasks=tasks,
         )
         talk.begin(speaker)
