@@ -171,15 +171,16 @@ class Transcription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioInputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the client's sound."""
+    """Options of the client's sound, requested or current. `noise_reduction` has no effect."""
 
     format: AudioFormat | UnsetType | None = UNSET
     turn_detection: Detection | UnsetType | None = UNSET
     transcription: Transcription | UnsetType | None = UNSET
+    noise_reduction: msgspec.Raw = NULL
 
 
 class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of replies' sound."""
+    """Options of replies' sound, requested or current."""
 
     format: AudioFormat | UnsetType | None = UNSET
     voice: str | UnsetType | None = UNSET
@@ -187,7 +188,7 @@ class AudioOutputOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AudioOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of sound in both directions."""
+    """Options of sound in both directions, requested or current. A transcription session has no `output`."""
 
     input: AudioInputOptions | UnsetType | None = UNSET
     output: AudioOutputOptions | UnsetType | None = UNSET
@@ -349,7 +350,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     conversation_id: str
     output_modalities: tuple[Modality, ...] = ("text",)
-    audio: msgspec.Struct | msgspec.UnsetType = msgspec.UNSET
+    audio: AudioOptions | UnsetType = UNSET
     instructions: str = ""
     max_output_tokens: TokenLimit = "inf"
     temperature: float | None = None
@@ -365,7 +366,7 @@ class TranscriptionSession(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
     type: Literal["transcription"] = "transcription"
-    audio: msgspec.Struct
+    audio: AudioOptions
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -432,7 +433,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: TokenLimit = "inf"
     metadata: Metadata | None = None
     usage: Usage | None = None
-    model: str | msgspec.UnsetType = msgspec.UNSET
+    model: str | UnsetType = UNSET
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -588,30 +589,6 @@ class ErrorEvent(ServerEvent, frozen=True, kw_only=True, tag="error"):
     """A refusal or a failure; the session continues."""
 
     error: ErrorDetails
-
-
-class InputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's sound."""
-
-    format: AudioFormat
-    turn_detection: Detection | None
-    transcription: Transcription | None
-    noise_reduction: None = None
-
-
-class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound for the client. `voice`: that of replies."""
-
-    format: AudioFormat
-    voice: str | None
-    speed: float = 1.0
-
-
-class AudioSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound in both directions. `output` is unset in a session that only transcribes."""
-
-    input: InputSettings
-    output: OutputSettings | UnsetType = UNSET
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):

@@ -8,7 +8,7 @@ whatever was sent since.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate, takewhile
 from typing import Any, Literal
@@ -474,16 +474,15 @@ class Items:
     """The items in order: those that wait for a reply, and the newest answered ones."""
 
     def __init__(self) -> None:
-        self._items: dict[str, Item] = {}
-        self._order: list[str] = []
+        self._items: list[Item] = []
         self._chars = 0
 
     def __iter__(self) -> Iterator[Item]:
-        return (self._items[item_id] for item_id in self._order)
+        return iter(self._items)
 
     def get(self, item_id: str) -> Item | None:
         """Return an item by its id."""
-        return self._items.get(item_id)
+        return next((item for item in self if item.item_id == item_id), None)
 
     def waiting(self, role: Role = "user") -> list[Item]:
         """Return what the next reply answers: messages, or outcomes of calls (role `tool`)."""
@@ -529,7 +528,7 @@ class Items:
 
     def create(self, item: Item, *, after: str | None) -> str | None:
         """Add a waiting item; return the id of the one before it. Raises InvalidEvent."""
-        if item.item_id in self._items:
+        if self.get(item.item_id) is not None:
             why = f'The item ID "{item.item_id}" is already in use.'
             raise InvalidEvent(why, field="item.id", code="item_create_duplicate_item_id")
         return self._put(item, self._place(item, after))
@@ -541,41 +540,43 @@ class Items:
         """
         if item.role == "tool":
             place = self._range_of_outcome(item.call_id)[1]
-        elif item.is_call and (mine := [one.item_id for one in self.of_turn(item.turn_id)]):
-            place = self._order.index(mine[-1]) + 1
+        elif item.is_call and (mine := self.of_turn(item.turn_id)):
+            place = self._items.index(mine[-1]) + 1
         else:
             place = self._position_after(ItemState.STORED)
         previous = self._put(item, place)
         self._forget_oldest()
         return previous
 
-    def change(self, item_ids: Iterable[str], **changed: Any) -> None:
+    def change(self, item_ids: Collection[str], **changed: Any) -> None:
         """Change items, if they are still there."""
-        for item_id in item_ids:
-            if (item := self._items.get(item_id)) is not None:
-                self._items[item_id] = msgspec.structs.replace(item, **changed)
+        for place, item in enumerate(self._items):
+            if item.item_id in item_ids:
+                self._items[place] = msgspec.structs.replace(item, **changed)
 
     def finish(self, item_id: str, **whole: Any) -> tuple[Item, str | None]:
         """Complete an item; return it, and the id of the item before it."""
-        before = self._items[item_id]
-        item = self._items[item_id] = msgspec.structs.replace(before, **whole)
+        place = self._index(item_id)
+        before = self._items[place]
+        item = self._items[place] = msgspec.structs.replace(before, **whole)
         self._chars += item.chars - before.chars
-        return item, self._before(self._order.index(item_id))
+        return item, self._before(place)
 
     def remove(self, item_id: str) -> None:
         """Remove an item."""
-        self._chars -= self._items.pop(item_id).chars
-        self._order.remove(item_id)
+        self._chars -= self._items.pop(self._index(item_id)).chars
+
+    def _index(self, item_id: str) -> int:
+        return next(place for place, item in enumerate(self._items) if item.item_id == item_id)
 
     def _put(self, item: Item, place: int) -> str | None:
-        self._items[item.item_id] = item
-        self._order.insert(place, item.item_id)
+        self._items.insert(place, item)
         self._chars += item.chars
         return self._before(place)
 
     def _before(self, place: int) -> str | None:
         """Return the id of the nearest sent item before a place."""
-        return next((one for one in reversed(self._order[:place]) if self._items[one].sent), None)
+        return next((item.item_id for item in reversed(self._items[:place]) if item.sent), None)
 
     def _place(self, item: Item, after: str | None) -> int:
         """Return the place of a new item: none goes between answered ones. Raises InvalidEvent."""
@@ -584,14 +585,14 @@ class Items:
         else:
             outcomes = [place + 1 for place, one in enumerate(self) if one.role == "tool"]
             first = max([self._position_after(ItemState.STORED, ItemState.PENDING), *outcomes])
-            last = len(self._order)
+            last = len(self._items)
         if after is None:
             return last
-        if after != ROOT and after not in self._items:
+        if after != ROOT and self.get(after) is None:
             why = f'Item not found: "{after}".'
             raise InvalidEvent(why, field="previous_item_id", code="item_create_invalid_previous_item_id")
-        place = 0 if after == ROOT else self._order.index(after) + 1
-        while place < last and not self._items[self._order[place]].sent:
+        place = 0 if after == ROOT else self._index(after) + 1
+        while place < last and not self._items[place].sent:
             place += 1
         if not first <= place <= last:
             why = "Items can't be inserted before answered items, and a call's output must stay with the calls of its reply."
@@ -608,15 +609,15 @@ class Items:
 
     def _position_after(self, *states: ItemState) -> int:
         """Return the place after all items in these states."""
-        trailing = takewhile(lambda item_id: self._items[item_id].state not in states, reversed(self._order))
-        return len(self._order) - sum(1 for _ in trailing)
+        trailing = takewhile(lambda item: item.state not in states, reversed(self._items))
+        return len(self._items) - sum(1 for _ in trailing)
 
     def _forget_oldest(self) -> None:
         """Forget the oldest items, but not the newest stored one, replies being written, or waiting calls."""
-        while (len(self._order) > MAX_ITEMS or self._chars > MAX_CHARS) and self._position_after(
+        while (len(self._items) > MAX_ITEMS or self._chars > MAX_CHARS) and self._position_after(
             ItemState.STORED
         ) > 1:
-            oldest = self._items[self._order[0]]
+            oldest = self._items[0]
             is_active = oldest.status == "in_progress" or oldest in self.open_calls()
             if is_active or oldest.state is not ItemState.STORED:
                 return

@@ -15,13 +15,10 @@ from connections.api.realtime.events import (
     AudioInputOptions,
     AudioOptions,
     AudioOutputOptions,
-    AudioSettings,
     CommonOptions,
     Detection,
-    InputSettings,
     InvalidEvent,
     NamedFunction,
-    OutputSettings,
     Reasoning,
     ResponseOptions,
     Session,
@@ -111,12 +108,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self, session_id: str, conversation_id: str, model: str) -> Session | TranscriptionSession:
         """Return the session as its client sees it."""
-        audio: AudioSettings | UnsetType = UNSET
-        if (sound := self.sound) is not None:
-            if sound.transcribes:
-                return TranscriptionSession(id=session_id, audio=AudioSettings(input=_input(sound)))
-            output = OutputSettings(format=named_format(sound.output), voice=sound.voice)
-            audio = AudioSettings(input=_input(sound), output=output)
+        audio = UNSET if self.sound is None else self.sound.shown()
+        if self.transcribes and isinstance(audio, AudioOptions):
+            return TranscriptionSession(id=session_id, audio=audio)
         choice = self.tool_choice
         return Session(
             id=session_id,
@@ -255,14 +249,6 @@ def _choice(given: str | NamedFunction | None, where: str) -> str:
             raise InvalidEvent("must be auto, none, required, or one function.", field=where)
 
 
-def _input(sound: AudioConfig) -> InputSettings:
-    return InputSettings(
-        format=named_format(sound.input),
-        turn_detection=None if sound.detection is None else _with_defaults(sound.detection),
-        transcription=sound.transcription,
-    )
-
-
 class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of sound. `speaks`: replies are spoken; `detection`: None: the client ends its user's turn.
 
@@ -305,6 +291,17 @@ class AudioConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The voice of replies."""
         return self.output.voice or next(iter(self.voices), None)
 
+    def shown(self) -> AudioOptions:
+        """Return the settings as the client sees them."""
+        output = AudioOutputOptions(format=_named_format(self.output), voice=self.voice, speed=1.0)
+        detection = None if self.detection is None else _with_defaults(self.detection)
+        return AudioOptions(
+            input=AudioInputOptions(
+                format=_named_format(self.input), turn_detection=detection, transcription=self.transcription
+            ),
+            output=UNSET if self.transcribes else output,
+        )
+
     def start(self, conversation_id: str) -> AudioStart:
         """Return the frame that begins to listen with these settings. If the client leaves, its reply ends."""
         language = None if self.transcription is None else self.transcription.language
@@ -335,7 +332,7 @@ def with_audio_options(
     return settings
 
 
-def named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
+def _named_format(sound: AudioInput | AudioOutput) -> AudioFormat:
     """Return a format for clients."""
     return AudioFormat(_FORMAT_NAMES[sound.format], sound.rate if sound.format == "pcm16" else None)
 
