@@ -1,4 +1,4 @@
-"""The examples of the page about endpoints, as they stand there."""
+"""The example of the page about endpoints, as it stands there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDPOINTS = ROOT / "docs" / "endpoints.md"
 
 
 async def test_a_response_and_one_that_follows_it(tmp_path: Path) -> None:
-    code, _ = snippets(ENDPOINTS, "python")
+    (code,) = snippets(ENDPOINTS, "python")
     async with serving(tmp_path) as running:
         running.engine.script("Good day.")
         running.engine.script("It goes on.")
@@ -23,14 +23,3 @@ async def test_a_response_and_one_that_follows_it(tmp_path: Path) -> None:
         assert (ran.returncode, output.decode()) == (0, "Good day.\nIt goes on.")
         roles = [message.role for message in running.engine.requests[-1].messages]
     assert roles == ["user", "assistant", "user"]
-
-
-async def test_a_translation_session(tmp_path: Path) -> None:
-    _, code = snippets(ENDPOINTS, "python")
-    async with serving(tmp_path) as running:
-        for sentence in ("早上好。", "你好吗？"):  # noqa: RUF001 - Chinese
-            running.engine.script(sentence)
-        here = code.replace("http://127.0.0.1:8000", running.url)
-        ran = await asyncio.create_subprocess_exec(sys.executable, "-c", here, stdout=asyncio.subprocess.PIPE)
-        output, _ = await ran.communicate()
-    assert (ran.returncode, output.decode()) == (0, "早上好。你好吗？")  # noqa: RUF001 - as above
