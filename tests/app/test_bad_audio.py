@@ -15,7 +15,7 @@ import pytest_asyncio
 from connections.protocol.audio import HEAD, SOUND
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.voice_client import GRAMMAR, SILENCE, VoiceClient, synthesize
+from tests.app.voice_client import GRAMMAR, SILENCE, speaking, synthesize
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng"),
@@ -43,9 +43,8 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 
 async def assert_other_client_served(running: InProcessService, place: str) -> None:
     """Somebody else is, who does nothing odd."""
-    async with running.socket({"client_id": place, "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, place).start(output=None)
-        await phone.send_audio(SILENCE[:16000] + await synthesize(COUNT) + SILENCE)
+    async with speaking(running, place, output=None) as phone:
+        await phone.say(COUNT)
         assert (await phone.until("transcript", final=True))["text"] == "count from 1 to 10"
         assert (await phone.until("done"))["reason"] == "stop"
 
@@ -56,15 +55,11 @@ async def test_minutes_of_noise_and_silence_at_once_hold_nobody_up(running: InPr
     async with AsyncExitStack() as stack:
         phones = []
         for what, sound in second.items():
-            socket = await stack.enter_async_context(
-                running.socket({"client_id": what, "features": ["audio"]})
-            )
-            phone = await VoiceClient(socket, what).start(
-                input={"format": "mulaw", "rate": 8000}, output=None
-            )
+            start = {"input": {"format": "mulaw", "rate": 8000}, "output": None}
+            phone = await stack.enter_async_context(speaking(running, what, **start))
             for number in range(90):
-                await socket.opened.send(HEAD.pack(SOUND, 0, phone.stream, number) + sound)
-            await socket.send(type="ping")
+                await phone.socket.opened.send(HEAD.pack(SOUND, 0, phone.stream, number) + sound)
+            await phone.socket.send(type="ping")
             phones.append(phone)
         await assert_other_client_served(running, "beside-noise")
         for phone in phones:
@@ -76,26 +71,25 @@ async def test_minutes_of_noise_and_silence_at_once_hold_nobody_up(running: InPr
 async def test_who_vanishes_in_the_middle_of_a_word_leaves_his_place(running: InProcessService) -> None:
     sound = await synthesize(COUNT)
     for _ in range(PLACES // 8):
-        async with running.socket({"client_id": "cut", "features": ["audio"]}) as socket:
-            phone = await VoiceClient(socket, "cut").start(output=None)
+        async with speaking(running, "cut", output=None) as phone:
             await phone.send_audio(SILENCE[:16000] + sound[: len(sound) // 2])
-            socket.opened.transport.abort()
+            phone.socket.opened.transport.abort()
     await assert_other_client_served(running, "cut")
 
 
 async def test_any_bytes_are_sound_or_refused(running: InProcessService) -> None:
     chance = random.Random(1)
     for seed in range(4):
-        async with running.socket({"client_id": f"fuzz-{seed}", "features": ["audio"]}) as socket:
-            phone = await VoiceClient(socket, f"fuzz-{seed}").start(
-                output=None, input={"format": "pcm16", "rate": chance.choice((8000, 11_111, 44_100, 48_000))}
-            )
+        microphone = {"format": "pcm16", "rate": chance.choice((8000, 11_111, 44_100, 48_000))}
+        async with speaking(running, f"fuzz-{seed}", output=None, input=microphone) as phone:
             for number in range(40):
                 head = HEAD.pack(SOUND, chance.randrange(256), phone.stream, chance.randrange(1 << 32))
                 body = chance.randbytes(2 * chance.randrange(1000))
                 is_odd = number % 5 == 0
-                await socket.opened.send(chance.randbytes(chance.randrange(12)) if is_odd else head + body)
-            await socket.send(type="audio.commit", conversation_id=phone.place)
+                await phone.socket.opened.send(
+                    chance.randbytes(chance.randrange(12)) if is_odd else head + body
+                )
+            await phone.socket.send(type="audio.commit", conversation_id=phone.place)
             await phone.until("transcript", final=True)
     await assert_other_client_served(running, "beside-fuzz")
 

@@ -9,7 +9,7 @@ import sys
 import wave
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,10 @@ class VoiceSession:
         for at in range(0, len(sound), 4800):
             await self.send("input_audio_buffer.append", audio=b64encode(sound[at : at + 4800]).decode())
 
+    async def say(self, sentence: str) -> None:
+        """Send a sentence between silences."""
+        await self.send_audio(SILENCE[:24000] + await synthesize(sentence, RATE) + SILENCE)
+
     async def receive_audio(self, ms: int, *, a_second: int = 2 * RATE) -> None:
         while len(self.sound) * 1000 < ms * a_second:
             await self.until("response.output_audio.delta")
@@ -90,9 +94,15 @@ class VoiceSession:
         return [event["type"] for event in self.events]
 
 
-def calls(running: InProcessService, place: str) -> Any:
-    url = f"{running.url.replace('http', 'ws')}/v1/realtime?conversation_id={place}&client_id={place}"
-    return websockets.connect(url, additional_headers={"Authorization": f"Bearer {KEY}"})
+@asynccontextmanager
+async def connected(running: InProcessService, query: str) -> AsyncIterator[VoiceSession]:
+    url = f"{running.url.replace('http', 'ws')}/v1/realtime?{query}"
+    async with websockets.connect(url, additional_headers={"Authorization": f"Bearer {KEY}"}) as socket:
+        yield VoiceSession(socket)
+
+
+def calls(running: InProcessService, place: str) -> AbstractAsyncContextManager[VoiceSession]:
+    return connected(running, f"conversation_id={place}&client_id={place}")
 
 
 async def history_of(running: InProcessService, place: str) -> list[str]:
@@ -102,13 +112,12 @@ async def history_of(running: InProcessService, place: str) -> list[str]:
 
 
 async def test_what_is_said_is_answered_aloud(running: InProcessService) -> None:
-    async with calls(running, "whole") as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, "whole") as phone:
         session = (await phone.until("session.created"))["session"]
         assert session["output_modalities"] == ["audio"]
         assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
         await phone.set(input={"transcription": {"model": "whisper-1"}}, output={"voice": "marin"})
-        await phone.send_audio(SILENCE[:24000] + await synthesize("What did you say last?", RATE) + SILENCE)
+        await phone.say("What did you say last?")
         done = await phone.until("response.done")
         assert done["response"]["status"] == "completed"
         (item,) = done["response"]["output"]
@@ -141,9 +150,8 @@ async def test_what_is_said_is_answered_aloud(running: InProcessService) -> None
 async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopped(
     running: InProcessService,
 ) -> None:
-    async with calls(running, "barge") as socket:
-        phone = VoiceSession(socket)
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
+    async with calls(running, "barge") as phone:
+        await phone.say("Count from one to ten.")
         await phone.receive_audio(1500)
         await phone.send_audio(await synthesize("What did you say last?", RATE))
         await phone.until("input_audio_buffer.speech_started")
@@ -167,9 +175,8 @@ async def test_speech_over_a_reply_ends_it_where_its_listener_says_that_he_stopp
 async def test_without_a_word_of_its_listener_a_reply_ends_where_the_clock_says(
     running: InProcessService,
 ) -> None:
-    async with calls(running, "silent") as socket:
-        phone = VoiceSession(socket)
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
+    async with calls(running, "silent") as phone:
+        await phone.say("Count from one to ten.")
         await phone.receive_audio(1500)
         await phone.send("response.cancel")
         done = (await phone.until("response.done"))["response"]
@@ -187,8 +194,7 @@ async def test_without_a_word_of_its_listener_a_reply_ends_where_the_clock_says(
 
 async def test_a_truncate_ends_a_reply_and_no_more_was_heard_than_was_sent(running: InProcessService) -> None:
     for place, ms in (("all", 999_999), ("none", 0)):
-        async with calls(running, place) as socket:
-            phone = VoiceSession(socket)
+        async with calls(running, place) as phone:
             await phone.send("conversation.item.create", item=text("Count from one to ten."))
             await phone.send("response.create")
             await phone.receive_audio(1000)
@@ -208,8 +214,7 @@ async def test_a_truncate_ends_a_reply_and_no_more_was_heard_than_was_sent(runni
 async def test_a_telephone_is_heard_and_answered(
     running: InProcessService, kind: str, coding: Coding
 ) -> None:
-    async with calls(running, coding) as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, coding) as phone:
         form = {"format": {"type": kind}}
         session = await phone.set(input=form | {"turn_detection": None}, output=form)
         assert session["audio"]["output"]["format"]["type"] == kind
@@ -231,11 +236,10 @@ async def test_a_telephone_is_heard_and_answered(
 async def test_what_was_said_waits_for_its_answer_and_text_stands_beside_it(
     running: InProcessService,
 ) -> None:
-    async with calls(running, "mixed") as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, "mixed") as phone:
         await phone.set(input={"turn_detection": {"type": "semantic_vad", "create_response": False}})
         await phone.send("conversation.item.create", item=text("Listen."))
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
+        await phone.say("Count from one to ten.")
         await phone.until("input_audio_buffer.committed")
         recording = await synthesize("What is my name?", RATE)
         part = {"type": "input_audio", "audio": b64encode(recording[: 2 * RATE // 4 * 3]).decode()}
@@ -257,15 +261,13 @@ async def test_an_image_is_asked_about_and_answered_aloud(running: InProcessServ
     """By a written message, and by the words that are spoken after it."""
     parts = [{"type": "input_text", "text": "Look!"}, {"type": "input_image", "image_url": PNG.url}]
     item = {"type": "message", "role": "user", "content": parts}
-    async with calls(running, "pictured") as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, "pictured") as phone:
         await phone.send("conversation.item.create", item=item)
         await phone.send("response.create")
         await phone.receive_audio(400)
-    async with calls(running, "described") as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, "described") as phone:
         await phone.send("conversation.item.create", item=item)
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
+        await phone.say("Count from one to ten.")
         await phone.receive_audio(400)
     written = next(one.messages[-1] for one in running.engine.requests if one.messages[-1].images)
     assert written == Message("user", "Look!", images=(PNG.image.moved(5),))
@@ -276,10 +278,7 @@ async def test_an_image_is_asked_about_and_answered_aloud(running: InProcessServ
 @asynccontextmanager
 async def transcribing(running: InProcessService) -> AsyncIterator[VoiceSession]:
     """A transcription session, as OpenAI's clients open one."""
-    url = f"{running.url.replace('http', 'ws')}/v1/realtime?intent=transcription"
-    headers = {"Authorization": f"Bearer {KEY}"}
-    async with websockets.connect(url, additional_headers=headers) as socket:
-        phone = VoiceSession(socket)
+    async with connected(running, "intent=transcription") as phone:
         session = (await phone.until("session.created"))["session"]
         assert (session["type"], session["object"]) == ("transcription", "realtime.transcription_session")
         yield phone
@@ -305,7 +304,7 @@ async def test_a_transcription_session_says_what_was_said_and_answers_nothing(
             ("Count from one to ten.", "count from 1 to 10"),
         ):
             phone.events.clear()
-            await phone.send_audio(SILENCE[:24000] + await synthesize(spoken, RATE) + SILENCE)
+            await phone.say(spoken)
             completed = await phone.until("conversation.item.input_audio_transcription.completed")
             assert (completed["transcript"], completed["usage"]["type"]) == (words, "duration")
             kinds = [kind for kind in phone.types() if not kind.endswith(".delta")]
@@ -344,11 +343,10 @@ async def test_a_commit_ends_what_is_said_in_a_transcription_session(running: In
 async def test_a_session_becomes_one_of_transcriptions(
     running: InProcessService,
 ) -> None:
-    async with calls(running, "become") as socket:
-        phone = VoiceSession(socket)
+    async with calls(running, "become") as phone:
         await phone.send("session.update", session={"type": "transcription"})
         assert (await phone.until("session.updated"))["session"]["type"] == "transcription"
-        await phone.send_audio(SILENCE[:24000] + await synthesize("Count from one to ten.", RATE) + SILENCE)
+        await phone.say("Count from one to ten.")
         completed = await phone.until("conversation.item.input_audio_transcription.completed")
         assert completed["transcript"] == "count from 1 to 10"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -13,20 +12,19 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from connections.authentication.api_keys import digest_of
-from tests.app.in_process_service import InProcessService, Socket, serving
+from tests.app.in_process_service import Socket, serving
 from tests.app.realtime_client import begin, paced, session, turn, url_of
 from tests.jwt_signing import KEY
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[InProcessService]:
-    async with paced(tmp_path) as service:
-        yield service
-
-
-async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
+def keys(keys: Path) -> Path:
+    """A file with one key."""
     keys.write_text(f"ann:{digest_of(KEY)}\n")
+    return keys
+
+
+async def test_a_key_comes_in_by_a_header_or_by_a_subprotocol(tmp_path: Path, keys: Path) -> None:
     async with serving(tmp_path, api_keys=str(keys)) as running:
         for options in (
             {"additional_headers": {"Authorization": f"Bearer {KEY}"}},
@@ -50,36 +48,29 @@ async def test_a_server_that_stops_ends_the_reply_and_asks_to_come_back(tmp_path
         assert await socket.closed() == (1012, "The server is shutting down; reconnect.")
 
 
-async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"ann:{digest_of(KEY)}\n")
-    shown: Any = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
+async def test_a_key_has_many_sessions_and_comes_back_to_each(tmp_path: Path, keys: Path) -> None:
     async with (
         serving(tmp_path, api_keys=str(keys), max_client_connections=1) as running,
-        connect(url_of(running), **shown) as first,
-        connect(url_of(running), **shown) as second,
+        session(running, token=KEY) as first,
+        session(running, token=KEY),
     ):
-        socket = Socket(first)
-        place = (await socket.next())["session"]["conversation_id"]
-        assert (await Socket(second).next())["type"] == "session.created"
-        reply = (await turn(socket, "One?"))[-1]["response"]["output"][0]
-        await first.close()
+        place = first.ready["conversation_id"]
+        reply = (await turn(first, "One?"))[-1]["response"]["output"][0]
+        await first.opened.close()
         while running.service._lifecycle._manager.statistics().connections > 1:
             await running.get("/healthz")
-        async with connect(url_of(running, conversation_id=place), **shown) as again:
-            await (back := Socket(again)).until("conversation.item.done")
+        async with session(running, token=KEY, conversation_id=place) as back:
+            await back.until("conversation.item.done")
             assert (await back.next("conversation.item.done"))["item"] == reply
 
 
-async def test_a_key_that_is_revoked_ends_its_sessions(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"ann:{digest_of(KEY)}\n")
-    async with serving(tmp_path, api_keys=str(keys)) as running:
-        shown = {"Authorization": f"Bearer {KEY}"}
-        async with connect(url_of(running), additional_headers=shown) as opened:
-            await Socket(opened).next("session.created")
-            keys.write_text("")
-            running.service._config_reload.access.reload()
-            error = (await Socket(opened).next())["error"]
-            assert (error["type"], error["code"]) == ("authentication_error", "unauthenticated")
-            assert (await Socket(opened).closed())[0] == 4401
+async def test_a_key_that_is_revoked_ends_its_sessions(tmp_path: Path, keys: Path) -> None:
+    async with (
+        serving(tmp_path, api_keys=str(keys)) as running,
+        session(running, token=KEY) as socket,
+    ):
+        await asyncio.to_thread(keys.write_text, "")
+        running.service._config_reload.access.reload()
+        error = (await socket.next())["error"]
+        assert (error["type"], error["code"]) == ("authentication_error", "unauthenticated")
+        assert (await socket.closed())[0] == 4401

@@ -116,10 +116,9 @@ async def test_a_text_becomes_sound_clause_by_clause(sdk: AsyncOpenAI) -> None:
 async def test_openais_names_are_the_models(sdk: AsyncOpenAI) -> None:
     text = "The light was red."
     assert await synthesize(sdk, text, model="tts-1", voice="coral") == await synthesize(sdk, text)
-    reported = await sdk.audio.transcriptions.create(
-        model="gpt-4o-transcribe", file=("a.wav", sound(4)), language="en"
-    )
-    assert reported.text == await transcribe(sdk, sound(4))
+    for model in ("gpt-4o-transcribe", ""):  # Open WebUI sends an empty name by default
+        reported = await sdk.audio.transcriptions.create(model=model, file=("a.wav", sound(4)), language="en")
+        assert reported.text == await transcribe(sdk, sound(4))
 
 
 async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
@@ -142,8 +141,6 @@ async def test_a_service_without_pyav_speaks_as_wav_and_names_what_is_missing(
         ({"language": "fr"}, "does not support this language. Supported: de, en"),
         ({"model": "pocketsphinx"}, f'This server has "{EARS}" here'),
         ({"file": ("a.wav", wav(bytes(8), rate=96_000))}, "96,000 samples a second"),
-        ({"file": ("a.wav", wav(b"\xff" * 8_000 * 3_100, tag=7, rate=8_000, bits=8))}, "3,100 seconds"),
-        ({"file": ("a.wav", b"")}, "The file is empty"),
     ],
 )
 async def test_what_can_not_be_heard_is_refused_by_a_sentence(

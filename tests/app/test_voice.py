@@ -18,7 +18,15 @@ from app.speech import detected
 from connections.protocol.audio import HEAD, SOUND
 from engine.scripted import ScriptedEngine
 from tests.app.in_process_service import InProcessService, serving
-from tests.app.voice_client import GRAMMAR, RATE, SILENCE, VoiceClient, synthesize, to_its_last_word
+from tests.app.voice_client import (
+    GRAMMAR,
+    RATE,
+    SILENCE,
+    VoiceClient,
+    speaking,
+    synthesize,
+    to_its_last_word,
+)
 from tests.server_process import child_of
 from tests.speech.noise_samples import noise
 
@@ -41,10 +49,9 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InP
 async def test_what_is_said_is_a_message_and_its_turn_ends_when_it_was_played(
     running: InProcessService,
 ) -> None:
-    async with running.socket({"client_id": "anna", "features": ["audio"]}) as socket:
-        assert "audio" in socket.ready["features"]
-        phone = await VoiceClient(socket, "whole").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
+    async with speaking(running, "whole") as phone:
+        assert "audio" in phone.socket.ready["features"]
+        await phone.say("What did you say last?")
         heard = await phone.until("transcript", final=True)
         assert heard["text"] == "what did you say last"
         await phone.until("marks")
@@ -60,10 +67,9 @@ async def test_a_spoken_reply_has_the_pace_of_speech(tmp_path: Path) -> None:
     options: dict[str, Any] = {"speech": "both", "speech_recognizer": GRAMMAR, "chars_per_s": 0.01}
     async with (
         serving(tmp_path, ScriptedEngine(reply=REPLY), **options) as service,
-        service.socket({"client_id": "ida", "features": ["audio"]}) as socket,
+        speaking(service, "pace") as phone,
     ):
-        phone = await VoiceClient(socket, "pace").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("What did you say last?") + SILENCE)
+        await phone.say("What did you say last?")
         await phone.until("marks")
         assert await phone.kept() == ["what did you say last", REPLY]
 
@@ -93,9 +99,8 @@ async def test_random_cuts_keep_the_word_that_was_heard(running: InProcessServic
 async def test_a_cough_a_tone_and_a_yes_over_a_reply_leave_it_playing(running: InProcessService) -> None:
     sounds = [noise(name).tobytes() for name in ("a cough with voice, 0.35 s", "a tone of 440 Hz, 1 s")]
     sounds += [await synthesize(text) for text in ("Yes.", "Okay.")]
-    async with running.socket({"client_id": "lea", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "cough").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+    async with speaking(running, "cough") as phone:
+        await phone.say("Count from one to ten.")
         await phone.until("marks")
         for number, sound in enumerate(sounds, 1):
             await phone.send_audio(sound)
@@ -113,9 +118,8 @@ async def test_a_cough_a_tone_and_a_yes_over_a_reply_leave_it_playing(running: I
 async def test_a_stop_over_a_reply_ends_it_at_the_word_heard_and_is_not_answered(
     running: InProcessService,
 ) -> None:
-    async with running.socket({"client_id": "mia", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "stop").start()
-        await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+    async with speaking(running, "stop") as phone:
+        await phone.say("Count from one to ten.")
         await phone.until("marks")
         await phone.play(phone.marks[2]["end_ms"])
         await phone.send_audio(await synthesize("Stop.") + SILENCE)
@@ -160,17 +164,17 @@ async def test_a_recognizer_that_dies_in_the_middle_of_a_word_is_told_and_comes_
     running: InProcessService,
 ) -> None:
     sound = await synthesize("Count from one to ten.")
-    async with running.socket({"client_id": "gus", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "killed").start()
+    async with speaking(running, "killed") as phone:
         await phone.send_audio(SILENCE[:16000] + sound[: len(sound) // 2])
         await phone.until("speech", state="started")
         listener = child_of(os.getpid(), "speech listening")
         assert listener is not None
         os.kill(listener, signal.SIGKILL)
-        assert (await phone.until("error"))["code"] == "speech_unavailable"
+        error = await phone.until("error")
+        assert (error["code"], "say it once more" in error["message"]) == ("speech_unavailable", True)
         while not any(frame["type"] == "transcript" and frame["final"] for frame in phone.frames):
             await phone.send_audio(SILENCE[:8000] + sound + SILENCE)
-            await socket.send(type="ping")
+            await phone.socket.send(type="ping")
             await phone.until("pong")
 
 
@@ -178,8 +182,7 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
     running: InProcessService,
 ) -> None:
     sound = await synthesize("Count from one to ten.")
-    async with running.socket({"client_id": "hal", "features": ["audio"]}) as socket:
-        phone = await VoiceClient(socket, "muted").start()
+    async with speaking(running, "muted") as phone:
         await phone.send_audio(SILENCE[:16000] + to_its_last_word(sound))
         await phone.until("speech", state="stopped")
         heard = await phone.until("transcript", final=True)
@@ -191,15 +194,14 @@ async def test_a_microphone_that_is_switched_off_in_the_middle_of_a_word_ends_wh
 async def test_a_reply_ends_when_its_listener_stays_away_though_another_tab_is_there(
     running: InProcessService,
 ) -> None:
-    async with running.socket({"client_id": "ida"}) as tab:
-        async with running.socket({"client_id": "ida", "features": ["audio"]}) as socket:
-            phone = await VoiceClient(socket, "tabs").start(grace_s=0)
-            await phone.send_audio(SILENCE[:16000] + await synthesize("Count from one to ten.") + SILENCE)
+    async with running.socket({"client_id": "tabs"}) as tab:
+        async with speaking(running, "tabs", grace_s=0) as phone:
+            await phone.say("Count from one to ten.")
             await phone.until("marks")
             await tab.send(type="history", conversation_id="tabs")
             await tab.next("history")
             await phone.play(700)
-            await socket.send(type="ping")
+            await phone.socket.send(type="ping")
             await phone.until("pong")
         done = await tab.next("done")
         assert (done["reason"], done["cancel"]["precision"]) == ("cancelled", "word")
@@ -211,11 +213,8 @@ async def test_the_bundled_model_is_spoken_to_without_a_setting_and_nothing_is_s
     listening = "speech listening .*spoken.jsgf"
     async with serving(tmp_path, ScriptedEngine(reply=REPLY), speech="auto") as service:
         assert child_of(os.getpid(), listening) is None
-        async with service.socket({"client_id": "kim", "features": ["audio"]}) as socket:
-            phone = await VoiceClient(socket, "bundled").start()
-            await phone.send_audio(
-                SILENCE[:16000] + await synthesize("What is twenty two plus thirty one?") + SILENCE
-            )
+        async with speaking(service, "bundled") as phone:
+            await phone.say("What is twenty two plus thirty one?")
             assert (await phone.until("transcript", final=True))["text"] == "what is 22 plus 31"
             assert child_of(os.getpid(), listening) is not None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from jsonschema import Draft202012Validator
 from connections.protocol.audio import HEAD, LAST, SOUND
 from specs import schemas
 from speech.espeak import Espeak
-from tests.app.in_process_service import Frame, Socket
+from tests.app.in_process_service import Frame, InProcessService, Socket
 
 RATE = 16_000
 OUTPUT = {"format": "pcm16", "rate": RATE}
@@ -62,6 +64,10 @@ class VoiceClient:
             head = HEAD.pack(SOUND, 0, self.stream, self.seq)
             await self.socket.opened.send(head + sound[at : at + 1280])
             await asyncio.sleep(0)
+
+    async def say(self, text: str) -> None:
+        """Send a sentence between silences."""
+        await self.send_audio(SILENCE[:16000] + await synthesize(text) + SILENCE)
 
     async def take(self) -> Frame | None:
         """Return the next frame, or None for a frame of sound."""
@@ -112,3 +118,10 @@ class VoiceClient:
         """Return the history."""
         await self.socket.send(type="history", conversation_id=self.place)
         return [message["content"] for message in (await self.until("history"))["messages"]]
+
+
+@asynccontextmanager
+async def speaking(running: InProcessService, place: str, **start: Any) -> AsyncIterator[VoiceClient]:
+    """Connect a client that speaks in a conversation, both of the same name."""
+    async with running.socket({"client_id": place, "features": ["audio"]}) as socket:
+        yield await VoiceClient(socket, place).start(**start)

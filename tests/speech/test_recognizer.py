@@ -64,20 +64,6 @@ async def test_what_goes_wrong_with_one_speaker_is_told_to_him_and_the_others_go
     assert ear._child is child
 
 
-async def test_a_process_that_is_killed_is_told_of_and_started_again(ear: StreamingRecognizer) -> None:
-    async with ear.listen(BY_EAR, owner="a") as hearing:
-        hearing.feed(voiced(600))
-        assert ear._child is not None
-        ear._child.kill()
-        with pytest.raises(RecognizerLost, match="say it once more"):
-            async for _ in hearing.events():
-                pass
-    async with ear.listen(BY_HAND, owner="a") as hearing:
-        hearing.feed(voiced(600))
-        hearing.commit()
-        assert isinstance(await anext(hearing.events()), Stopped)
-
-
 async def test_no_more_sound_waits_than_may(ear: StreamingRecognizer) -> None:
     async with ear.listen(BY_EAR, owner="a") as hearing:
         second = voiced(1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -31,12 +33,19 @@ class Words:
         return Utterance(str(len(samples) * 1000 // RATE), is_whole=self.is_whole)
 
 
-def listening(*, detects: bool = True) -> Listening:
-    return Listening(coding=Coding.PCM16, rate=RATE, detects=detects)
+def listening(**options: Any) -> Listening:
+    return Listening(coding=Coding.PCM16, rate=RATE, **options)
 
 
-def recognized(stream: SpeechStream) -> list[Heard]:
+SENTENCES = listening(silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60)
+
+
+def recognized(stream: SpeechStream, *sounds: bytes) -> list[Heard]:
+    """Feed sounds one after another; return what is heard."""
     received: list[Heard] = []
+    for sound in sounds:
+        stream.feed(sound)
+        received += recognized(stream)
     while stream.has_work:
         if (event := stream.step()) is not None:
             received.append(event)
@@ -85,12 +94,7 @@ def test_words_of_a_piece_without_a_voice_do_not_count() -> None:
 def test_words_of_pieces_stay_where_speech_goes_on() -> None:
     words = Words()
     stream = SpeechStream(listening(), words)
-    received: list[Heard] = []
-    for _ in range(40):
-        stream.feed(voiced(300))
-        received += recognized(stream)
-    stream.feed(silence(900))
-    received += recognized(stream)
+    received = recognized(stream, *[voiced(300)] * 40, silence(900))
     last = received[-1]
     assert isinstance(last, Stopped)
     first = next(text for one in received if isinstance(one, Partial) and " " in (text := one.text)).split()[
@@ -140,17 +144,13 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
     silence_ms: int,
 ) -> None:
-    options = Listening(
-        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=750, finished_ms=120, pause_ms=60
-    )
+    options = listening(silence_ms=300, unfinished_ms=750, finished_ms=120, pause_ms=60)
     stream = SpeechStream(options, Words(is_whole=is_whole))
-    stream.feed(silence(300) + voiced(900))
-    received = recognized(stream)
+    received = recognized(stream, silence(300) + voiced(900))
     quiet_ms = 0
     while not isinstance(received[-1], Stopped):
-        stream.feed(silence(30))
         quiet_ms += 30
-        received += recognized(stream)
+        received += recognized(stream, silence(30))
     pauses = 2 if is_whole is False else 1  # an incomplete sentence is understood once more
     assert [one.is_whole for one in received if isinstance(one, Paused)] == [is_whole is not False] * pauses
     assert silence_ms <= quiet_ms <= silence_ms + 150  # the detector notices silence late
@@ -158,21 +158,14 @@ def test_how_long_an_end_is_waited_for_is_a_question_of_the_sentence(
 
 def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_same() -> None:
     """As the end of "six" in noise: the sentence is whole with it, and does not wait for more."""
-    options = Listening(
-        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
-    )
     whole_ms = 1400
 
     def understand(samples: Samples) -> Utterance:
         ms = len(samples) * 1000 // RATE
         return Utterance("count to 56" if ms >= whole_ms else "count to 50", is_whole=ms >= whole_ms)
 
-    stream = SpeechStream(options, understand)
-    stream.feed(silence(300) + voiced(900))
-    received = recognized(stream)
-    for _ in range(15):
-        stream.feed(silence(30))
-        received += recognized(stream)
+    stream = SpeechStream(SENTENCES, understand)
+    received = recognized(stream, silence(300) + voiced(900), *[silence(30)] * 15)
     assert [(one.text, one.is_whole) for one in received if isinstance(one, Paused)] == [
         ("count to 50", False),
         ("count to 56", True),
@@ -183,17 +176,14 @@ def test_a_last_sound_that_is_too_soft_for_the_detector_is_understood_all_the_sa
 
 def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() -> None:
     """Where all cores are busy, the pause is over before anybody knows that the sentence is not."""
-    options = Listening(
-        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
-    )
 
     def understand(samples: Samples) -> Utterance:
         is_whole = len(samples) * 1000 // RATE >= 1800
         return Utterance("what is 5 plus 6" if is_whole else "", is_whole=is_whole)
 
-    stream = SpeechStream(options, understand)
-    stream.feed(silence(300) + voiced(900) + silence(600) + voiced(600) + silence(900))
-    stopped = [one for one in recognized(stream) if isinstance(one, Stopped)]
+    stream = SpeechStream(SENTENCES, understand)
+    sound = silence(300) + voiced(900) + silence(600) + voiced(600) + silence(900)
+    stopped = [one for one in recognized(stream, sound) if isinstance(one, Stopped)]
     assert [one.text for one in stopped] == ["what is 5 plus 6"]
 
 
@@ -201,17 +191,11 @@ def test_a_pause_inside_a_sentence_ends_none_because_its_words_are_known_late() 
 def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_understood_late(
     is_whole: bool | None,  # noqa: FBT001 - as the cases name it
 ) -> None:
-    options = Listening(
-        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=1200, finished_ms=210, pause_ms=60
-    )
     sound = silence(300) + voiced(900) + silence(600) + voiced(600) + silence(2000)
-    late = SpeechStream(options, Words(is_whole=is_whole))
+    late = SpeechStream(SENTENCES, Words(is_whole=is_whole))
     late.feed(sound)
-    prompt = SpeechStream(options, Words(is_whole=is_whole))
-    received: list[Heard] = []
-    for start in range(0, len(sound), 960):
-        prompt.feed(sound[start : start + 960])
-        received += recognized(prompt)
+    prompt = SpeechStream(SENTENCES, Words(is_whole=is_whole))
+    received = recognized(prompt, *(sound[start : start + 960] for start in range(0, len(sound), 960)))
 
     def ends(events: list[Heard]) -> list[tuple[int, int]]:
         return [(one.started_ms, one.at_ms) for one in events if isinstance(one, Stopped)]
@@ -231,33 +215,23 @@ def test_sentences_with_a_pause_between_them_stay_two_where_the_first_is_underst
 
 def test_more_silence_takes_no_words_of_an_incomplete_sentence() -> None:
     """The recognizer may find no end of the grammar any more, and understand nothing then."""
-    options = Listening(
-        coding=Coding.PCM16, rate=RATE, silence_ms=300, unfinished_ms=750, finished_ms=210, pause_ms=60
-    )
     heard_once: list[str] = []
 
     def understand(_: Samples) -> Utterance:
         heard_once.append("count to")
         return Utterance("count to" if len(heard_once) == 1 else "", is_whole=False)
 
-    stream = SpeechStream(options, understand)
-    stream.feed(silence(300) + voiced(300))
-    recognized(stream)
+    stream = SpeechStream(SENTENCES, understand)
+    recognized(stream, silence(300) + voiced(300))
     heard_once.clear()
-    received: list[Heard] = []
-    for _ in range(60):
-        stream.feed(silence(30))
-        received += recognized(stream)
+    received = recognized(stream, *[silence(30)] * 60)
     assert [one.text for one in received if isinstance(one, Paused | Stopped)] == ["count to"] * 3
 
 
 def test_words_are_new_once_they_are_recognized_anew() -> None:
     words = Words()
     stream = SpeechStream(listening(), words)
-    received: list[Heard] = []
-    for _ in range(30):
-        stream.feed(voiced(60))
-        received += recognized(stream)
+    received = recognized(stream, *[voiced(60)] * 30)
     partly = [one for one in received if isinstance(one, Partial)]
     assert 0 < sum(one.is_new for one in partly) == len(words.pieces) < len(partly)
 
@@ -268,9 +242,7 @@ def test_a_word_that_goes_on_softly_behind_a_pause_is_understood_at_the_end() ->
     stream = SpeechStream(
         listening(), lambda samples: Utterance("go on" if len(samples) * 1000 // RATE >= whole_ms else "")
     )
-    stream.feed(silence(300) + voiced(900))
-    received = recognized(stream)
+    received = recognized(stream, silence(300) + voiced(900))
     while not isinstance(received[-1], Stopped):
-        stream.feed(silence(30))
-        received += recognized(stream)
+        received += recognized(stream, silence(30))
     assert [one.text for one in received if isinstance(one, Paused | Stopped)] == ["", "go on"]

@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from connections.api.realtime.encoder import RealtimeEventEncoder
-from connections.api.realtime.events import ResponseCreate, ServerEvent, SessionUpdate
-from connections.api.realtime.session import MAX_WAITING, SEPARATOR, ItemState, RealtimeSession
-from connections.api.realtime.settings import AudioConfig
-from connections.api.realtime.voice import RealtimeVoiceConnection
-from connections.connection import Connection
+from connections.api.realtime.events import ResponseCreate, ServerEvent
+from connections.api.realtime.session import MAX_WAITING, SEPARATOR, ItemState
 from connections.protocol.frames import Frame, Send
 from connections.turn_taking import ReplyAction, SpeechEdge, TranscriptUpdate
-from connections.voice import VoiceService
 from tests.connections.factory import accepted, done
+from tests.connections.realtime.audio.test_input_audio import SessionHarness
 from tests.connections.realtime.client_mirror import LIMITS
 
 SEND = Send(client_msg_id="item.1", content="count to ten", conversation_id="c", on_busy="interrupt")
 
 
-class SessionHarness:
+class Room(SessionHarness):
     """A session, and what its client is told."""
 
     def __init__(self, **detection: Any) -> None:
-        sound = AudioConfig.of(("en-us",), ("en",))
-        self.session = RealtimeSession(conversation_id="c", model="m", limits=LIMITS, sound=sound)
-        self.items = self.session.items
-        self.encoder = RealtimeEventEncoder(self.session)
-        self.frames: list[Frame] = []
-        self.mic = RealtimeVoiceConnection(
-            cast("VoiceService", None),
-            cast("Connection", self),
-            self.encoder,
-        )
-        audio = {"input": {"turn_detection": {"type": "server_vad"} | detection, "transcription": {}}}
-        session = {"type": "session.update", "session": {"audio": audio}}
-        self.session.update(msgspec.json.decode(msgspec.json.encode(session), type=SessionUpdate))
+        super().__init__()
+        self.set(input={"turn_detection": {"type": "server_vad"} | detection, "transcription": {}})
 
     def event_names(self, *frames: Frame) -> list[str]:
         events: list[ServerEvent] = [event for frame in frames for event in self.encoder.encode(frame)]
         names = [str(event.__struct_config__.tag).rpartition("input_audio_") for event in events]
         return [name for _, _, name in names]
 
-    def push(self, frame: Frame) -> None:
-        self.frames.append(frame)
-
     def sent(self) -> list[str]:
-        frames, self.frames = self.frames, []
+        frames, self.person.frames = self.person.frames, []
         return self.event_names(*frames)
 
     def on_action(self, *acts: Any, talking: bool = False) -> list[str]:
@@ -70,7 +52,7 @@ WHOLE = [
 
 
 def test_a_cough_over_a_reply_is_not_told() -> None:
-    room = SessionHarness()
+    room = Room()
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
     assert (
         room.on_action(SpeechEdge(began=False, at_ms=300), TranscriptUpdate("", final=True), talking=True)
@@ -79,7 +61,7 @@ def test_a_cough_over_a_reply_is_not_told() -> None:
 
 
 def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
-    room = SessionHarness()
+    room = Room()
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == []
     assert room.on_action(ReplyAction.CUT) == ["buffer.speech_started"]
     assert room.on_action(TranscriptUpdate("count", final=False)) == ["transcription.delta"]
@@ -91,19 +73,19 @@ def test_speech_over_a_reply_is_told_once_it_ends_that() -> None:
 
 
 def test_words_that_end_a_reply_as_they_end_are_told_in_their_order() -> None:
-    room = SessionHarness()
+    room = Room()
     room.on_action(SpeechEdge(began=True, at_ms=100), talking=True)
     acts = (SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True), ReplyAction.CUT)
     assert room.on_action(*acts, talking=True) == ["buffer.speech_started", "buffer.speech_stopped"]
 
 
 def test_speech_over_a_reply_that_it_does_not_interrupt_is_told_at_once() -> None:
-    room = SessionHarness(interrupt_response=False)
+    room = Room(interrupt_response=False)
     assert room.on_action(SpeechEdge(began=True, at_ms=100), talking=True) == ["buffer.speech_started"]
 
 
 def test_a_guess_is_told_once_it_came_true() -> None:
-    room = SessionHarness()
+    room = Room()
     room.on_action(SpeechEdge(began=True, at_ms=0))
     sent, names = room.speech_message(is_guess=True)
     assert (sent, names) == (SEND, [])
@@ -116,7 +98,7 @@ def test_a_guess_is_told_once_it_came_true() -> None:
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_guess_that_was_none_is_never_told(*, is_late: bool) -> None:
-    room = SessionHarness()
+    room = Room()
     room.on_action(SpeechEdge(began=True, at_ms=0))
     room.speech_message(is_guess=True)
     events = (accepted("turn_1", "item.1"), done("turn_1", 0, removed=True))
@@ -130,7 +112,7 @@ def test_a_guess_that_was_none_is_never_told(*, is_late: bool) -> None:
 
 
 def test_what_was_said_waits_where_nothing_is_answered_at_once() -> None:
-    room = SessionHarness(create_response=False)
+    room = Room(create_response=False)
     room.on_action(SpeechEdge(began=True, at_ms=0))
     assert room.speech_message(is_guess=True) == (None, [])
     room.on_action(SpeechEdge(began=False, at_ms=900), TranscriptUpdate("count to ten", final=True))
@@ -141,7 +123,7 @@ def test_what_was_said_waits_where_nothing_is_answered_at_once() -> None:
 
 
 def test_a_message_that_was_refused_waits_as_any_item() -> None:
-    room = SessionHarness()
+    room = Room()
     room.on_action(SpeechEdge(began=True, at_ms=0))
     room.speech_message(is_guess=False)
     assert room.items.waiting() == []
@@ -150,7 +132,7 @@ def test_a_message_that_was_refused_waits_as_any_item() -> None:
     assert [item.text for item in room.items.waiting()] == ["count to ten"]
 
 
-def speak(room: SessionHarness, text: str, number: int) -> list[str]:
+def speak(room: Room, text: str, number: int) -> list[str]:
     room.on_action(SpeechEdge(began=True, at_ms=0))
     send = msgspec.structs.replace(SEND, content=text, client_msg_id=f"item.{number}")
     room.mic.message(send, is_guess=False)
@@ -158,7 +140,7 @@ def speak(room: SessionHarness, text: str, number: int) -> list[str]:
 
 
 def test_the_oldest_that_was_said_goes_where_too_much_waits() -> None:
-    room = SessionHarness(create_response=False)
+    room = Room(create_response=False)
     for number in range(MAX_WAITING):
         speak(room, str(number), number)
     assert speak(room, "one more", MAX_WAITING)[0] == "conversation.item.deleted"
@@ -168,7 +150,7 @@ def test_the_oldest_that_was_said_goes_where_too_much_waits() -> None:
 
 
 def test_what_is_said_is_sent_with_as_much_of_what_waits_as_fits() -> None:
-    room = SessionHarness(create_response=False)
+    room = Room(create_response=False)
     half = LIMITS.max_content_chars // 2 - len(SEPARATOR)
     for number in range(2):
         speak(room, str(number) * half, number)
