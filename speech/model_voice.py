@@ -25,9 +25,6 @@ from speech.process import (
 _SHOWN = 20
 """Voices that an error lists."""
 
-CancelCheck = Callable[[], None]
-"""Called before every step. Raises SpeakCancelled."""
-
 
 class ModelVoice(WorkerProcess["VoiceReady"]):
     """One process, in which owners take turns by the clause. `running` keeps it alive; `speak` and `speaking` use it."""
@@ -136,7 +133,7 @@ FromVoice = VoiceReady | Working | Spoken | Failed | Refused
 
 
 class VoiceWorker(Worker[Speak]):
-    """Speaks a clause at a time, and checks between two steps whether it was cancelled."""
+    """Speaks a clause at a time. One that was cancelled before is not spoken."""
 
     def __init__(self, channel: Channel, facts: VoiceReady, speak: Callable[..., bytes]) -> None:
         """`speak`: `speech.voice_models.Vits.speak`."""
@@ -146,13 +143,11 @@ class VoiceWorker(Worker[Speak]):
     def step(self) -> None:
         """Speak the next clause."""
         number, request = self.queue.next()
-        try:
-            pcm = self._speak(
-                request.clause, voice=request.voice, speed=request.speed, watch=lambda: self._watch(number)
-            )
-        except SpeakCancelled:
+        if any(self.watch((number,))):
             return
-        except (ClauseTooLong, FloatingPointError):
+        try:
+            pcm = self._speak(request.clause, voice=request.voice, speed=request.speed)
+        except ArithmeticError:
             self.end(number, Failed(number, "The voice could not speak this text."))
         except Exception as error:  # noqa: BLE001 - it affects only this clause
             self.fail(number, error, "This text could not be spoken")
@@ -162,15 +157,3 @@ class VoiceWorker(Worker[Speak]):
     def take(self, message: Speak) -> None:
         """Add a clause after its owner's others."""
         self.queue.add(message.owner, message.number, message)
-
-    def _watch(self, number: int) -> None:
-        if any(self.watch((number,))):
-            raise SpeakCancelled
-
-
-class SpeakCancelled(Exception):
-    """Nobody waits for the result any more."""
-
-
-class ClauseTooLong(Exception):
-    """The model predicts an impossible length for a clause."""

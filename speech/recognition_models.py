@@ -113,7 +113,7 @@ class Whisper:
         )
         self._detect(jobs, windows)
         frames = [min(job.frames - job.at, self._size) for job in jobs]
-        stops = BatchStops(watch, len(jobs))
+        checked = _ScoreCheck(len(jobs))
         output = self._model.generate(
             windows,
             attention_mask=_mask(frames, windows),
@@ -123,14 +123,14 @@ class Whisper:
             force_unique_generate_call=True,
             do_sample=False,
             num_beams=1,
-            logits_processor=stops.processors,
-            stopping_criteria=stops.criteria,
+            logits_processor=LogitsProcessorList([checked]),
+            stopping_criteria=StoppingCriteriaList([_StopCheck(checked, watch)]),
         )
-        tokens = (output["sequences"] if wants_words else output)[:, stops.prompt :].tolist()
-        times = output["token_timestamps"][:, stops.prompt :].tolist() if wants_words else [[]] * len(jobs)
+        tokens = (output["sequences"] if wants_words else output)[:, checked.prompt :].tolist()
+        times = output["token_timestamps"][:, checked.prompt :].tolist() if wants_words else [[]] * len(jobs)
         return [
             None if lost else self._take(job, self._ended(row), at, size)
-            for job, row, at, size, lost in zip(jobs, tokens, times, frames, stops.lost, strict=True)
+            for job, row, at, size, lost in zip(jobs, tokens, times, frames, checked.lost, strict=True)
         ]
 
     def _attend(self, how: str) -> None:
@@ -291,22 +291,20 @@ class Moonshine:
         """Recognize the next window of each."""
         places = [job.left[0] for job in jobs]
         encoded = [self._encode(job.wave[start:end]) for job, (start, end) in zip(jobs, places, strict=True)]
-        seconds = [(end - start) / self.rate for start, end in places]
-        stops = BatchStops(
-            watch, len(jobs), [int(one * TOKENS_A_SECOND) + TOKENS_AT_LEAST for one in seconds]
-        )
+        most = [int((end - start) / self.rate * TOKENS_A_SECOND) + TOKENS_AT_LEAST for start, end in places]
+        checked = _ScoreCheck(len(jobs))
         tokens = self._model.generate(
             encoder_outputs=_together(encoded),
-            max_new_tokens=max(int(one * TOKENS_A_SECOND) + TOKENS_AT_LEAST for one in seconds),
+            max_new_tokens=max(most),
             do_sample=False,
             num_beams=1,
-            logits_processor=stops.processors,
-            stopping_criteria=stops.criteria,
+            logits_processor=LogitsProcessorList([checked]),
+            stopping_criteria=StoppingCriteriaList([_StopCheck(checked, watch, most)]),
         )
         texts = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
         for job in jobs:
             job.left.pop(0)
-        rows = zip(places, texts, stops.lost, strict=True)
+        rows = zip(places, texts, checked.lost, strict=True)
         return [None if lost else self._segments(place, text) for place, text, lost in rows]
 
     def _encode(self, wave: Wave) -> torch.Tensor:
@@ -336,55 +334,34 @@ _FAMILIES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
 }
 
 
-class BatchStops:
-    """Checks for `generate` to make between its steps."""
+class _ScoreCheck(LogitsProcessor):
+    """Checks the scores of each step, without changing them.
 
-    def __init__(self, watch: CancelCheck, rows: int, most: Sequence[int] | None = None) -> None:
-        """`most`: tokens of each row; None: the model's limit."""
+    `lost`: for each row, whether its scores were invalid numbers; `prompt`: tokens before the first step.
+    """
+
+    def __init__(self, rows: int) -> None:
         self.lost = [False] * rows
-        """For each row, whether its scores were invalid numbers."""
         self.prompt = 0
-        """Tokens before the first step."""
-        self._watch = watch
-        self._most = most
 
-    @property
-    def processors(self) -> LogitsProcessorList:
-        """For `logits_processor`: checks the scores without changing them."""
-        return LogitsProcessorList([_ScoreCheck(self)])
-
-    @property
-    def criteria(self) -> StoppingCriteriaList:
-        """For `stopping_criteria`."""
-        return StoppingCriteriaList([_StopCheck(self)])
-
-    def check_scores(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
-        """Note rows with invalid numbers."""
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self.prompt = self.prompt or input_ids.shape[1]
         wrong = torch.isnan(scores).any(dim=-1).tolist()
         self.lost = [before or now for before, now in zip(self.lost, wrong, strict=True)]
-
-    def over(self, input_ids: torch.Tensor) -> list[bool]:
-        """Return which rows end here."""
-        over = [lost or gone for lost, gone in zip(self.lost, self._watch(), strict=True)]
-        if self._most is None:
-            return over
-        made = input_ids.shape[1] - self.prompt
-        return [done or made >= most for done, most in zip(over, self._most, strict=True)]
-
-
-class _ScoreCheck(LogitsProcessor):
-    def __init__(self, stops: BatchStops) -> None:
-        self._stops = stops
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self._stops.check_scores(input_ids, scores)
         return scores
 
 
 class _StopCheck(StoppingCriteria):
-    def __init__(self, stops: BatchStops) -> None:
-        self._stops = stops
+    """Ends rows that are lost, that nobody waits for, or that have `most` tokens (None: the model's limit)."""
+
+    def __init__(self, checked: _ScoreCheck, watch: CancelCheck, most: Sequence[int] | None = None) -> None:
+        self._checked = checked
+        self._watch = watch
+        self._most = most
 
     def __call__(self, input_ids: torch.Tensor, _scores: torch.Tensor, **_more: object) -> torch.Tensor:
-        return torch.tensor(self._stops.over(input_ids), device=input_ids.device)
+        over = [lost or gone for lost, gone in zip(self._checked.lost, self._watch(), strict=True)]
+        if self._most is not None:
+            made = input_ids.shape[1] - self._checked.prompt
+            over = [done or made >= most for done, most in zip(over, self._most, strict=True)]
+        return torch.tensor(over, device=input_ids.device)

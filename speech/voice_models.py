@@ -12,7 +12,7 @@ from transformers.utils.import_utils import is_uroman_available
 from speech.errors import ModelLoadError
 from speech.model_families import Options, check_voice
 from speech.model_loading import quiet, read_config, read_part, read_weights
-from speech.model_voice import CancelCheck, ClauseTooLong, VoiceReady
+from speech.model_voice import VoiceReady
 
 LONGEST_S = 60.0
 """Seconds of one clause, which has 240 characters at most. A model may predict hours for a letter."""
@@ -50,12 +50,11 @@ class Vits:
         return VoiceReady(names=names, rate=self._rate, slowest=SLOWEST, fastest=FASTEST)
 
     @torch.inference_mode()
-    def speak(self, clause: str, *, voice: str, speed: float, watch: CancelCheck) -> bytes:
+    def speak(self, clause: str, *, voice: str, speed: float) -> bytes:
         """Return a clause as 16-bit PCM; empty if the model knows none of its letters.
 
-        Raises SpeakCancelled, ClauseTooLong, and FloatingPointError for invalid numbers of the model.
+        Raises OverflowError for an impossible length, and FloatingPointError for invalid numbers of the model.
         """
-        watch()
         letters, _ = self._tokenizer.prepare_for_tokenization(clause)
         if not letters.strip():
             return b""
@@ -67,12 +66,12 @@ class Vits:
         return pcm_of(output.waveform[0])
 
     def _check_durations(self, _module: Any, _inputs: Any, log_durations: torch.Tensor) -> None:
-        """Check the predicted length. Raises ClauseTooLong, FloatingPointError."""
+        """Check the predicted length. Raises OverflowError, FloatingPointError."""
         frames = torch.ceil(torch.exp(log_durations.float()) / self._speed)
         if torch.isnan(frames).any():
             raise FloatingPointError
         if frames.sum() * self._frame > LONGEST_S * self._rate:
-            raise ClauseTooLong
+            raise OverflowError
 
 
 def load(options: Options) -> Vits:

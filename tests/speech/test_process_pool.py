@@ -132,7 +132,7 @@ async def test_a_clause_that_can_not_be_spoken_is_told_to_its_sender(
 
 
 async def test_who_stops_listening_ends_the_voice(voice: ModelVoice) -> None:
-    text = "This is spoken. This is endless."
+    text = "This is spoken. This may be made. This is endless."
     spoken = voice.speaking(text, voice="default", speed=1.0, owner="a")
     async with spoken as speaking, aclosing(speaking.parts()) as parts:
         assert len(await anext(parts)) == 2 * len("This is spoken.")
